@@ -35,6 +35,10 @@ class Scheduling:
     tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
     ahead: bool = False  # a step is chosen while the one before it runs, and knows nothing of what that does
     looks: int = 1  # an engine looks for requests before steps whose numbers this divides
+    # steps that prompts wait beside those that generate, unless these tokens of prompts are there to be read, or
+    # every rank has some
+    wait_steps: int = 0
+    wait_tokens: int = 0
     whole_prompt: bool = False  # a request is let in where all of its prompt has blocks, not its first chunk
 
     def __post_init__(self) -> None:
@@ -107,7 +111,17 @@ class EngineRank:
 
     # -- what the next step has
 
-    def read_prompts(self, clock: float, number: int = 0) -> tuple[int, float]:
+    def tokens_waiting(self, number: int, most: int) -> int:
+        """Tokens of prompts that the step of a number could have and nobody has begun to read, up to `most`."""
+        tokens = 0
+        for entry in self.waiting:
+            request = entry if isinstance(entry, Request) else entry[2]
+            if request.seen > number or tokens >= most:
+                break
+            tokens += request.prompt
+        return tokens
+
+    def read_prompts(self, clock: float, number: int = 0, admits: bool = True) -> tuple[int, float]:
         """Choose the prompts of the next step; their tokens, and the sum of what each of these attends to."""
         budget = self.rules.tokens - (self.generating if self.rules.mixed else 0)
         tokens, attended = 0, 0.0
@@ -121,7 +135,7 @@ class EngineRank:
             budget, tokens = budget - chunk, tokens + chunk
             attended += chunk * (request.read + 0.5 * chunk)
         waiting = self.waiting
-        places = 0 if self._evicted else self.rules.sequences - len(self._leaving)
+        places = 0 if self._evicted or not admits else self.rules.sequences - len(self._leaving)
         while waiting and budget > 0 and len(self.running) < places:
             head = waiting[0] if isinstance(waiting, deque) else waiting[0][2]
             chunk = self._admit(head, budget) if head.seen <= number else -1

@@ -20,6 +20,7 @@ class Replica:
     __slots__ = (
         "busy",
         "energy",
+        "held",
         "index",
         "number",
         "ranks",
@@ -41,6 +42,7 @@ class Replica:
         self.total_steps = self.served = 0
         self.started = self.until = 0.0
         self.number = 0  # of the next step
+        self.held = NEVER  # number of the step since which prompts wait for more of them
         self.version = 0  # of the event under way: one that was cut is another
 
     @property
@@ -97,6 +99,7 @@ class Replica:
             tokens, attended = self._choose(now)
             n, context = self._fullest()
             told = min([r.catch_up(self.number) for r in self.ranks])
+            told = min(told, self.held + self.rules.wait_steps)
             if tokens or n or told == NEVER:
                 break
             self.number = told  # an engine that has nothing to do does not wait for a step to end
@@ -115,16 +118,35 @@ class Replica:
     def _choose(self, now: float) -> tuple[int, float]:
         """What the next step has of prompts: their tokens, and what these attend to together."""
         tokens, attended = 0, 0.0
+        admits = not self.rules.wait_steps or not self._holds()
         for rank in self.ranks:
             if self.rules.mixed:
                 rank.take_decode_blocks()
-            read, reach = rank.read_prompts(now, self.number)
+            read, reach = rank.read_prompts(now, self.number, admits)
             if reach > attended:
                 tokens, attended = read, reach
         if not tokens and not self.rules.mixed:
             for rank in self.ranks:
                 rank.take_decode_blocks()
         return tokens, attended
+
+    def _holds(self) -> bool:
+        """Whether prompts wait for others to be read together with."""
+        rules, before = self.rules, self.held
+        self.held = NEVER
+        if not any([r.generating for r in self.ranks]):
+            return False
+        if len(self.ranks) > 1:
+            there = [r.tokens_waiting(self.number, 1) > 0 for r in self.ranks]
+            some, enough = any(there), all(there)
+        else:
+            tokens = self.ranks[0].tokens_waiting(self.number, max(rules.wait_tokens, 1))
+            some, enough = tokens > 0, tokens >= rules.wait_tokens
+        since = min(before, self.number)
+        if not some or enough or self.number - since >= rules.wait_steps:
+            return False
+        self.held = since
+        return True
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over."""

@@ -130,11 +130,20 @@ def test_a_place_is_known_to_be_free_one_step_later():
     ahead=some.booleans(),
     whole=some.booleans(),
     looks=some.integers(1, 7),
+    wait=some.integers(0, 9),
     tokens=some.integers(20, 700),
 )
-def test_nothing_is_lost_whatever_the_rules(rows, blocks, ahead, whole, looks, tokens):
+def test_nothing_is_lost_whatever_the_rules(rows, blocks, ahead, whole, looks, wait, tokens):
     done, replica = serve(
-        rows, blocks=blocks, tokens=tokens, ahead=ahead, whole_prompt=whole, looks=looks, sequences=8
+        rows,
+        blocks=blocks,
+        tokens=tokens,
+        ahead=ahead,
+        whole_prompt=whole,
+        looks=looks,
+        wait_steps=wait,
+        wait_tokens=300,
+        sequences=8,
     )
     assert len(done) == len(rows)
     pool = replica.ranks[0].pool
@@ -151,3 +160,14 @@ def test_an_engine_that_looks_now_and_then_lets_requests_in_then():
     assert found[1].first == pytest.approx(0.011 + 59 * 0.01 + 0.011)
     alone, _ = serve([(0.5, 100, 20)], looks=10)
     assert alone[0].first == pytest.approx(0.511)
+
+
+def test_prompts_wait_for_others_beside_those_that_generate():
+    rows = [(0.0, 100, 200), (0.5051, 100, 20), (0.6051, 300, 20)]
+    found, _ = serve(rows, wait_steps=40, wait_tokens=400)
+    # steps of 10 ms end at 0.011, 0.021, ...: the two are read together in the step after the second came
+    assert found[1].first == found[2].first == pytest.approx(0.611 + 0.014)
+    rushed, _ = serve(rows[:2], wait_steps=40, wait_tokens=400)
+    assert rushed[1].first == pytest.approx(0.511 + 0.4 + 0.011)
+    idle, _ = serve([(0.5, 100, 20)], wait_steps=40, wait_tokens=400)
+    assert idle[0].first == pytest.approx(0.511)
