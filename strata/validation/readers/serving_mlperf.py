@@ -13,18 +13,14 @@ from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.mapping.plan import plan
 from strata.params import by_name, quantity, text
-from strata.validation.readers.benchmark_conditions import (
-    RunConditions,
-    parallel_degree,
-    plain_runs,
-    read_conditions,
-)
+from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import client_times
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.labels import dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.mlperf_prompts import PROMPTS, mlperf_prompts
+from strata.validation.readers.online_conditions import RunConditions, plain_runs
 from strata.validation.readers.served_models import (
     engine_times,
     in_process,
