@@ -59,6 +59,15 @@ def stored_model(catalogue: Catalogue, name: str, weights: str) -> Model:
     return own if same else catalogue.model(name, weights=wanted)
 
 
+def handed_over_time(serving: Serving, batch: Array, length: Array) -> Any:
+    """Time to read the prompts of a batch that are handed over one after another: an engine in a process of
+    its own begins with the first, and finds the others when that is read [s].
+    """
+    others = np.maximum(batch - 1.0, 1.0)
+    later = prompt_time(serving, others, length) - serving.engine.request
+    return prompt_time(serving, np.ones_like(batch), length) + np.where(batch > 1.0, later, 0.0)
+
+
 def prompt_time(serving: Serving, batch: Array, length: Array) -> Any:
     """Time to read the prompts of a batch, in steps of as many tokens as each attention rank takes at once;
     through a pipeline, steps follow one another as soon as the slowest stage is free [s].

@@ -18,7 +18,7 @@ from strata.simulate.server.request import Request
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
 
-REQUESTS = 250  # simulated in a loop, in three rounds at least: later ones are like those before
+REQUESTS = 200  # simulated in a loop, in three rounds at least: later ones are like those before
 LEAST_ROUNDS = 3
 UNBOUNDED = 2**40  # blocks, where the memory as we count it has no room for two requests: a run existed
 USUAL = 2048.0  # tokens of a sequence at which blocks are counted
