@@ -35,8 +35,8 @@ class Scheduling:
     tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
     ahead: bool = False  # a step is chosen while the one before it runs, and knows nothing of what that does
     looks: int = 1  # an engine looks for requests before steps whose numbers this divides
-    # steps that prompts wait beside those that generate, unless these tokens of prompts are there to be read, or
-    # every rank has some
+    # steps that prompts wait beside those that generate, unless so many tokens of prompts are there, or every
+    # rank has some
     wait_steps: int = 0
     wait_tokens: int = 0
     whole_prompt: bool = False  # a request is let in where all of its prompt has blocks, not its first chunk
@@ -112,7 +112,7 @@ class EngineRank:
     # -- what the next step has
 
     def tokens_waiting(self, number: int, most: int) -> int:
-        """Tokens of prompts that the step of a number could have and nobody has begun to read, up to `most`."""
+        """Tokens of prompts that nobody has begun to read and the step of a number could have; to `most`."""
         tokens = 0
         for entry in self.waiting:
             request = entry if isinstance(entry, Request) else entry[2]

@@ -1,4 +1,4 @@
-"""First tokens of closed loops of clients, simulated: rows that share an engine's steps share their prices."""
+"""First tokens of closed loops of clients, simulated; rows of one engine share the prices of its steps."""
 
 from __future__ import annotations
 
