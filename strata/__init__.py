@@ -22,6 +22,7 @@ from strata.evaluate import evaluate, evaluate_case
 from strata.hardware.chip import chip
 from strata.hardware.fabric import fabric
 from strata.hardware.system import System, system
+from strata.lazy import names_before_folders
 from strata.mapping.engine import Engine, engine
 from strata.mapping.kernel_parallel import Strategy, layout_of, parse_strategy, strategies
 from strata.mapping.layout import Layout, layout
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from strata.pricing.kernel import Kernel, kernel
     from strata.search.plan_for import plan_for
     from strata.search.sweep import sweep
+    from strata.serving.simulated import simulate
     from strata.serving.under_load import serve_under_load
     from strata.simulate.step import simulate_step
     from strata.training.post_training import post_training
@@ -67,6 +69,7 @@ _LAZY = {
     "serve_under_load": "strata.serving.under_load",
     "post_training": "strata.training.post_training",
     "post_training_recipe": "strata.training.post_training_recipe",
+    "simulate": "strata.serving.simulated",
     "simulate_step": "strata.simulate.step",
     "train_run": "strata.training.run",
 }
@@ -125,6 +128,7 @@ __all__ = [
     "serve",
     "serve_under_load",
     "serving",
+    "simulate",
     "simulate_step",
     "strategies",
     "sweep",
@@ -154,6 +158,7 @@ def _with_plan(given: dict[str, Any]) -> None:
 
 evaluate = checked_call(evaluate, _with_plan)
 checked_names(globals(), __all__)
+names_before_folders(__name__, _LAZY)  # `simulate` is a folder, too
 
 
 def __dir__() -> list[str]:

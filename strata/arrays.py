@@ -25,6 +25,7 @@ _PLAIN = (float, int, np.floating, np.integer, np.bool_, np.ndarray)
 
 
 _ONE: Any = frozenset((float, np.float64, int))
+_SINGLE: Any = _ONE | {bool, np.bool_}  # and what they compare to
 
 
 class _Scalars:
@@ -100,7 +101,7 @@ def namespace(*values: Number) -> Any:
     found: Any = SCALARS
     for value in values:
         kind = value.__class__
-        if kind is float or kind in _ONE:
+        if kind is float or kind in _SINGLE:
             continue
         if not isinstance(value, _PLAIN):
             from array_api_compat import array_namespace

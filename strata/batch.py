@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, is_dataclass, replace
-from functools import lru_cache
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
+from strata.memo import kept_by_identity, settled_record
 from strata.params import Sources
 from strata.units import box_shape
 
@@ -35,26 +35,21 @@ def as_float64_box(record: Any) -> tuple[Any, tuple[int, ...]]:
 _CONVERTED: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 
 
-@lru_cache(maxsize=256)
-def _kept_by_identity(kind: type) -> bool:
-    """Whether records of a class never change and are told apart by what they are, not by what they hold."""
-    made = getattr(kind, "__dataclass_params__", None)
-    return made is not None and bool(made.frozen) and kind.__hash__ is object.__hash__
-
-
 def _as_float64(tree: Any) -> tuple[Any, list[tuple[int, ...]]]:
     """A part of the inputs as float64, and the shapes of its arrays."""
-    remembered = _kept_by_identity(tree.__class__)
+    remembered = kept_by_identity(tree.__class__)
     if remembered and tree in _CONVERTED:
-        known = _CONVERTED[tree]
-        return tree if known is None else known, []
+        known, single = _CONVERTED[tree]
+        known = tree if known is None else known
+        return settled_record(known) if single else known, []
     found = leaves(tree)
     # NumPy's own scalars become plain floats: equations on single numbers are then several times quicker.
     plain = all(v.__class__ is float or (v.__class__ is np.ndarray and v.dtype == np.float64) for v in found)
     made = tree if plain else map_leaves(as_float, tree)
     shapes = [tuple(v.shape) for v in found if has_axes(v)]
     if remembered and not any(isinstance(v, np.ndarray) for v in found):
-        _CONVERTED[tree] = None if made is tree else made  # a record that held itself would never go
+        single = all(v.__class__ is float for v in (found if made is tree else leaves(made)))
+        _CONVERTED[tree] = (None if made is tree else made, single)  # one that held itself would never go
     return made, shapes
 
 

@@ -6,7 +6,7 @@ trace -> shard -> place -> price -> summarise, for one point or for a box of the
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -19,14 +19,16 @@ from strata.errors import BadValue, require
 from strata.hardware.fabric import with_library
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system, economics_of
+from strata.mapping.divide import as_divided
 from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.kernel_parallel import Strategy
-from strata.mapping.layout import STAGES, Layout
+from strata.mapping.layout import STAGES, Layout, Sharding
 from strata.mapping.place import place
 from strata.mapping.plan import Plan, division
 from strata.mapping.plan_layout import TRAINING_GROUPS
 from strata.mapping.shard import shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
+from strata.memo import Memo, is_settled, value_key
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.pricers import KernelPrices
 from strata.pricing.stage_memory import memory_by_stage
@@ -34,6 +36,7 @@ from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
 from strata.result import Result
 from strata.stages import staged
+from strata.workload.graph import Graph
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
@@ -66,7 +69,7 @@ def evaluate(
         system=known,
         program=code,
         workload=workload,
-        plan=division(code, plan),
+        plan=_checked(code, plan),
         engine=as_engine(engine),
         economics=economics or economics_of(known),
     )
@@ -77,7 +80,7 @@ def evaluate_case(case: Case, backend: str = "numpy") -> Result:
     """The result of a case, on NumPy or compiled by JAX."""
     require(backend in ("numpy", "jax"), "backend must be numpy or jax", backend=backend)
     door, shape = as_float64_box(case)
-    active = door.plan.active()
+    active = _ACTIVE.of(value_key(door.plan), door.plan.active)
     if backend == "jax":
         compiled = _compiled(active, len(shape))
         limit, workers = _at_once(shape)
@@ -106,14 +109,12 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
     the engine's software (`Engine.at_least`).
     """
     given = pricing_of(case, work, structure)
-    kernels = KernelPrices()
+    kernels = KernelPrices(held=given.held)
     found = price(given, kernels)
     if structure.for_bounds or not case.engine.at_least:
         return found
     # what crosses, in which format and beside what, is its user's choice and no cost of the software
-    bare = replace(
-        as_engine(case.engine.at_least), overlap=case.engine.overlap, training=case.engine.training
-    )
+    bare = _without_software(as_engine(case.engine.at_least), case.engine)
     least = price(_with_engine(given, case, bare), kernels).time
     xp = namespace(found.time, least)
     longer = xp.maximum(least / found.time, 1.0)
@@ -149,36 +150,92 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
     """What a step is priced with: the graph of one rank, laid on the fabric."""
     engine = case.engine
     system = _with_library(case, engine, work)
-    graph = case.program.trace(work)
+    graph = _traced(case.program, work)
     if not (graph.sequence.prefix or graph.sequence.period):  # no layers, which alone are cut into stages
         structure = replace(structure, active=structure.active - {STAGES})
     active = structure.active
-    sharding = case.plan.sharding(graph, work, active)
     training = any(block.direction == "backward" for block in graph.blocks)
-    if training:
-        sharding = replace(sharding, trainer=trainer_of(engine))
-    rank_graph = shard(graph, sharding)
-    if not any(ops for block in rank_graph.blocks for _, ops in block.at_nodes()):
-        raise BadValue(
-            f"{case.program.name} has nothing to run here: all its kernels are collectives over one rank"
-        )
+    divided = _divided(case, work, graph, active, training)
     idle = frozenset() if training else TRAINING_GROUPS - ({"expert_dp"} if "fsdp" in active else set())
     placement = place(case.plan, system.fabric, active - idle)
-    halves = None
-    if engine.overlap == "dual_batch" and active and isinstance(case.plan, Plan):
-        half_batch = replace(case.plan, microbatches=2.0 * sharding.microbatches)
-        halves = shard(graph, half_batch.sharding(graph, work, active))
     return Pricing(
-        graph=rank_graph,
+        graph=divided.graph,
         whole=graph,
-        sharding=sharding,
+        sharding=divided.sharding,
         placement=placement,
         system=system,
         engine=engine,
         work=work,
         structure=structure,
-        halves=halves,
+        halves=divided.halves,
+        held=divided.held,
     )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Divided:
+    """A graph as a plan divides it: how, that of one rank, of one at half the batch where two halves may run
+    beside each other, and what its blocks hold, as far as that was asked.
+    """
+
+    sharding: Sharding
+    graph: Graph
+    halves: Graph | None
+    held: dict[Any, Any]
+
+
+_GRAPHS, _RANKS, _DIVIDED, _ENGINES = Memo(64), Memo(128), Memo(512), Memo(64)
+_PLANS, _ACTIVE = Memo(1024), Memo(1024)
+
+
+def _checked(program: Program, plan: Plan | Layout | Strategy | str | None) -> Plan | Layout:
+    """A division of a program, looked at; a plan that was found right before is right."""
+    if isinstance(plan, Plan) and _PLANS.of(value_key(plan), lambda: division(program, plan) is plan):
+        return plan
+    return division(program, plan)
+
+
+def _traced(program: Program, work: Workload) -> Graph:
+    """The graph of a step, undivided: one for all plans and systems."""
+    key = value_key(work) if is_settled(program) else None
+    return _GRAPHS.of(key and (program, key), lambda: program.trace(work))
+
+
+def _divided(case: Case, work: Workload, graph: Graph, active: frozenset[str], training: bool) -> Divided:
+    """The graph of a rank: one for all systems on which a plan divides it."""
+    trainer = trainer_of(case.engine) if training else None
+    by_halves = case.engine.overlap == "dual_batch" and bool(active) and isinstance(case.plan, Plan)
+
+    def made() -> Divided:
+        sharding = case.plan.sharding(graph, work, active)
+        if training:
+            sharding = replace(sharding, trainer=trainer)
+        rank_graph, held = rank_of_graph(sharding)
+        if not any(ops for block in rank_graph.blocks for _, ops in block.at_nodes()):
+            raise BadValue(
+                f"{case.program.name} has nothing to run here: all its kernels are collectives over one rank"
+            )
+        halves = None
+        if by_halves and isinstance(case.plan, Plan):
+            half_batch = replace(case.plan, microbatches=2.0 * sharding.microbatches)
+            halves = rank_of_graph(half_batch.sharding(graph, work, active))[0]
+        return Divided(sharding=sharding, graph=rank_graph, halves=halves, held=held)
+
+    def rank_of_graph(sharding: Sharding) -> tuple[Graph, dict[Any, Any]]:
+        cut = as_divided(sharding)
+        key = value_key(work, replace(cut, trainer=None)) if known else None
+        return _RANKS.of(key and (fixed, key), lambda: (shard(graph, cut), {}))
+
+    fixed = (case.program,) if trainer is None else (case.program, trainer)
+    known = is_settled(*fixed)
+    key = value_key(work, case.plan, active, by_halves) if known else None
+    return _DIVIDED.of(key and (fixed, key), made)
+
+
+def _without_software(bare: Engine, engine: Engine) -> Engine:
+    """An engine that costs nothing, with what crosses, in which format and beside what, of another."""
+    key = (bare, engine) if is_settled(engine) else None
+    return _ENGINES.of(key, lambda: replace(bare, overlap=engine.overlap, training=engine.training))
 
 
 def _with_library(case: Case, engine: Engine, work: Workload) -> System:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -37,8 +37,27 @@ class _LazyPackage(ModuleType):
         return sorted({*super().__dir__(), *self.__dict__.get("_public", {})})
 
 
+class _NamesFirst(ModuleType):
+    """A package some of whose public names are also those of folders in it: the name stays what it is."""
+
+    _taken: frozenset[str]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in self.__dict__["_taken"] and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+def names_before_folders(package: str, public: Iterable[str]) -> None:
+    """Let public names of a package stand before its folders of the same name."""
+    module = sys.modules[package]
+    module.__dict__["_taken"] = frozenset(public)
+    module.__class__ = _NamesFirst
+
+
 def load_on_first_use(package: str, public: Mapping[str, str]) -> None:
-    """Give a package public names, each with the module (of that package) that has it."""
+    """Give a package public names, each with the module that has it: of that package, or by its whole path."""
     module = sys.modules[package]
     module.__class__ = _LazyPackage
-    module.__dict__["_public"] = {name: f"{package}.{where}" for name, where in public.items()}
+    module.__dict__["_public"] = {
+        name: where if "." in where else f"{package}.{where}" for name, where in public.items()
+    }

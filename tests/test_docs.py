@@ -183,7 +183,7 @@ def test_there_are_pages():
 
 
 @pytest.mark.parametrize("path", PAGES, ids=label)
-def test_python_and_commands_of_a_page_run(path, tmp_path, monkeypatch):
+def test_python_and_commands_of_a_page_run(path, tmp_path, monkeypatch, predicted_once):
     monkeypatch.chdir(tmp_path)
     for _ in run_page(path):
         pass

@@ -16,7 +16,7 @@ ROOT = Path(strata.__file__).parent
 # The folders are the data flow: a module imports from its own place or from one that stands before it; "strata" itself
 # re-exports up to serving.
 ORDER = [
-    ("arrays", "units", "errors", "precision", "drawing", "pareto", "expression", "shipped"),
+    ("arrays", "units", "errors", "precision", "drawing", "pareto", "expression", "shipped", "memo"),
     ("reading", "calls"),
     ("lazy",),
     ("params",),

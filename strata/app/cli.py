@@ -31,6 +31,8 @@ COMMANDS = {
     "schema": ("catalogue", "register_catalogue"),
     "diff": ("diff", "register_diff"),
     "serving": ("serving", "register_serving"),
+    "simulate": ("simulate", "register_simulate"),
+    "launch": ("launch", "register_launch"),
     "speculate": ("speculate", "register_speculate"),
     "post-train": ("post_train", "register_post_train"),
     "generate": ("generate", "register_generate"),

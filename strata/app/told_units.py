@@ -41,7 +41,8 @@ KEYS = {
     "refresh_leaves response rollout_devices rounds row rows samples sequences share shared_hops "
     "shared_unicast_hops sharing size sizes skew slots solved speedup spread stacking_yield stages "
     "stated_design stride tiles times tokens trace training_devices upgrades utilisation variation "
-    "verified vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers "
+    "verified vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers within_15 "
+    "within_30 "
     "failures_per_month goodput_lost goodput_share hfu length micro_batch plans steps",
 }
 _UNITS = {key: unit for unit, keys in KEYS.items() for key in keys.split()}

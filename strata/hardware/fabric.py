@@ -11,6 +11,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric_parts import TAPERED, Dimension, Host
 from strata.hardware.transport import IDEAL, limited
+from strata.memo import Memo, is_settled, settled_record
 from strata.params import (
     Sources,
     find,
@@ -222,6 +223,14 @@ def with_library(joined: Fabric, library: str, experts: bool = False) -> Fabric:
     """
     if all(d.transport_model is None for d in joined.dimension):
         return joined
+    key = (joined, library, experts) if is_settled(joined) else None
+    return _WITH_LIBRARY.of(key, lambda: _limited(joined, library, experts, key is not None))
+
+
+_WITH_LIBRARY = Memo(64)
+
+
+def _limited(joined: Fabric, library: str, experts: bool, again: bool) -> Fabric:
     kept = tuple(
         replace(
             d,
@@ -231,7 +240,8 @@ def with_library(joined: Fabric, library: str, experts: bool = False) -> Fabric:
         )
         for d in joined.dimension
     )
-    return replace(joined, dimension=kept)
+    made = replace(joined, dimension=kept)
+    return settled_record(made) if again else made
 
 
 def sustained_link(dimension: Dimension) -> Number:

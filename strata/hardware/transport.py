@@ -48,13 +48,13 @@ class Rings:
     )
     post: dict[str, Number] | None = by_name(
         "s",
-        "what the host's proxy adds to a step between nodes, by protocol: posts, slots, flushes; absent "
-        "inside a node",
+        "what the host's proxy adds to a step between nodes, by protocol: posts, slots, flushes; empty: of "
+        "whole buffers with hardly anything in them, as full ones when left out; absent inside a node",
         optional=True,
     )
     chunk: Number | None = quantity(
         "B",
-        "most bytes in one piece of a tree's pipeline, all channels together",
+        "most bytes in one piece of a tree's pipeline or a ring's step: slots of all channels together",
         optional=True,
         positive=True,
     )

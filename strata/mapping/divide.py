@@ -1,12 +1,41 @@
-"""One rank's part of an op: every extent divided as its axis lies."""
+"""One rank's part of an op: every extent divided as its axis lies; and what of a layout decides that."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from strata.arrays import field_names
-from strata.mapping.layout import Sharding
+from strata.mapping.layout import STAGES, Sharding
+from strata.mapping.plan_layout import HOST_ACTIVATIONS, HOST_STATE, ORDERED, TRAINING_GROUPS
+from strata.mapping.training_plan import SCHEDULE, TrainingPlan
 from strata.workload.graph import Extent, Op
+
+
+def as_divided(sharding: Sharding) -> Sharding:
+    """A layout with what a rank's graph depends on, and nothing else: plans that schedule a step, or keep
+    what it leaves, in other ways share their graph.
+    """
+    if sharding.gradient_sums or sharding.variants:
+        return sharding
+    beside = {STAGES, ORDERED, HOST_STATE, HOST_ACTIVATIONS, *SCHEDULE}
+    whole_weights: dict[str, Any] = {}
+    if "fsdp" not in sharding.active:
+        beside |= TRAINING_GROUPS
+        whole_weights = {"zero": 0.0, "replicas": 1.0, "state_replicas": 1.0}
+    return replace(
+        sharding,
+        active=sharding.active - beside,
+        degrees={name: ranks for name, ranks in sharding.degrees.items() if name not in beside},
+        microbatches=1.0,
+        stages=1.0,
+        virtual_stages=1.0,
+        training=TrainingPlan(),
+        expert_replicas=1.0,
+        sequence_parts=1.0,
+        known={},
+        **whole_weights,
+    )
 
 
 def divide(op: Op, sharding: Sharding, known: dict[tuple[int, str], Extent]) -> Op:

@@ -47,6 +47,9 @@ class Engine:
         choices=("dataflow", "none"),
         default="dataflow",
     )
+    launcher: str = text(
+        "the version whose command line starts it, a file of launchers/; none: there is none", default=""
+    )
     step: Number = quantity(
         "s", "host time of one step that no kernel hides: scheduling, input preparation, sampling"
     )

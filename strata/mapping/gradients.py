@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import WEIGHT_GRADIENTS, Conversion, Sharding, conversions, module_of
+from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
 from strata.precision import bytes_of
 from strata.workload.graph import Block, Collective, Op, Tensor
 
@@ -104,12 +105,22 @@ def sharded_weights(
     if trainer is None:
         found = [(name, group, sum((op.weight_bytes() for op in own), 0.0)) for name, group, own in held]
         return [move(f"gather_{name}", "all_gather", group, size) for name, group, size in found], []
-    elements = [(name, group, sum((op.weight_elements() for op in own), 0.0)) for name, group, own in held]
-    whole, summed = (bytes_of(f) for f in (trainer.gathered_parameters, trainer.reduced_gradients))
-    return (
-        [move(f"gather_{name}", "all_gather", group, count * whole) for name, group, count in elements],
-        [move(f"scatter_{name}", "reduce_scatter", group, count * summed) for name, group, count in elements],
-    )
+    gathers, scatters, summed = [], [], bytes_of(trainer.reduced_gradients)
+    for name, group, own in held:
+        size, count = _gathered(own, trainer), sum((op.weight_elements() for op in own), 0.0)
+        gathers.append(move(f"gather_{name}", "all_gather", group, size))
+        scatters.append(move(f"scatter_{name}", "reduce_scatter", group, count * summed))
+    return gathers, scatters
+
+
+def _gathered(ops: list[Op], trainer: Trainer) -> Number:
+    """Bytes of the weights of some ops as a trainer gathers them."""
+    size: Number = 0.0
+    for op in ops:
+        stored, elements = op.weight_bytes(), op.weight_elements()
+        narrow = namespace(stored, elements).where(stored < bytes_of(WORKING) * elements, 1.0, 0.0)
+        size = size + elements * gathered_bytes(trainer, narrow)
+    return size
 
 
 def _collectives(

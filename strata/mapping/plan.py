@@ -46,7 +46,7 @@ from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
 Words = tuple[str, ...]
-CONTEXT = ("gather", "ring", "ulysses")
+CONTEXT = ("gather", "ring", "ulysses", "a2a+p2p")
 
 
 def degree(
@@ -98,9 +98,10 @@ class Plan:
     )
     dp_shard: Number = degree(0.0, "ranks that ZeRO shards over, copies of them beside (HSDP); 0: all")
     offload: Number = degree(0.0, "training: what lies in the host's memory between uses", words=OFFLOAD)
-    # keys are gathered first, keys go round a ring beside attention, or tokens are swapped for heads
-    # (Ulysses)
+    # keys are gathered first, keys go round a ring beside attention, tokens are swapped for heads (Ulysses),
+    # or swapped among cp_a2a neighbours and keys passed round between these
     cp_mode: Number = degree(0.0, "how context ranks meet in attention", words=CONTEXT)
+    cp_a2a: Number = degree(0.0, "context ranks that swap tokens for heads with cp_mode=a2a+p2p")
     redundant_experts: Number = degree(
         0.0, "copies of popular experts in each layer, beside the experts themselves"
     )

@@ -9,7 +9,17 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from strata.arrays import Number, namespace
-from strata.mapping.layout import PLAIN, Alternative, AxisLayout, Sharding
+from strata.mapping.context_parallel import (
+    CONTEXT_GROUPS,
+    CONTEXT_WAYS,
+    HYBRID,
+    ULYSSES,
+    attention_axes,
+    context_alternatives,
+    swapping_ranks,
+    unequal_rings,
+)
+from strata.mapping.layout import AxisLayout, Sharding
 from strata.mapping.rules import (
     BATCH,
     COPIES,
@@ -36,7 +46,6 @@ if TYPE_CHECKING:
     from strata.mapping.plan import Plan
 
 ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
-RING, ULYSSES = "ring", "ulysses"
 TENSOR_GROUP, STAGES = "tp", "pp"
 # Groups that training alone has: all ranks that hold the same weights, those among them that ZeRO shards
 # over, copies of these; the same three of experts; and the two stages that hold a tied embedding.
@@ -70,9 +79,10 @@ def active_groups(plan: Plan) -> frozenset[str]:
     if any_above(plan.zero, 2) and not found.isdisjoint(("dp", "cp")):
         found |= {"fsdp", "expert_dp"} if any_above(plan.moe_groups, 1) else {"fsdp"}
     found |= _weight_groups(plan, any_above)
-    for name, value in ((RING, plan.cp_mode == 1), (ULYSSES, plan.cp_mode > 1)):
-        if "cp" in found and any_above(value * 1.0, 0):
-            found.add(name)
+    if "cp" in found:
+        for number, name in enumerate(CONTEXT_WAYS, 1):
+            if any_above((plan.cp_mode == number) * 1.0, 0):
+                found |= {name, *CONTEXT_GROUPS} if name == HYBRID else {name}
     for name, value in ((SEQUENCE, plan.sp), (WHOLE_SEQUENCE, 1.0 - plan.sp)):
         if "tp" in found and any_above(value * (plan.tp - 1.0), 0):
             found.add(name)
@@ -132,6 +142,10 @@ def group_ranks(plan: Plan, active: frozenset[str]) -> dict[str, Any]:
     found["expert_tp_dp"] = (plan.tp, expert_tp_dp_ranks(plan), levels)
     found["ep"] = (expert_stride(plan), exchange_ranks(plan), levels)
     found["expert_dp"] = (plan.ep * plan.moe_tp, plan.moe_groups, levels)  # the same part of the same experts
+    swapping, ringing = CONTEXT_GROUPS
+    swapped = swapping_ranks(plan)
+    found[swapping] = (apart["cp"], swapped, None)
+    found[ringing] = (apart["cp"] * swapped, plan.cp / swapped, None)
     return found | _sum_ranks(plan, apart["pp"], levels)
 
 
@@ -237,18 +251,20 @@ def microbatches(plan: Plan, work: Workload) -> Number:
 def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Sharding:
     """The layout a plan names, for a workload."""
     xp = namespace(plan.tp, plan.cp, plan.sp, plan.cp_mode)
-    pieces = microbatches(plan, work)
+    pieces, both = microbatches(plan, work), HYBRID in active and work.phase != "decode"
     told = isinstance(plan.microbatches, float) and plan.microbatches in (0.0, 1.0)
     degrees = {
         name: ranks for name, (_, ranks, _) in group_ranks(plan, frozenset()).items() if name in active
     }
-    axes, swap = plan_axes(plan, work, pieces), plan.cp_mode > 1
+    axes = plan_axes(plan, work, pieces, CONTEXT_GROUPS[::-1] if both else ("cp",))
     made = Sharding(
         active=active,
         degrees=degrees,
         axes=axes,
-        modules=_attention_axes(plan, work, xp.where(swap, plan.cp, 1.0)) if ULYSSES in active else {},
-        alternatives=_alternatives(plan, work, active, axes),
+        modules=attention_axes(plan, work, swapping_ranks(plan, work.phase), both)
+        if both or ULYSSES in active
+        else {},
+        alternatives=context_alternatives(plan, work, active, axes),
         microbatches=pieces,
         stages=plan.pp,
         virtual_stages=plan.virtual_stages,
@@ -281,8 +297,10 @@ def _with_sequence(made: Sharding, plan: Plan) -> Sharding:
     return replace(parts, variants=(replace(made, where=plan.sp < 1, known={}), parts))
 
 
-def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayout]:
-    """What divides each logical axis under a plan: one row an axis."""
+def plan_axes(
+    plan: Plan, work: Workload, pieces: Number, context: tuple[str, ...] = ("cp",)
+) -> dict[str, AxisLayout]:
+    """What divides each logical axis under a plan: one row an axis. `context`: groups of context ranks."""
     rows = plan.dp * pieces
     # In decode context ranks hold the same new tokens, and parts of the cache.
     decoding = work.phase == "decode"
@@ -293,8 +311,8 @@ def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayou
     # which count once.
     batches, within = ranks_sharing_experts(plan), xp.minimum(groups, inside)
     sequences = (("sequences", "dp"),)
-    positions = () if decoding else (("positions", "cp"),)
-    cached = (("kv_positions", "cp"),)
+    positions = () if decoding else tuple(("positions", group) for group in context)
+    cached = tuple(("kv_positions", group) for group in context)
     return {
         "tokens": AxisLayout(rows, inside, sequences + positions),
         "sequences": AxisLayout(rows, 1.0, sequences),
@@ -322,53 +340,11 @@ def plan_axes(plan: Plan, work: Workload, pieces: Number) -> dict[str, AxisLayou
     }
 
 
-def _attention_axes(plan: Plan, work: Workload, by_heads: Number) -> dict[str, dict[str, AxisLayout]]:
-    """Attention where context ranks share out heads (Ulysses): all tokens of its sequences, fewer heads, the
-    cache of those.
-
-    Where all heads share one latent, its cache stays divided by tokens, and a decode step with it; the scorer
-    of sparse attention stays as it is. `by_heads`: context ranks that divide heads, 1 where they divide
-    tokens.
-    """
-    heads, by_tokens = plan.tp * by_heads, plan.cp / by_heads
-    both = (("heads", "tp"), ("heads", "cp"))
-    kv_both = (("kv_heads", "tp"), ("kv_heads", "cp"))
-    full = {"heads": AxisLayout(heads, 1.0, both), "kv_heads": AxisLayout(heads, 1.0, kv_both)}
-    full["kv_cache_tokens"] = AxisLayout(1.0, by_tokens)
-    if work.phase == "decode":
-        return {"softmax_attention": full | {"kv_tokens": AxisLayout(1.0, by_tokens)}}
-    queries = {"queries": AxisLayout(1.0, by_tokens)}
-    return {"softmax_attention": full | queries, "latent_attention": {"heads": full["heads"], **queries}}
-
-
-def _alternatives(
-    plan: Plan, work: Workload, active: frozenset[str], axes: dict[str, AxisLayout]
-) -> tuple[Alternative, ...]:
-    """The ways context ranks meet in attention, where plans of a batch differ in it.
-
-    Ring: Liu et al., arXiv 2310.01889. Swap of tokens for heads: Jacobs et al., DeepSpeed-Ulysses, arXiv
-    2309.14509. In a decode step parts of the cache stay where they are, and nothing goes round.
-    """
-    swapping, ringing = ULYSSES in active, RING in active and work.phase != "decode"
-    if not (swapping or ringing):
-        return (PLAIN,)
-    swapped = _attention_axes(plan, work, plan.cp) if swapping else {}
-    usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
-    mode = plan.cp_mode
-    round_ring = (mode == 1) & (plan.cp > 1) if ringing else False
-    found = [Alternative(mask=(mode < 2) & (round_ring == 0), axes=usual)]
-    if ringing:
-        found.append(Alternative(name=RING, mask=round_ring, axes=usual, ring=True))
-    if swapping:
-        found.append(Alternative(name=ULYSSES, mask=mode > 1, axes=swapped))
-    return tuple(found)
-
-
 def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
     """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
     group = plan.tp * plan.cp * plan.dp
     experts = units.get("experts", 1.0)
-    swapped = namespace(plan.cp_mode, plan.cp).where(plan.cp_mode > 1, plan.cp, 1.0) * plan.tp
+    swapped = swapping_ranks(plan, work.phase) * plan.tp
     # Ranks without a sequence still serve their experts; in training they would have no gradients to add.
     alone = plan.dp if work.phase == "train" else plan.dp / ranks_sharing_experts(plan)
     slots, copies = experts + plan.redundant_experts, units.get("experts", 0.0)
@@ -379,6 +355,7 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
         Violation(BATCH, alone > work.batch, alone, work.batch),
         Violation(MICRO, plan.microbatches * plan.dp > work.batch, plan.microbatches * plan.dp, work.batch),
         Violation(COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
+        unequal_rings(plan),
     ]
     divided = (
         (HEADS, "heads"),

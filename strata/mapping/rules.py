@@ -99,6 +99,11 @@ SWAP = Rule(
     "plan.tp x cp must divide heads where context ranks swap tokens for heads (cp_mode=ulysses)",
     ("lower cp", "cp_mode=ring"),
 )
+RINGS = Rule(
+    2**25,
+    "plan.cp must be a multiple of cp_a2a, the ranks that swap tokens for heads, with cp_mode=a2a+p2p",
+    ("another cp_a2a", "cp_mode=ring", "cp_mode=ulysses"),
+)
 COPIES = Rule(
     4096,
     "plan.redundant_experts must not exceed the experts",
@@ -165,7 +170,7 @@ SHARDS = Rule(
 RULES = (
     MEMORY, DEVICES, HEADS, KV_HEADS, EXPERTS, MOE_GRID, LAYERS, BATCH, MICRO, LIMITS, CORES, SWAP, COPIES,
     AXIS_UNITS, MESH, STATE_HEADS, STATE_GROUPS, PARTS, WHOLE_BATCH, INTERLEAVED, ONE_CHUNK, EVEN_STAGES,
-    DUAL_PIECES, RECOMPUTED, SHARDS,
+    DUAL_PIECES, RECOMPUTED, SHARDS, RINGS,
 )  # fmt: skip
 
 

@@ -297,11 +297,12 @@ class _BlockPass:
             payload=alternative.masked(payload),
         )
         if alternative.ring and one.pattern == "all_gather" and one.group != self.sharding.sequence_group:
-            steps = namespace(degree).maximum(degree - 1.0, 1.0)
+            xp = namespace(degree, payload)
+            steps = xp.maximum(degree - 1.0, 1.0)
             return replace(
                 made,
                 pattern="send",
-                payload=alternative.masked(payload / degree),
+                payload=alternative.masked(xp.where(degree > 1, payload / degree, 0.0)),
                 steps=steps,
                 overlaps=op.name,
             )

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 
 from strata.arrays import Number, register_pytree
 from strata.params import part, quantity, text
+from strata.precision import bytes_of
 
 FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
 LIBRARY_EXCHANGE = "alltoall"
 EXCHANGES = (LIBRARY_EXCHANGE, "deepep")
 CAPTURES = ("none", "static", "all")
+SPLITS = ("even", "balanced", "beyond")
+STALLS = ("stages", "nodes")
+WORKING = "bf16"  # format of weights that a trainer works with where products read no narrower one
 
 
 @register_pytree
@@ -73,7 +77,9 @@ class Trainer:
     main_gradients: str = text("format in which gradients are added up over micro-batches", choices=FORMATS)
     reduced_gradients: str = text("format in which gradients cross between ranks", choices=FORMATS)
     gathered_parameters: str = text(
-        "format in which a sharded optimiser sends updated weights to all ranks", choices=FORMATS
+        "format in which a sharded optimiser sends updated weights to all ranks; a narrow one is that of "
+        "weights whose products read a narrow format, others go in bf16 (Megatron's fp8_param_gather)",
+        choices=FORMATS,
     )
     optimizer_bytes: Number = quantity(
         "B", "optimiser state of a parameter: a full-precision copy and its moments", positive=True
@@ -95,9 +101,9 @@ class Trainer:
     )
     split: str = text(
         "layers of a pipeline's stages: as even as whole layers allow, or balanced by the work of products, "
-        "the head's among them",
-        choices=("even", "balanced"),
-        default="even",
+        "the head's among them, until a stage has its share of it or more than that",
+        choices=SPLITS,
+        default=SPLITS[0],
     )
     async_tp: Number | None = quantity(
         "1",
@@ -211,8 +217,20 @@ class Trainer:
     )
     host_stall: Number | None = quantity(
         "s",
-        "host time that each rank of a tensor group adds to its collectives where stages hand over between "
-        "nodes: all wait for a thread that has lost its core; left out: none",
+        "host time that each rank of a tensor group adds to its collectives where hosts stall: all wait for "
+        "a thread that has lost its core; left out: none",
+        optional=True,
+        minimum=0,
+    )
+    stalls: str = text(
+        "where hosts stall: in jobs whose stages hand over between nodes, or in all on several nodes",
+        choices=STALLS,
+        default=STALLS[0],
+    )
+    message_hold: Number | None = quantity(
+        "s",
+        "time that a message between two stages holds both of them, beyond what it takes to cross; left "
+        "out: none",
         optional=True,
         minimum=0,
     )
@@ -226,3 +244,24 @@ class Trainer:
     memory: TrainerMemory | None = part(
         TrainerMemory, "what it holds beside what its arithmetic needs; left out: nothing", optional=True
     )
+
+
+def gathered_bytes(trainer: Trainer, narrow: Number) -> Number:
+    r"""Bytes of a parameter that ranks gather, in the mean.
+
+    .. math:: b = \nu b_g + (1 - \nu) \max(b_g, 2)
+
+    share :math:`\nu` of parameters whose products read a narrow format, b_g of the gathered format: norms,
+    embeddings and what is trained in bf16 stay in bf16.
+
+    Megatron-LM, --fp8-param-gather.
+
+    >>> from strata.mapping.engine import engine
+    >>> from dataclasses import replace
+    >>> fp8 = replace(engine("megatron").training, gathered_parameters="fp8")
+    >>> [float(gathered_bytes(fp8, narrow)) for narrow in (0.0, 0.75, 1.0)]
+    [2.0, 1.25, 1.0]
+    """
+    least = bytes_of(trainer.gathered_parameters)
+    wide = max(least, bytes_of(WORKING))
+    return wide if least == wide else wide + narrow * (least - wide)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from strata.arrays import Number
 from strata.mapping.layout import Sharding
 from strata.mapping.recompute import recompute_share, recomputes_whole
-from strata.mapping.trainer import Trainer
+from strata.memo import value_key
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.network.expert_exchange import uneven_routing
@@ -18,7 +18,12 @@ from strata.pricing.overlap.equations import beside, share_links
 from strata.pricing.overlap.rings import is_ring_step, rings_shown
 from strata.pricing.overlap.shared_experts import overlap_shared_experts
 from strata.pricing.overlap.tiles import overlap_by_tile
-from strata.pricing.overlap.trainers import overlap_of_trainer
+from strata.pricing.overlap.trainers import (
+    beside_other_batch,
+    overlap_of_trainer,
+    paired_passes,
+    switched_off,
+)
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import KernelPrices, PricedOp, Rank, price_op
 from strata.workload.graph import Block, BlockSequence, Op, is_collective
@@ -67,11 +72,13 @@ def price_block(
     not cover. `sizes`: bytes of tensors that other blocks make, for chips that fuse kernels; `known`: what
     kernels of this rank cost, as far as that is known.
     """
-    key = (id(block), page if isinstance(page, float) else -1.0)
-    held = known.held.get(key) if known is not None else None
+    key = value_key(id(block), page, sharding.training, sharding.sequence_parts)
+    if key is None and isinstance(page, float):  # arrays: what is known is of this division alone
+        key = (id(block), page)
+    held = known.held.get(key) if known is not None and key is not None else None
     if held is None:
         held = footprint_of(block, sharding, training, page)
-        if known is not None and key[1] >= 0.0:
+        if known is not None and key is not None:
             known.held[key] = held
     if training and not (isinstance(block.repeats, float) and block.repeats == 1.0):
         # Gradients of weights that run at every time step are added up over these before the main ones.
@@ -128,7 +135,7 @@ def assembled(
     again_kinds: dict[str, Number] = {}
     for node in raw:
         weight = node.weight
-        own, price = _with_prefetched(node, rank, sharding.trainer if training else None, by_tile)
+        own, price = _with_prefetched(node, rank, sharding if training else None, by_tile)
         own_kinds = _by_kind(own)
         if training and block.direction == "forward" and block.keeps:
             # weights that are gathered for gradients are there when layers run again
@@ -159,15 +166,19 @@ def assembled(
 
 
 def _with_prefetched(
-    node: PricedNode, rank: Rank, trainer: Trainer | None, by_tile: bool
+    node: PricedNode, rank: Rank, trained: Sharding | None, by_tile: bool
 ) -> tuple[list[PricedOp], Price]:
     """Ops with what is fetched ahead shown as far as the rest does not cover it; on links it shares it waits
-    its turn.
+    its turn. `trained`: how a training step is divided.
     """
     visible = [(op, p) for op, p in node.apart if not _prefetched(op)]
     priced = overlap_by_tile(node.ops, rank) if by_tile else node.ops
-    if trainer is not None:
-        priced = overlap_of_trainer(priced, rank, trainer)
+    if trained is not None:
+        paired = paired_passes(trained)
+        if trained.trainer is not None:
+            priced = overlap_of_trainer(priced, rank, trained.trainer)
+        if not switched_off(paired):
+            priced = beside_other_batch(priced, rank, paired)
     shown = total_price([(1.0, p) for op, p in priced if not _prefetched(op)])
     final = []
     for op, price in priced:

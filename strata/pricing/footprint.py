@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from strata.arrays import Array, Number, choose, namespace
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
+from strata.mapping.trainer import WORKING
 from strata.precision import bytes_of
 from strata.pricing.kept_tensors import KeptTensors, kept_tensors, tensor_bytes
 from strata.workload.graph import Block, Graph, Op
 from strata.workload.ops import is_product
-
-WORKING = "bf16"  # format of weights that a trainer works with where products read no narrower one
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
 from strata.pricing.host import chip_under_engine, launch_times
-from strata.pricing.kernels.device import device, software_of, training_software
+from strata.pricing.kernels.device import device, shared_device, software_of, training_software
 from strata.pricing.network.memory_ring import with_ring_memory
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Graph
@@ -46,6 +47,7 @@ class Pricing:
     work: Workload
     structure: Structure
     halves: Graph | None = None  # of one rank at half the batch, where two halves may run beside each other
+    held: dict[Any, Any] = field(default_factory=dict)  # what its blocks hold, as far as known
 
     @property
     def training(self) -> bool:
@@ -66,5 +68,5 @@ def rank_in_step(given: Pricing) -> Rank:
         for_bounds=given.structure.for_bounds,
         **(training_software(engine) if given.training else {}),
     )
-    dev = device(chip, software)
+    dev = (device if given.structure.rank else shared_device)(chip, software)
     return Rank(device=dev, placement=given.placement, fabric=with_ring_memory(given.system.fabric, dev))

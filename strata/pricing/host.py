@@ -8,6 +8,7 @@ from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
+from strata.memo import Memo, is_settled, settled_record, value_key
 from strata.pricing.price import Price
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
@@ -146,19 +147,27 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
     """
     xp = namespace(engine.graphs, engine.pdl_overlap)
     left = 1.0 - xp.where(engine.graphs > 0, engine.pdl_overlap, 0.0)
-    overhead = replace(chip.overhead, step={name: time * left for name, time in chip.overhead.step.items()})
-    rates = {
-        name: share * (engine.expert_rate or {}).get(name, 1.0)
-        for name, share in chip.experts.efficiency.items()
-    }
-    chip = replace(chip, overhead=overhead, experts=replace(chip.experts, efficiency=rates))
-    return _on_platform(chip, engine)
-
-
-def _on_platform(chip: Chip, engine: Engine) -> Chip:
-    """A chip whose kernels are those an engine has for its platform."""
+    rates = {name: (engine.expert_rate or {}).get(name, 1.0) for name in chip.experts.efficiency}
     tables = (engine.product_rate, engine.cache_read_rate)
     products, reads = ((table or {}).get(chip.platform) for table in tables)
+    key = value_key(left, rates, products, reads) if is_settled(chip) else None
+    if key is None:
+        return _with_rates(chip, left, rates, products, reads)
+    return _CHIPS.of((chip, key), lambda: settled_record(_with_rates(chip, left, rates, products, reads)))
+
+
+_CHIPS = Memo(128)
+
+
+def _with_rates(
+    chip: Chip, left: Number, rates: dict[str, Number], products: Number | None, reads: Number | None
+) -> Chip:
+    """A chip with so much `left` of its least loop times, and shares of its rates of experts, of products and
+    of reading the cache.
+    """
+    overhead = replace(chip.overhead, step={name: time * left for name, time in chip.overhead.step.items()})
+    experts = {name: share * rates[name] for name, share in chip.experts.efficiency.items()}
+    chip = replace(chip, overhead=overhead, experts=replace(chip.experts, efficiency=experts))
     if products is not None:
         shares = {name: share * products for name, share in chip.compute.matrix_efficiency.items()}
         chip = replace(chip, compute=replace(chip.compute, matrix_efficiency=shares))

@@ -9,18 +9,17 @@ from dataclasses import replace
 from strata.arrays import Number, namespace
 from strata.mapping.engine import trainer_of
 from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
-from strata.mapping.trainer import CAPTURES, Trainer
+from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
-from strata.pricing.stage_times import again_share
+from strata.pricing.stage_times import again_share, reaches_over_nodes
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product
 
-NETWORK = "network"  # medium of a fabric's dimensions between nodes
 FULL = 1.0  # recompute levels above this run layers again
 
 
@@ -201,24 +200,18 @@ def _collectives(block: Block, given: Pricing) -> Number:
     return count
 
 
-def _over_nodes(rank: Rank, group: str) -> Number:
-    """1 where a group reaches over nodes."""
-    over: Number = 0.0
-    for layout, dimension in zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False):
-        if dimension.medium == NETWORK:
-            xp = namespace(layout.size, over)
-            over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
-    return over
-
-
 def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
     """Host time of a collective of a tensor group over that of a kernel [s]; none of captured graphs."""
     trainer, ranks = given.engine.training, given.sharding.degrees.get(TENSOR_GROUP, 1.0)
     assert trainer is not None
-    own, stall = trainer.host_collective, trainer.host_stall
+    own, stall, skew = trainer.host_collective, trainer.host_stall, trainer.collective_skew
     if own is None and stall is None:
         return 0.0
-    late = 0.0 if stall is None else stall * _over_nodes(rank, STAGES)
+    late: Number = 0.0
+    if stall is not None:
+        # hosts that stall come as late to a collective over nodes as those that do not, after their stall
+        more = 0.0 if skew is None else skew * reaches_over_nodes(rank, TENSOR_GROUP)
+        late = (stall + more) * reaches_over_nodes(rank, *((STAGES,) if trainer.stalls == STALLS[0] else ()))
     time = slowest_of_group(each if own is None else own, late, ranks) - each
     if trainer.captured != CAPTURES[0]:
         return 0.0
@@ -231,7 +224,7 @@ def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> t
     if trainer is None or trainer.collective_skew is None or TENSOR_GROUP not in rank.placement.groups:
         return blocks
     ranks = given.sharding.degrees.get(TENSOR_GROUP, 1.0)
-    late = slowest_of_group(0.0, trainer.collective_skew * _over_nodes(rank, TENSOR_GROUP), ranks)
+    late = slowest_of_group(0.0, trainer.collective_skew * reaches_over_nodes(rank, TENSOR_GROUP), ranks)
     made = []
     for b in blocks:
         wait = _collectives(b.block, given) * late

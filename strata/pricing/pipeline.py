@@ -21,7 +21,7 @@ def stage_start(
 
     With `head`, the head's products over a layer's, stages are balanced by the work of products, as nanotron
     does it (huggingface/nanotron, models/base.py): a stage ends with the first layer that takes all until
-    then beyond its share,
+    then beyond its share (or to it, where the head counts a trifle less),
 
     .. math:: s_j = \min\big(L, \max(j, \lfloor (L + h) j/P \rfloor + 1)\big), \quad j > 0
 
@@ -86,14 +86,17 @@ def interleaved_layers(
     return xp.maximum(held, 0.0)
 
 
-def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0, ends: float = 0.0) -> Number:
-    """The stages that can be slowest, on a leading axis: the first two, a period's worth before and after the
-    place where stages grow by a layer and before the end, and the last. Other stages hold the same kinds of
-    layers as one of these. `rank` is the number of axes of what the stages are used with; `ends` stages at
-    either end hold no layers.
+def stage_nodes(
+    stages: Number, layers: Number, period: int, rank: int = 0, ends: float = 0.0, prefix: Number = 0.0
+) -> Number:
+    """The stages that can be slowest or fullest, on a leading axis: the first two, a period's worth before
+    and after the place where stages grow by a layer and before the end, and the last; behind a `prefix` of so
+    many layers of another kind also the first two without any of them, which keep most for their backward
+    passes. Other stages hold the same kinds of layers as one of these. `rank` is the number of axes of what
+    the stages are used with; `ends` stages at either end hold no layers.
 
-    >>> stage_nodes(32.0, 61.0, 1).tolist()
-    [0.0, 1.0, 1.0, 2.0, 30.0, 31.0]
+    >>> stage_nodes(32.0, 61.0, 1).tolist(), stage_nodes(32.0, 61.0, 1, prefix=3.0).tolist()[-2:]
+    ([0.0, 1.0, 1.0, 2.0, 30.0, 31.0], [3.0, 4.0])
     """
     xp = namespace(stages, layers)
     last = stages - 1.0
@@ -105,6 +108,11 @@ def stage_nodes(stages: Number, layers: Number, period: int, rank: int = 0, ends
         *(first_long + i for i in range(-period, period)),
         *(last - i for i in range(period, -1, -1)),
     ]
+    if not (isinstance(prefix, float) and prefix == 0.0):
+        short = xp.maximum(floor_div(layers, inner), 1.0)  # layers of stages before they grow
+        grown = xp.maximum(prefix - short * first_long, 0.0)
+        clear = xp.ceil(xp.minimum(prefix / short, first_long)) + xp.ceil(grown / (short + 1.0))
+        places += [clear, clear + 1.0]
     nodes = xp.stack(xp.broadcast_arrays(*(xp.asarray(p) for p in places)))
     nodes = xp.minimum(xp.maximum(nodes, 0.0), last)
     return nodes.reshape((nodes.shape[0],) + (1,) * (rank + 1 - nodes.ndim) + nodes.shape[1:])

@@ -66,6 +66,8 @@ def total_price(prices: list[tuple[Number, Price]]) -> Price:
     """The sum of prices, each so many times."""
     if not prices:
         return ZERO
+    if len(prices) == 1 and prices[0][0].__class__ is float and prices[0][0] == 1.0:
+        return prices[0][1]
     sums: dict[str, Number] = {}
     for count, price in prices:
         once = count.__class__ is float and count == 1.0

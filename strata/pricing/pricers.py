@@ -8,10 +8,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, field_names, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
+from strata.memo import value_key
 from strata.pricing.kernels.attention import BACKWARD_KERNELS, attention_shape, price_attention
 from strata.pricing.kernels.custom import price_custom
 from strata.pricing.kernels.device import Device
@@ -41,6 +42,7 @@ class Rank:
     device: Device
     placement: Placement
     fabric: Fabric
+    sent: dict[Any, Price] = field(default_factory=dict)  # prices of its collectives, as far as known
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +53,7 @@ class KernelPrices:
 
     devices: list[Device] = field(default_factory=list)  # one at most
     prices: dict[int, tuple[Op, Price]] = field(default_factory=dict)  # by identity of the op, which is held
-    held: dict[tuple[int, Number], Any] = field(default_factory=dict)
+    held: dict[Any, Any] = field(default_factory=dict)
 
     def same(self, device: Device) -> bool:
         """Whether kernels cost on a device what they cost here; the first one that asks is taken."""
@@ -66,6 +68,19 @@ class KernelPrices:
         if id(op) not in self.prices:
             self.prices[id(op)] = (op, price_op(op, rank))
         return self.prices[id(op)][1]
+
+
+_UNPRICED = ("name", "module", "inputs", "output")  # fields of an op that no price looks at
+_PRICED: dict[type, tuple[str, ...]] = {}
+
+
+def _sizes_of(op: Op) -> Any:
+    """What an op is priced by, as a key: ops of one kind and of the same sizes cost the same."""
+    kind = op.__class__
+    names = _PRICED.get(kind)
+    if names is None:
+        names = _PRICED[kind] = tuple(name for name in field_names(kind) if name not in _UNPRICED)
+    return value_key(kind.kind, *[getattr(op, name) for name in names])
 
 
 def same_numbers(one: Any, other: Any) -> bool:
@@ -92,7 +107,7 @@ def same_numbers(one: Any, other: Any) -> bool:
     return isinstance(one, float | str | bool) and one == other
 
 
-MEMOS = ("rates", "loads")  # of a device: worked out from the rest
+MEMOS = ("rates", "loads", "prices")  # of a device: worked out from the rest
 NO_LIMIT = 1e30  # B/s of a DRAM that is out of the way
 
 
@@ -141,7 +156,10 @@ def price_op(op: Op, rank: Rank) -> Price:
     found = PRICERS.get(op.kind)
     if found is None:
         raise BadValue(f"no pricer for ops of kind '{op.kind}'; there: {', '.join(PRICERS)}")
-    return found.price(op, rank)
+    pricer, known = found.price, rank.device.prices
+    if known is None or op.kind == Collective.kind:
+        return pricer(op, rank)
+    return known.of(_sizes_of(op), lambda: pricer(op, rank))
 
 
 def tile_pieces(op: Op, device: Device, ranks: Number) -> Number:
@@ -193,6 +211,15 @@ def _attention_kernels(op: Attention, device: Device) -> Number:
 
 
 def _price_collective(op: Collective, rank: Rank) -> Price:
+    """Collectives of one group and of the same bytes cost the same: priced once for a rank."""
+    key = value_key(op.pattern, op.group, op.payload, op.steps, bool(op.overlaps), op.exchange)
+    found = rank.sent.get(key)
+    if found is None or key is None:
+        found = rank.sent[key] = _price_steps(op, rank)
+    return found
+
+
+def _price_steps(op: Collective, rank: Rank) -> Price:
     price = price_collective if op.exchange is None else price_exchange
     once = price(op, rank.placement.groups[op.group], rank.fabric)
     if not op.overlaps:

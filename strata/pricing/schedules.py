@@ -29,6 +29,7 @@ class StagePasses:
     behind: Number  # how many stages follow each
     every: tuple[Number, Number, Number]  # forward, inputs and weights over all stages
     mirrored: Number = 0.0  # passes of the stage as far from the other end (DualPipe)
+    saved: Number = 0.0  # mean stage: by a forward beside a backward pass, not one after the other (DualPipe)
 
     @cached_property
     def back(self) -> Number:
@@ -90,21 +91,47 @@ def listed_passes(
     )
 
 
-def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number) -> StagePasses:
-    """Passes with what each stage waits for: activations to the stage behind it and gradients to the one
-    before it, each `one_way` a micro-batch [s].
+def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number, held: Number = 0.0) -> StagePasses:
+    r"""Passes with what each stage waits for: activations to the stage behind it and gradients to the one
+    before it, each `one_way` a micro-batch [s]; and messages that hold the stage at either end for a time
+    h = `held`: a stage between two others meets four of them a micro-batch, while what passes through a line
+    of stages meets each once,
+
+    .. math:: F_j' = F_j + h ([j > 0] + [j < P - 1]), \quad D_j' = D_j + h ([j > 0] + [j < P - 1]), \quad
+        \sum_j t_j' = \sum_j t_j + 2 h (P - 1)
+
+    >>> alike = equal_stages(1.0, 1.0, 0.0, 4.0)
+    >>> [float(one_f_one_b_time(with_hand_overs(alike, 0.0, 4.0, h), 8.0)) for h in (0.0, 0.5)]
+    [22.0, 38.5]
     """
     forward, inputs, weights = passes.every
     places = stages - 1.0 - passes.behind
     xp = namespace(passes.behind, one_way)
     inner, outer = (xp.where(where > 0.0, one_way, 0.0) for where in (places, passes.behind))
-    return replace(
+    joined = replace(
         passes,
         forward=passes.forward + outer,
         inputs=passes.inputs + inner,
         before=passes.before + 2.0 * places * one_way - inner,
         every=(forward + (stages - 1.0) * one_way, inputs + (stages - 1.0) * one_way, weights),
         mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + inner + outer,
+    )
+    return joined if _none(held) else _held_by_messages(joined, held, stages, places)
+
+
+def _held_by_messages(passes: StagePasses, held: Number, stages: Number, places: Number) -> StagePasses:
+    """Passes of stages that each message holds, those before a stage without the messages it meets itself."""
+    forward, inputs, weights = passes.every
+    xp = namespace(passes.behind, places, held)
+    ends = xp.where(places > 0.0, held, 0.0) + xp.where(passes.behind > 0.0, held, 0.0)
+    through = (stages - 1.0) * held
+    return replace(
+        passes,
+        forward=passes.forward + ends,
+        inputs=passes.inputs + ends,
+        before=passes.before + 2.0 * held * xp.maximum(places - 1.0, 0.0),
+        every=(forward + through, inputs + through, weights),
+        mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + 2.0 * ends,
     )
 
 
@@ -206,12 +233,14 @@ def dualpipe_time(passes: StagePasses, microbatches: Number, stages: Number) -> 
 
     .. math:: T = \max\Big[\frac{m}{2} \max_j (t_j + t_{P-1-j}),\;
         m t + \left(\tfrac{P}{2} - 1\right)\big(F + B + \min(F, B) - W\big)\Big]
+        - \left(m - \tfrac{P}{2} - 2\right) s
 
     forward pass F, gradients to inputs B and to weights W of the mean stage, t all of its passes: a device
     holds stage j of the one direction and P - 1 - j of the other. Stages P, even; micro-batches m, even, at
-    least 2P. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C for a
-    forward and a backward pass beside each other; here C = F + B', nothing gained by that, and F = B for
-    which it is exact; else within 3 % of the simulated order in the mean, 10 % at worst.
+    least 2P. A forward and a backward pass beside each other take s less than one after the other: exchanges
+    of either run beside kernels of the other (`beside_other_batch`), but not while the pipeline fills and
+    drains. The paper writes the bubble :math:`(P/2 - 1)(C + B' - 3W)`, with B' = B + W and C = F + B' - s.
+    Exact where F = B; else within 3 % of the simulated order in the mean, 10 % at worst.
 
     DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, table 2.
 
@@ -223,7 +252,9 @@ def dualpipe_time(passes: StagePasses, microbatches: Number, stages: Number) -> 
     pair = passes.whole + passes.mirrored
     bubble = xp.maximum(stages / 2.0 - 1.0, 0.0) * (forward + inputs + xp.minimum(forward, inputs) - weights)
     mean = microbatches * (forward + inputs + weights) + xp.maximum(bubble, 0.0)
-    return xp.maximum(0.5 * microbatches * namespace(pair).max(pair, axis=0), mean)
+    pairs = xp.maximum(microbatches - 0.5 * stages - 2.0, 0.0)
+    apart = xp.maximum(0.5 * microbatches * namespace(pair).max(pair, axis=0), mean)
+    return apart if _none(passes.saved) else apart - pairs * passes.saved
 
 
 def scheduled_time(
@@ -263,16 +294,17 @@ def filled_time(
     one_way: Number,
     waits: Number,
     among: frozenset[str] = frozenset(SCHEDULE),
+    held: Number = 0.0,
 ) -> Number:
     r"""Time of a step with hand-overs: in line with the passes where stages wait for them (`waits` = 1), else
     beside them but for :math:`2 (P - 1) s / v` while the pipeline fills and drains [s].
 
-    one_way: activations of all v chunks of a stage, s.
+    one_way: activations of all v chunks of a stage, s; `held`: what their messages hold both stages for.
 
     >>> float(filled_time(equal_stages(1.0, 1.0, 1.0, 4.0), 0.0, 4.0, 8.0, 2.0, 0.1, 0.0))
     28.8
     """
-    joined = with_hand_overs(passes, waits * one_way, stages)
+    joined = with_hand_overs(passes, waits * one_way, stages, held)
     fill = fill_of_hand_overs(one_way, waits, stages, virtual_stages)
     return scheduled_time(joined, schedule, stages, microbatches, virtual_stages, among) + fill
 

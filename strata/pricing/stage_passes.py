@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
+from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.pipeline import counts_before, decode_cycle, line_time, pipeline_time
+from strata.pricing.overlap.trainers import is_exchange
+from strata.pricing.pipeline import decode_cycle, line_time, pipeline_time
 from strata.pricing.price import ZERO, Price
 from strata.pricing.schedules import (
     DUALPIPE,
@@ -21,9 +23,9 @@ from strata.pricing.schedules import (
 from strata.pricing.stage_times import (
     again_share,
     block_runs,
+    counts_before_stages,
     place_of,
     split_counts,
-    stage_split,
     stages_seen,
 )
 from strata.workload.graph import is_collective
@@ -84,24 +86,32 @@ def stage_times(
     return ahead + send.time, slowest - ahead
 
 
+def is_dualpipe(given: Pricing) -> Number:
+    """1 where the plan's schedule is DualPipe."""
+    schedule = given.sharding.training.schedule
+    return namespace(schedule).where(schedule == float(SCHEDULE.index(DUALPIPE)), 1.0, 0.0)
+
+
 def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number]) -> StagePasses:
     """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
-    sharding, order, nodes = given.sharding, given.graph.sequence, stages_seen(given)
+    sharding, nodes = given.sharding, stages_seen(given)
     last = sharding.stages - 1.0
     apart = not given.structure.active.isdisjoint((ZERO_BUBBLE, DUALPIPE))
     here, every = again_share(given, nodes), again_share(given)
     dual = DUALPIPE in given.structure.active
     there = again_share(given, last - nodes) if dual else 1.0
-    ends, head = stage_split(given)
     passes: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     sums: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     before: Number = 0.0
     mirrored: Number = 0.0
-    for b, count in zip(blocks, counts, strict=True):
-        at = counts_before(order, place_of(b), sharding.stages, nodes, ends, head)
+    saved: Number = 0.0
+    paired = is_dualpipe(given) if dual else 0.0
+    for b, count, at in zip(blocks, counts, counts_before_stages(given, blocks, nodes), strict=True):
         runs = block_runs(b, count)
         once: Number = 0.0
-        for name, time in block_passes(b, apart=apart).items():
+        hidden = paired * exchange_saved(b) if dual else 0.0
+        saved = saved + b.block.times * hidden
+        for name, time in block_passes(b, apart=apart, hidden=hidden).items():
             again = name == "again"
             kind = "inputs" if again else name
             passes[kind] = passes[kind] + runs * (time if not again else time * here)
@@ -118,19 +128,25 @@ def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[N
         behind=last - nodes,
         every=(sums["forward"], sums["inputs"], sums["weights"]),
         mirrored=mirrored,
+        saved=saved / sharding.stages if dual else 0.0,
     )
 
 
-def block_passes(b: PricedBlock, *, apart: bool) -> dict[str, Number]:
+def exchange_saved(b: PricedBlock) -> Number:
+    """Time of a block's exchanges that another micro-batch's kernels hide, less what these lose by it [s]."""
+    return sum((price.saved for op, price in b.ops if is_exchange(op)), 0.0)
+
+
+def block_passes(b: PricedBlock, *, apart: bool, hidden: Number = 0.0) -> dict[str, Number]:
     """Times of a block in its passes, and of what it repeats [s]; gradients to weights `apart` or with those
-    to inputs.
+    to inputs; with what is `hidden` beside another pass, as where there is none.
     """
     if b.block.direction == "forward":
-        return {"forward": b.price.time} | ({} if b.again is ZERO else {"again": b.again.time})
+        return {"forward": b.price.time + hidden} | ({} if b.again is ZERO else {"again": b.again.time})
     if not apart:
-        return {"inputs": b.price.time}
+        return {"inputs": b.price.time + hidden}
     weights = weight_time(b)
-    return {"inputs": b.price.time - weights, "weights": weights}
+    return {"inputs": b.price.time + hidden - weights, "weights": weights}
 
 
 def weight_time(b: PricedBlock) -> Number:
@@ -190,12 +206,14 @@ def pipeline_times(
     # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
     one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
     among = given.structure.active
-    joined = with_hand_overs(passes, waits * one_way, stages)
+    held = held_by_messages(given)
+    joined = with_hand_overs(passes, waits * one_way, stages, held)
     time = scheduled_time(joined, schedule, stages, pieces, chunks, among)
     time = time + fill_of_hand_overs(one_way, waits, stages, chunks)
     slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
-    p2p = 2.0 * one_way * (waits * pieces + 1.0 / chunks) * (stages - 1.0) / stages
-    bubble = time - pieces * sum(passes.every) / stages - p2p
+    sent = 2.0 * one_way * (waits * pieces + 1.0 / chunks) + 4.0 * held * pieces
+    p2p = sent * (stages - 1.0) / stages
+    bubble = time - pieces * (sum(passes.every) / stages - passes.saved) - p2p
     return PassTimes(
         time=time,
         slowest=slowest,
@@ -203,3 +221,12 @@ def pipeline_times(
         waits=waits,
         exposed={"bubble": xp.maximum(bubble, 0.0), "p2p": p2p},
     )
+
+
+def held_by_messages(given: Pricing) -> Number:
+    """What messages one way, of all chunks of a stage, hold the stages at both of their ends for [s]."""
+    trainer, stages = given.engine.training, given.sharding.stages
+    if trainer is None or trainer.message_hold is None:
+        return 0.0
+    held = trainer.message_hold * given.sharding.virtual_stages
+    return namespace(stages, held).where(stages > 1.0, held, 0.0)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.recompute import recomputed_layers
+from strata.mapping.trainer import SPLITS
+from strata.memo import Memo, value_key
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.pipeline import (
+    counts_before,
     ends_apart_counts,
     interleaved_layers,
     stage_bounds,
@@ -19,6 +23,9 @@ from strata.pricing.pipeline import (
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Block, Collective, Graph
+
+NETWORK = "network"  # medium of a fabric's dimensions between nodes
+EXACTLY = 1e-9  # less of a head than that makes no difference but where shares end with a layer
 
 
 def stage_send(given: Pricing, rank: Rank) -> Price:
@@ -38,12 +45,29 @@ def stages_seen(given: Pricing) -> Number:
     """The stages that can be slowest or fullest, on a leading axis; 0 without a pipeline."""
     if not given.structure.pipelined:
         return 0.0
-    order, stages = given.graph.sequence, given.sharding.stages
-    nodes = stage_nodes(stages, order.layers, len(order.period), given.structure.rank)
-    if given.sharding.deepflow:
-        inner = stage_nodes(stages, order.layers, len(order.period), given.structure.rank, ends=1.0)
-        nodes = namespace(nodes, inner).concatenate([nodes, inner])
-    return nodes
+    order, deepflow = given.graph.sequence, given.sharding.deepflow
+    sizes = (given.sharding.stages, order.layers, len(order.period), given.structure.rank)
+    prefix = order.prefix_layers if order.prefix else 0.0
+
+    def nodes() -> Number:
+        outer = stage_nodes(*sizes, prefix=prefix)
+        if not deepflow:
+            return outer
+        inner = stage_nodes(*sizes, ends=1.0)
+        return namespace(outer, inner).concatenate([outer, inner])
+
+    return _STAGES.of(value_key("nodes", sizes, prefix, deepflow), nodes)
+
+
+_STAGES = Memo(512)
+
+
+def split_key(given: Pricing, what: str, names: tuple[str, ...]) -> Any:
+    """What decides how often blocks stand in the stages that are looked at, as a key."""
+    sharding, order = given.sharding, given.graph.sequence
+    ends = stage_split(given) if given.training else None
+    split = (sharding.stages, sharding.virtual_stages, ends, sharding.deepflow, given.structure.rank)
+    return value_key(what, names, order, split)
 
 
 def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Number]:
@@ -52,7 +76,18 @@ def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Num
     """
     if not given.structure.pipelined:
         return [b.block.count for b in blocks]
-    return counts_at_stages(given, [b.block for b in blocks], stages_seen(given))
+    key = split_key(given, "held", tuple([place_of(b) for b in blocks]))
+    return _STAGES.of(key, lambda: counts_at_stages(given, [b.block for b in blocks], stages_seen(given)))
+
+
+def counts_before_stages(given: Pricing, blocks: tuple[PricedBlock, ...], nodes: Number) -> list[Number]:
+    """How often each block stands before the stages that can be slowest (`stages_seen`)."""
+    order, stages, split = given.graph.sequence, given.sharding.stages, stage_split(given)
+    places = [place_of(b) for b in blocks]
+    return _STAGES.of(
+        split_key(given, "before", tuple(places)),
+        lambda: [counts_before(order, place, stages, nodes, *split) for place in places],
+    )
 
 
 def counts_at_stages(given: Pricing, blocks: Sequence[Block], nodes: Number) -> list[Number]:
@@ -82,9 +117,11 @@ def stage_split(given: Pricing) -> tuple[Number, Number | None]:
     """Whether embedding and head count as layers, and the head's work over a layer's where a trainer balances
     stages by it.
     """
-    trainer = given.engine.training
-    head = head_layers(given.whole) if trainer is not None and trainer.split == "balanced" else None
-    return given.sharding.training.split_ends, head
+    trainer, ends = given.engine.training, given.sharding.training.split_ends
+    if trainer is None or trainer.split == SPLITS[0]:
+        return ends, None
+    # a share that a layer meets exactly is one that it takes all until then to, or not yet beyond
+    return ends, head_layers(given.whole) * (1.0 - (trainer.split == SPLITS[1]) * EXACTLY)
 
 
 def head_layers(graph: Graph) -> Number:
@@ -128,6 +165,18 @@ def block_runs(b: PricedBlock, count: Number) -> Number:
     """How often so many copies of a block run."""
     repeats = b.block.repeats
     return count if isinstance(repeats, float) and repeats == 1.0 else count * repeats
+
+
+def reaches_over_nodes(rank: Rank, *groups: str) -> Number:
+    """1 where one of some groups of ranks, or of all, reaches over nodes."""
+    over: Number = 0.0
+    for group in groups or rank.placement.groups:
+        placed = zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False)
+        for layout, dimension in placed:
+            if dimension.medium == NETWORK:
+                xp = namespace(layout.size, over)
+                over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
+    return over
 
 
 def mean_device(

@@ -10,10 +10,10 @@ from strata.arrays import Number, namespace
 from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import Sharding
 from strata.mapping.recompute import recomputed_layers
-from strata.mapping.trainer import Trainer, TrainerMemory
+from strata.mapping.trainer import WORKING, Trainer, TrainerMemory
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
 from strata.precision import bytes_of
-from strata.pricing.footprint import WORKING, Footprint
+from strata.pricing.footprint import Footprint
 from strata.workload.graph import Block, BlockSequence
 
 STATE = ("parameters", "gradients", "optimizer")  # what lies in memory between steps

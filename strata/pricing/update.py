@@ -13,7 +13,7 @@ from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
 from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS
-from strata.mapping.trainer import Trainer
+from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
 from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing, Structure
@@ -186,10 +186,11 @@ def update_parts(
     if sharding.gradient_sums:
         return UpdateParts(optimiser=optimiser, sums=Sums(), often=1.0, ends=ZERO)
     sums, optimiser = Sums(), optimiser + _norm(given, rank)
+    narrow = _narrow_share(blocks, trainer)
     for kind, count in (("dense", held - experts), ("experts", experts)):
         if names[kind][0] in rank.placement.groups and not (isinstance(count, float) and count == 0.0):
             whole = _first_weights(given, blocks) if kind == "dense" else 0.0
-            sums = sums + _sums((count, whole), names[kind], shards[kind], trainer, given, rank)
+            sums = sums + _sums((count, whole), names[kind], shards[kind], narrow, given, rank)
     often = xp.where((zero > 1) & (zero <= 2), sharding.microbatches, 1.0)
     return UpdateParts(optimiser=optimiser, sums=sums, often=often, ends=_ends(given, rank, blocks, trainer))
 
@@ -239,19 +240,32 @@ def _first_weights(given: Pricing, blocks: tuple[PricedBlock, ...]) -> Number:
     return first
 
 
+def _narrow_share(blocks: tuple[PricedBlock, ...], trainer: Trainer) -> Number:
+    """Share of trained parameters whose products read a narrow format, where a trainer sends these so."""
+    if bytes_of(trainer.gathered_parameters) >= bytes_of(WORKING):
+        return 0.0
+    narrow: Number = 0.0
+    every: Number = 0.0
+    for b in blocks:
+        if b.block.direction == "forward":
+            narrow, every = narrow + b.block.count * b.held.narrow, every + b.block.count * b.held.trained
+    return narrow / namespace(every).maximum(every, 1.0)
+
+
 def _sums(
     held: tuple[Number, Number],
     names: tuple[str, str, str],
     shards: Number,
-    trainer: Trainer,
+    narrow: Number,
     given: Pricing,
     rank: Rank,
 ) -> Sums:
     """Collectives of so many parameters, and those of them that one bucket has at an end, since it holds
     tensors whole: summed whole where every rank updates all (ZeRO-0), else summed in shards, these summed
     over their copies (HSDP), and gathered when they are updated. Weights that are sharded themselves (ZeRO-3)
-    cross in their blocks.
+    cross in their blocks. `narrow`: share of them in a narrow format.
     """
+    trainer = trainer_of(given.engine)
     count, end = held
     every, shard, copies = names
     zero = given.sharding.zero
@@ -259,7 +273,7 @@ def _sums(
     ranks = given.sharding.degrees[every]
     width = {
         "gradients": bytes_of(trainer.reduced_gradients),
-        "parameters": bytes_of(trainer.gathered_parameters),
+        "parameters": gathered_bytes(trainer, narrow),
     }
     moves = (
         ("gradients", "all_reduce", every, zero < 1, 1.0),

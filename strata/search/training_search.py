@@ -23,6 +23,7 @@ from strata.mapping.rules import RULES
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.search.plans import RankedPlan, orders_matter, plan_at
+from strata.search.training_refine import PricedPlans, moved_out, offloads, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
@@ -68,6 +69,7 @@ class TrainingSearch:
     out: dict[str, int] = field(default_factory=dict)  # how many plans break which rule
     levers: tuple[LeverWorth, ...] = ()
     metric: str = "tokens_per_s"
+    refined: int = 0  # plans tried beside those of the box: some layers recomputed, fewer shards
 
 
 def search_training(
@@ -82,8 +84,10 @@ def search_training(
 ) -> TrainingSearch:
     """Price every legal plan of a training step in one box, and rank the best of each mesh.
 
-    Recomputation, the micro-batch, the schedule, ZeRO and sequence parallelism are tried by themselves. The
-    best meshes are also priced in every other order on the fabric.
+    Recomputation, the micro-batch, the schedule, ZeRO and sequence parallelism are tried by themselves; where
+    memory asks for it only some layers are recomputed, and the best plans also shard over fewer ranks
+    (`refine`). State goes to the host's memory where nothing fits without. The best meshes are also priced in
+    every other order on the fabric.
 
     >>> import strata as st
     >>> found = search_training(st.system("8xh100"), st.model("llama-3-8b"), st.train(64, 4096), top=3)
@@ -94,18 +98,29 @@ def search_training(
     batch = float(workload.batch)
     require(batch == np.floor(batch), "a batch is a whole number of sequences", batch=batch)
     box = training_box(system, model, batch, engine, where)
-    values, reason, used = _priced(system, model, workload, box, engine, metric)
-    good = box.legal & (reason == 0) & np.isfinite(values)
-    scores = np.where(good, values if declared.higher_is_better else -values, -np.inf)
+    asked = _Asked(system, model, workload, engine, metric, 1.0 if declared.higher_is_better else -1.0, where)
+    priced, reason = asked.box(box)
     out = {rule.relation: n for rule in RULES if (n := int(np.sum(box.legal & (reason & rule.bit > 0))))}
-    told: dict[str, Any] = {"considered": box.size, "feasible": int(good.sum()), "out": out, "metric": metric}
-    if not good.any():
-        least = plan_at(box.at([int(np.argmin(np.where(box.legal, used, np.inf)))]), 0)
+    considered, feasible = box.size, int(np.isfinite(priced.scores).sum())
+    host = system.fabric.host
+    linked = host is not None and host.link is not None
+    for code in offloads(linked) if not feasible and not where else ():
+        box = moved_out(box, code)
+        priced, _ = asked.box(box)
+        considered, feasible = considered + box.size, int(np.isfinite(priced.scores).sum())
+        if feasible:
+            break
+    told: dict[str, Any] = {"considered": considered, "feasible": feasible, "out": out, "metric": metric}
+    if not feasible:
+        least = plan_at(box.at([int(np.argmin(np.where(box.legal, priced.used, np.inf)))]), 0)
         return TrainingSearch(choices=[], nearest=evaluate(system, model, workload, least, engine), **told)
+    better, scores = refine(box, priced, float(model.layers), asked.listed), priced.scores
+    told |= {"refined": better.tried}
     places = _best_of_each_mesh(box, scores)[: max(PLACED, top)]
-    found, worth = box.at(places), scores.ravel()[places]
+    found, worth = better.at(box, places), scores.ravel()[places]
     orders, worth, placed = _other_orders(system, model, workload, found, worth, engine, metric)
-    counts: dict[str, Any] = {"considered": box.size, "feasible": int(good.sum()), "placed": placed}
+    scores.reshape(-1)[places] = worth  # levers are worth what the best order makes of them
+    counts: dict[str, Any] = {"considered": considered, "feasible": feasible, "placed": placed}
     choices = []
     for rank, i in enumerate(np.argsort(-worth, kind="stable")[:top]):
         plan = replace(plan_at(found, int(i)), order=float(orders[i]))
@@ -116,33 +131,55 @@ def search_training(
     return TrainingSearch(choices=choices, nearest=choices[0].result, levers=levers, **told)
 
 
-def _priced(
-    system: System,
-    model: Model,
-    workload: Workload,
-    box: TrainingBox,
-    engine: Engine | str,
-    metric: str,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The metric, what rules out and the memory of every legal plan of a box.
+@dataclass(frozen=True, eq=False)
+class _Asked:
+    """What plans are priced for."""
 
-    Pipelines of one length are priced together: others have other chunks a stage and other micro-batches, so
-    that most of the whole box would be no plan at all.
-    """
-    shape, lengths = box.legal.shape, np.ravel(box.plan.pp)
-    values, reason, used = np.full(shape, np.nan), np.zeros(shape, int), np.full(shape, np.nan)
-    for length in np.unique(lengths):
-        part, where = _trimmed(box, np.flatnonzero(lengths == length))
-        if not part.size:
-            continue
-        found = evaluate(system, model, workload, part.plan, engine)
-        for whole, one in (
-            (values, getattr(found.metrics, metric)),
-            (reason, found.reason),
-            (used, found.metrics.memory_used),
-        ):
-            whole[np.ix_(*where)] = np.broadcast_to(one, part.legal.shape)
-    return values, reason, used
+    system: System
+    model: Model
+    workload: Workload
+    engine: Engine | str
+    metric: str
+    sign: float  # -1 where less is better
+    where: str
+
+    def box(self, box: TrainingBox) -> tuple[PricedPlans, np.ndarray]:
+        """Every legal plan of a box, and what rules it out.
+
+        Pipelines of one length are priced together: others have other chunks a stage and other micro-batches,
+        so that most of the whole box would be no plan at all.
+        """
+        shape, lengths = box.legal.shape, np.ravel(box.plan.pp)
+        values, times, used = (np.full(shape, np.nan) for _ in range(3))
+        reason, limit = np.zeros(shape, int), 0.0
+        for length in np.unique(lengths):
+            part, where = _trimmed(box, np.flatnonzero(lengths == length))
+            if not part.size:
+                continue
+            found = evaluate(self.system, self.model, self.workload, part.plan, self.engine)
+            limit = float(np.min(found.metrics.memory_limit))
+            for whole, one in (
+                (values, getattr(found.metrics, self.metric)),
+                (times, found.metrics.step_time),
+                (reason, found.reason),
+                (used, found.metrics.memory_used),
+            ):
+                whole[np.ix_(*where)] = np.broadcast_to(one, part.legal.shape)
+        good = box.legal & (reason == 0) & np.isfinite(values)
+        scores = np.where(good, self.sign * values, -np.inf)
+        return PricedPlans(scores=scores, times=times, used=used, limit=limit), reason
+
+    def listed(self, some: Plan, count: int) -> PricedPlans:
+        """Plans of a list, those that the condition on plans leaves."""
+        found = evaluate(self.system, self.model, self.workload, some, self.engine)
+        wide = (getattr(found.metrics, self.metric), found.metrics.step_time, found.metrics.memory_used)
+        values, times, used = (np.broadcast_to(np.asarray(each, float), count) for each in wide)
+        good = np.broadcast_to(found.fits, count) & np.isfinite(values)
+        if self.where:
+            good = good & holds_at(self.where, _named(some), count, "where")
+        scores = np.where(good, self.sign * values, -np.inf)
+        limit = float(np.min(found.metrics.memory_limit))
+        return PricedPlans(scores=scores, times=times, used=used, limit=limit)
 
 
 def ranked_training(
@@ -278,7 +315,7 @@ def _other_orders(
 
 
 def _levers(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
-    """What each value of each lever is worth with the best of all others, all in the usual order."""
+    """What each value of each lever is worth with the best of all others."""
     plan, best = box.plan, float(scores.max())
     micro = batch / plan.dp / plan.microbatches
     held = {name: getattr(plan, name) for name in LEVERS if name != "micro_batch"} | {"micro_batch": micro}

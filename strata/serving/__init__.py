@@ -13,25 +13,43 @@ if TYPE_CHECKING:
     from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
     from strata.serving.load_metrics import LoadMetrics
     from strata.serving.pools import Disaggregation, disaggregate
+    from strata.serving.priced_service import PricedService, price_service
     from strata.serving.requests import Requests
+    from strata.serving.served_adapters import with_adapters
+    from strata.serving.served_apart import attention_ffn_service
     from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
+    from strata.serving.simulated import simulate, simulate_services
+    from strata.serving.simulated_result import ServiceSimulation
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
+    from strata.simulate.server.load import ClosedLoad, Lengths, OpenLoad, RecordedLoad
+    from strata.simulate.server.load_text import load_of
+    from strata.simulate.server.sessions import SessionLoad
+    from strata.simulate.server.trace import TraceLoad, write_trace
 
 __all__ = [
+    "ClosedLoad",
     "Curve",
     "Disaggregation",
     "DraftComparison",
     "Drafting",
     "FirstToken",
+    "Lengths",
     "LoadMetrics",
+    "OpenLoad",
+    "PricedService",
+    "RecordedLoad",
     "Requests",
     "ServedPlan",
     "ServedPlans",
+    "ServiceSimulation",
     "ServingFrontier",
     "ServingLimits",
+    "SessionLoad",
     "Speculation",
+    "TraceLoad",
     "UnderLoad",
+    "attention_ffn_service",
     "best_window",
     "closed_load",
     "compare_drafts",
@@ -39,11 +57,17 @@ __all__ = [
     "disaggregate",
     "goodput",
     "largest_concurrency",
+    "load_of",
     "open_load",
+    "price_service",
     "serve_under_load",
     "served_plans",
     "serving_frontier",
+    "simulate",
+    "simulate_services",
     "speculate",
+    "with_adapters",
+    "write_trace",
 ]
 
 load_on_first_use(
@@ -74,5 +98,20 @@ load_on_first_use(
         "speculate": "speculation",
         "Speculation": "speculation",
         "UnderLoad": "under_load",
+        "PricedService": "priced_service",
+        "price_service": "priced_service",
+        "simulate": "simulated",
+        "simulate_services": "simulated",
+        "ServiceSimulation": "simulated_result",
+        "Lengths": "strata.simulate.server.load",
+        "OpenLoad": "strata.simulate.server.load",
+        "ClosedLoad": "strata.simulate.server.load",
+        "RecordedLoad": "strata.simulate.server.load",
+        "load_of": "strata.simulate.server.load_text",
+        "SessionLoad": "strata.simulate.server.sessions",
+        "TraceLoad": "strata.simulate.server.trace",
+        "write_trace": "strata.simulate.server.trace",
+        "attention_ffn_service": "served_apart",
+        "with_adapters": "served_adapters",
     },
 )

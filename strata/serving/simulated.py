@@ -2,79 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from math import inf
 
-import numpy as np
-
-from strata.errors import BadValue
-from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
-from strata.mapping.plan import Plan, plan_text
-from strata.mapping.plan import plan as make_plan
-from strata.records import readable
-from strata.serving.requests import Requests
-from strata.serving.steps import ServedSteps
-from strata.simulate.server.fleet import Fleet, Load, Router
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import Scheduling
-from strata.simulate.server.replica import Replica
+from strata.errors import UnknownName, require
+from strata.hardware.money import Economics
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
+from strata.mapping.plan import Plan
+from strata.serving.observed import TokenTimes
+from strata.serving.priced_service import PricedService, price_service
+from strata.serving.simulated_pools import fleet_pools
+from strata.serving.simulated_result import LATENCIES, ServiceSimulation
+from strata.simulate.server.fleet import Fleet, Load
 from strata.simulate.server.request import Request
-from strata.simulate.server.statistics import LatencyStatistics
-from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
-from strata.workload.model import model as make_model
 
-LONGEST = 8192.0  # tokens of a sequence that steps are priced for, unless told
-USUAL = 2048.0  # tokens of a sequence at which blocks are counted
-LATENCIES = ("ttft", "tpot", "latency", "queued")
-
-
-@readable("rate", "tokens_per_s", "completed")
-@dataclass(eq=False, kw_only=True)
-class ServiceSimulation:
-    """What became of the requests."""
-
-    system: System
-    model: Model
-    plan: Plan
-    engine: Engine
-    rules: Scheduling
-    room: KvRoom
-    replicas: list[Replica]
-    step_errors: dict[str, float]  # what lines between priced steps leave, relative
-    times: dict[str, LatencyStatistics]
-    slo: dict[str, float] = field(default_factory=dict)  # limits on latencies to be kept [s]
-    completed: int = 0
-    refused: int = 0
-    good: int = 0  # completed within the limits
-    input_tokens: int = 0
-    output_tokens: int = 0
-    preemptions: int = 0
-    cached_tokens: int = 0
-    end: float = 0.0  # of the last event [s]
-    stopped: bool = False  # before all were served
-    records: list[Request] = field(default_factory=list)
-
-    @property
-    def rate(self) -> float:
-        """Requests completed [1/s]."""
-        return self.completed / self.end if self.end else 0.0
-
-    @property
-    def tokens_per_s(self) -> float:
-        """Tokens generated [1/s]."""
-        return self.output_tokens / self.end if self.end else 0.0
-
-    @property
-    def goodput(self) -> float:
-        """Requests completed within the limits [1/s]."""
-        return self.good / self.end if self.end else 0.0
-
-    @property
-    def utilisation(self) -> float:
-        """Share of the time in which replicas stepped."""
-        return sum(r.busy for r in self.replicas) / (self.end * len(self.replicas)) if self.end else 0.0
+Progress = Callable[[float, int], bool]  # the clock [s] and how many are served; False ends the run
 
 
 def simulate(
@@ -84,126 +28,135 @@ def simulate(
     plan: Plan | str = "",
     engine: Engine | str = "vllm",
     *,
+    replicas: int = 1,
     tokens: int | None = None,
     sequences: int | None = None,
     context: int | None = None,
     kv_blocks: int | None = None,
     prefix_caching: bool = True,
-    skew: float = 0.0,
+    power_cap: float | None = None,
+    economics: Economics | None = None,
     router: str = "least-loaded",
     slo: dict[str, float] | None = None,
     keep: bool = False,
-    until: float = float("inf"),
-    progress: Callable[[float, int], bool] | None = None,
+    until: float = inf,
+    progress: Progress | None = None,
 ) -> ServiceSimulation:
-    """Serve every request of a load on a system, step by step.
+    """Serve every request of a load on a system, step by step; without a plan, under the one that is best for
+    its mean request.
 
-    `tokens` of a step, `sequences` of a rank and `kv_blocks` of a rank replace the engine's own; `context` is
-    the longest a sequence may become; `skew` the exponent of the power law by which text asks for experts.
-    `keep` keeps every request; `progress` is told the clock and how many
-    are done now and then, and stops the run by returning False.
+    `replicas` such systems stand behind a `router`. `tokens` of a step, `sequences` and `kv_blocks` of a rank
+    replace the engine's own; `context` is the longest a sequence may become; `power_cap` limits each device
+    [W]. `slo`: limits on `ttft`, `tpot`, `latency` and `queued` [s], which goodput counts. `keep` keeps every
+    request and step; `progress` is told the clock and how many are done now and then, and stops the run by
+    returning False. Ctrl-C ends the run with what is known so far (`stopped`).
+
+    >>> import strata as st
+    >>> short, chat = st.serving.Lengths(mean=512), st.serving.Lengths(mean=64, shape="exponential")
+    >>> load = st.serving.OpenLoad(rate=2.0, input=short, output=chat, count=200, seed=1)
+    >>> found = st.simulate("8xh200", "llama-3-70b", load, "tp=8", "vllm", slo={"ttft": 1.0})
+    >>> found.completed, found.good, found.saturated
+    (200, 200, False)
     """
-    software = as_engine(engine)
-    changes = {k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None}
-    pricer = StepPricer(
-        system=as_system(system),
-        model=make_model(model) if isinstance(model, str) else model,
-        plan=make_plan(plan) if isinstance(plan, str) else plan,
-        engine=replace(software, **changes),
-        routed={"skew": skew} if skew else {},
+    service = price_service(
+        system,
+        model,
+        plan,
+        engine,
+        load=load,
+        slo=slo,
+        tokens=tokens,
+        sequences=sequences,
+        context=context,
+        kv_blocks=kv_blocks,
+        prefix_caching=prefix_caching,
+        power_cap=power_cap,
+        economics=economics,
+        replicas=replicas,
     )
-    found = _service(pricer, float(context or LONGEST), kv_blocks, prefix_caching)
-    found.slo.update(slo or {})
-    return _run(found, load, Router(found.replicas, router), keep=keep, until=until, progress=progress)
+    return simulate_services(
+        [service], load, router=router, slo=slo, keep=keep, until=until, progress=progress
+    )
 
 
-def _service(
-    pricer: StepPricer, longest: float, kv_blocks: int | None, prefix_caching: bool
+def simulate_services(
+    services: Sequence[PricedService],
+    load: Load,
+    *,
+    router: str = "least-loaded",
+    slo: dict[str, float] | None = None,
+    keep: bool = False,
+    until: float = inf,
+    misses: float = inf,
+    progress: Progress | None = None,
 ) -> ServiceSimulation:
-    """An engine ready to serve: its steps priced, its caches empty."""
-    software = pricer.engine
-    rules = Scheduling(
-        tokens=int(np.asarray(software.tokens)),
-        sequences=int(np.asarray(software.sequences)),
-        mixed=bool(np.asarray(software.mixed) > 0),
-        request_time=float(np.asarray(software.request)),
-        ahead=bool(np.asarray(software.asynchronous or 0.0) > 0),
-        whole_prompt=bool(np.asarray(software.whole_prompt or 0.0) > 0),
-    )
-    room = kv_room(pricer, context=min(longest, USUAL))
-    room = room if kv_blocks is None else replace(room, blocks=kv_blocks)
-    if room.blocks < 1:
-        where = f"{pricer.system.name} with {plan_text(pricer.plan)}"
-        raise BadValue(f"{pricer.model.name} leaves no room for a request on {where}")
-    most = min(rules.sequences, max(room.blocks // (1 + room.fixed), 1))
-    table = StepTable(pricer, sequences=most, context=longest, tokens=rules.tokens)
-    return ServiceSimulation(
-        system=pricer.system,
-        model=pricer.model,
-        plan=pricer.plan,
-        engine=software,
-        rules=rules,
-        room=room,
-        replicas=_replicas(pricer, table, room, rules, prefix_caching),
-        step_errors=table.errors(),
-        times={name: LatencyStatistics() for name in LATENCIES},
-    )
+    """Serve a load on deployments that are priced already, all behind one router.
+
+    `misses`: requests beyond the limits after which the run is given up, as no more can change the answer.
+    """
+    checked_limits(slo)
+    require(bool(services), "a fleet has at least one deployment", services=0)
+    found = ServiceSimulation(services=list(services), slo=dict(slo or {}), gaps=TokenTimes())
+    tell = found.steps.append if keep else None
+    for i, service in enumerate(services):
+        made = service.replicas(len(found.replicas), found.gaps, tell)
+        found.replicas += made
+        found.owner += [i] * len(made)
+    return _run(found, load, router, keep=keep, until=until, misses=misses, progress=progress)
 
 
-def _replicas(
-    pricer: StepPricer, table: StepTable, room: KvRoom, rules: Scheduling, reuses: bool
-) -> list[Replica]:
-    steps = ServedSteps(
-        system=pricer.system,
-        model=pricer.model,
-        requests=Requests(1.0, 2.0),
-        plan=pricer.plan,
-        engine=pricer.engine,
-        pieces=1.0,
-        drafting=None,
-    )
-    count = int(np.asarray(steps.replicas))
-    ranks = max(int(pricer.lanes) // count, 1)
-    return [
-        Replica(i, table, [KvPool(room.blocks, room.page, room.fixed, reuses) for _ in range(ranks)], rules)
-        for i in range(count)
-    ]
+def checked_limits(slo: dict[str, float] | None) -> None:
+    """Limits that have a name and are positive."""
+    for name, limit in (slo or {}).items():
+        if name not in LATENCIES:
+            raise UnknownName("limit", name, LATENCIES)
+        require(limit > 0, "limits on latency are positive", **{name: limit})
 
 
 def _run(
     found: ServiceSimulation,
     load: Load,
-    router: Router,
+    router: str,
     *,
     keep: bool,
     until: float,
-    progress: Callable[[float, int], bool] | None,
+    misses: float,
+    progress: Progress | None,
 ) -> ServiceSimulation:
-    times = [found.times[name].add for name in LATENCIES]
-    limits = [(name, found.slo[name]) for name in LATENCIES if name in found.slo]
+    ttft, tpot, latency, queued = (found.times[name].add for name in LATENCIES)
+    limits = [(LATENCIES.index(name), limit) for name, limit in found.slo.items()]
 
     def record(r: Request) -> None:
         values = (r.ttft, r.tpot, r.latency, r.queued)
-        for add, value in zip(times, values, strict=True):
-            add(value)
+        ttft(values[0])
+        if r.output > 1:  # one token has none after it
+            tpot(values[1])
+        latency(values[2])
+        queued(values[3])
         found.completed += 1
         found.input_tokens += r.input
         found.output_tokens += r.output
         found.cached_tokens += r.cached
-        found.good += all(values[LATENCIES.index(name)] <= limit for name, limit in limits)
+        found.good += all([values[i] <= limit for i, limit in limits])
         if keep:
             found.records.append(r)
 
     def refuse(r: Request) -> None:
         found.refused += 1
+        if keep:
+            found.records.append(r)
 
     def each(clock: float) -> bool:
-        going = progress is None or progress(clock, found.completed)
-        found.stopped = not going
-        return going
+        found.stopped = progress is not None and not progress(clock, found.completed)
+        found.given_up = found.completed - found.good + found.refused > misses
+        return not (found.stopped or found.given_up)
 
-    fleet = Fleet(replicas=found.replicas, router=router, load=load, record=record, refuse=refuse)
-    fleet.run(until, each)
-    found.end = fleet.clock
+    fleet = Fleet(pools=fleet_pools(found, router), load=load, record=record, refuse=refuse)
+    try:
+        fleet.run(until, each)
+    except KeyboardInterrupt:
+        found.stopped = True
+    found.end, found.saturated_from = fleet.clock, fleet.saturated_from
+    found.overloads, found.refusals = list(fleet.overloads), dict(fleet.refusals)
     found.preemptions = sum(rank.preemptions for r in found.replicas for rank in r.ranks)
     return found

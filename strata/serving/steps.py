@@ -18,6 +18,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.serving.requests import Requests
 from strata.serving.speculation import Drafting, draft_time
+from strata.simulate.server.step_pricer import idle_power
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode, mixed, prefill
 
@@ -113,12 +114,6 @@ class ServedSteps:
 def dollars_per_s(system: System, power: Array, economics: Economics | None = None) -> Array:
     """What a system costs while it draws so much power [USD/s]; nan where the chip has no price."""
     return np.asarray(cost_rate(system, economics or economics_of(system), power), float)
-
-
-def idle_power(result: Any) -> Array:
-    """What a system draws while it waits for requests [W]: of a result's energy, what idles and the hosts."""
-    energy = result.summary.energy
-    return np.asarray((energy["static"] + energy["hosts"]) * result.metrics.tokens_per_s, float)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

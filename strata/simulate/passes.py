@@ -16,7 +16,7 @@ from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links
 from strata.pricing.pipeline import stage_bounds
 from strata.pricing.pricers import Rank
-from strata.pricing.stage_passes import weight_time
+from strata.pricing.stage_passes import exchange_saved, is_dualpipe, weight_time
 from strata.pricing.stage_times import block_runs, stage_send, stage_split
 from strata.pricing.step import Step
 from strata.pricing.update import update_parts
@@ -109,11 +109,21 @@ class StepPasses:
         return float(self.step.stretch)
 
     def stage_times(self, chunks: int) -> StageTimes:
-        """Times of each chunk for one micro-batch, without hand-overs."""
-        every = [tuple(self.stretch * t for t in _pass_times(blocks)) for blocks in self.chunk_blocks(chunks)]
+        """Times of each chunk for one micro-batch, without hand-overs; of DualPipe's as they are where no
+        other pass runs beside them, and what the mean chunk saves where one does.
+        """
+        paired = float(is_dualpipe(self.given))
+        placed = self.chunk_blocks(chunks)
+        every = [tuple(self.stretch * t for t in _pass_times(blocks, paired)) for blocks in placed]
         forward, inputs, weights = zip(*every, strict=True)
+        hidden = (sum(_hidden(blocks)) for blocks in placed) if paired else ()
         return StageTimes(
-            forward=forward, inputs=inputs, weights=weights, send=self.send, send_back=self.send
+            forward=forward,
+            inputs=inputs,
+            weights=weights,
+            send=self.send,
+            send_back=self.send,
+            saved=self.stretch * sum(hidden) / chunks,
         )
 
     @cached_property
@@ -226,13 +236,24 @@ def step_passes(given: Pricing, step: Step) -> StepPasses:
     return StepPasses(given, step, rank_in_step(given))
 
 
-def _pass_times(blocks: list[PlacedBlock]) -> tuple[float, float, float]:
-    """Forward pass, gradients to inputs (with what is recomputed), gradients to weights [s]."""
+def _pass_times(blocks: list[PlacedBlock], paired: float = 0.0) -> tuple[float, float, float]:
+    """Forward pass, gradients to inputs (with what is recomputed), gradients to weights [s]; `paired`: with
+    what only another pass hides.
+    """
+    ahead, behind = (paired * time for time in _hidden(blocks))
     forward = sum(p.runs * float(p.forward.price.time) for p in blocks)
     again = sum(p.runs * p.again * float(p.forward.again.time) for p in blocks)
     back = [(p.runs, p.backward) for p in blocks if p.backward is not None]
     weights = sum(runs * float(weight_time(b)) for runs, b in back)
-    return forward, again + sum(runs * float(b.price.time) for runs, b in back) - weights, weights
+    inputs = again + sum(runs * float(b.price.time) for runs, b in back) - weights
+    return forward + ahead, inputs + behind, weights
+
+
+def _hidden(blocks: list[PlacedBlock]) -> tuple[float, float]:
+    """What another micro-batch's pass hides of exchanges, forward and backward [s]."""
+    forward = sum(p.runs * float(exchange_saved(p.forward)) for p in blocks)
+    back = (p.runs * float(exchange_saved(p.backward)) for p in blocks if p.backward is not None)
+    return forward, sum(back)
 
 
 def _whole(value: object, what: str) -> int:

@@ -22,6 +22,7 @@ from strata.pricing.schedules import (
     listed_passes,
     waits_for_hand_overs,
 )
+from strata.pricing.stage_passes import held_by_messages
 from strata.result import Result
 from strata.simulate.events import Schedule, Task, run_tasks
 from strata.simulate.gantt import gantt_html, gantt_svg, perfetto_json
@@ -175,6 +176,7 @@ class _Simulated:
         trainer = passes.given.engine.training
         overlapped = 1.0 if trainer is None else float(trainer.overlap_p2p)
         self.waits = float(waits_for_hand_overs(self.code, float(self.virtual), overlapped))
+        self.held = float(held_by_messages(passes.given)) / max(asked, 1)
         # update and host, as the evaluation adds them; rounding may leave less than nothing
         self.step_time, self.paced = float(passes.step.time), float(passes.step.passes)
         self.rest = max(self.step_time - self.paced, 0.0)
@@ -213,16 +215,18 @@ class _Simulated:
             return self.paced
         t, stages, v = self.own, float(self.stages), float(self.virtual)
         one_way = v * self.passes.send if self.stages > 1 else 0.0
-        passes = listed_passes(t.forward, t.inputs, t.weights, self.stages)
-        return float(filled_time(passes, self.code, stages, float(self.pieces), v, one_way, self.waits))
+        passes = replace(listed_passes(t.forward, t.inputs, t.weights, self.stages), saved=t.saved)
+        given = (passes, self.code, stages, float(self.pieces), v, one_way, self.waits)
+        return float(filled_time(*given, held=self.held * v))
 
     def _blocking(self) -> StageTimes:
         """Each stage in its own time, waiting for what it hands over."""
         t, last, send = self.own, self.own.chunks - 1, self.passes.send
+        held = [self.held * ((i > 0) + (i < last)) for i in range(t.chunks)]
         return replace(
             t,
-            forward=tuple(f + send * (i < last) for i, f in enumerate(t.forward)),
-            inputs=tuple(b + send * (i > 0) for i, b in enumerate(t.inputs)),
+            forward=tuple(f + send * (i < last) + held[i] for i, f in enumerate(t.forward)),
+            inputs=tuple(b + send * (i > 0) + held[i] for i, b in enumerate(t.inputs)),
             send=0.0,
             send_back=0.0,
         )

@@ -8,15 +8,19 @@ import numpy as np
 
 from strata.errors import BadValue
 from strata.mapping.divisors import divisors
+from strata.mapping.engine import Engine
+from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.rules import WHOLE_BATCH, near_divisors
 from strata.mapping.training_plan import RECOMPUTE
 from strata.mapping.training_rules import training_violations
+from strata.params.files import names
 from strata.search.training_search import batch_neighbours
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
 SELECTIVE = RECOMPUTE.index("selective")
+ZERO_LEVELS = (0.0, 1.0, 2.0, 3.0)
 
 
 def check_training_plan(plan: Plan, model: Model, work: Workload, devices: float) -> None:
@@ -33,6 +37,27 @@ nearest: dp=2 or dp=4, or a batch of 63 or 66
         raise BadValue(f"plan {plan_text(plan)}: {line}")
 
 
+def check_trainable(engine: Engine, model: Model, work: Workload) -> None:
+    """Refuse software that does not train, and whole numbers as weights that are trained.
+
+    >>> import strata as st
+    >>> from strata.mapping.engine import engine
+    >>> check_trainable(engine("vllm"), st.model("llama-3-8b"), st.train(8, 4096))
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: engine vllm samples and does not train; engines that do: deepflow-2021, \
+ideal, megatron, megatron-2022, megatron-deepspeed, nanotron, pytorch, torch-compile
+    """
+    if engine.training is None:
+        able = [name for name in names("engine") if make_engine(name).training is not None]
+        raise BadValue(f"engine {engine.name} samples and does not train; engines that do: {', '.join(able)}")
+    if model.weights.startswith("int") and work.adapters is None:
+        raise BadValue(
+            f"weights of {model.weights} cannot be trained: a gradient's step is smaller than theirs; "
+            "nearest: --weights fp8 or bf16, or adapters beside frozen ones (--lora 16)"
+        )
+
+
 def _either(name: str, values: list[int]) -> str:
     return " or ".join(f"{name}={value}" for value in values)
 
@@ -44,9 +69,11 @@ def _broken(plan: Plan, model: Model, work: Workload, devices: float) -> Iterato
     if pp > layers:
         near = _either("pp", near_divisors(devices, pp, layers)[-1:])
         yield f"more stages than the {layers:g} layers of {model.name}; nearest: {near}"
+    if float(plan.zero) not in ZERO_LEVELS:
+        yield f"zero={float(plan.zero):g} is no level of ZeRO; nearest: zero={np.clip(plan.zero, 0, 3):.0f}"
     if tp * cp * dp * pp != devices:
         rest = devices / (tp * cp * pp)
-        hint = f"dp={rest:g} makes them equal" if rest == np.floor(rest) else "tp x cp x pp must divide them"
+        hint = f"dp={rest:g} makes them equal" if rest == np.floor(rest) else _dividing(tp, cp, pp, devices)
         yield f"tp x cp x dp x pp is {tp * cp * dp * pp:g}, but there are {devices:g} devices; {hint}"
     if dp > batch:
         fewer = max(d for d in divisors(int(batch)) if d <= dp)
@@ -70,6 +97,14 @@ def _broken(plan: Plan, model: Model, work: Workload, devices: float) -> Iterato
             near = " or ".join((*found.neighbours(), *found.rule.levers))
             yield f"{found.rule.relation}; nearest: {near}"
     yield from _broken_recompute(plan, model, pp * v)
+
+
+def _dividing(tp: float, cp: float, pp: float, devices: float) -> str:
+    """Degrees that divide the devices, next to one that does not."""
+    for name, degree in (("tp", tp), ("cp", cp), ("pp", pp)):
+        if devices % degree:
+            return f"{name} must divide them; nearest: {_either(name, near_divisors(devices, degree))}"
+    return "tp x cp x pp must divide them"
 
 
 def _broken_chunks(pp: float, v: float, layers: float) -> Iterator[str]:

@@ -23,6 +23,7 @@ from strata.search.plan_for import why_infeasible
 from strata.search.plans import plan_at
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes
+from strata.training.checks import check_trainable
 from strata.training.post_training_iteration import (
     LEVERS,
     Iteration,
@@ -35,7 +36,12 @@ from strata.training.post_training_iteration import (
 from strata.training.post_training_learning import Learning, learning, training_plans
 from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.post_training_rollout import Rollouts, rollouts
-from strata.training.post_training_transfer import colocated_transfer, moved_time, separate_transfer
+from strata.training.post_training_transfer import (
+    colocated_transfer,
+    moved_time,
+    separate_transfer,
+    weight_tensors,
+)
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -102,6 +108,10 @@ class _Asked:
             some = taken(some, order[:FINE])
         return rollouts(on, self.model, self.recipe, some, self.rollout_engine, **how)
 
+    def refit_time(self, plan: Plan) -> float:
+        """Host time to load all weights into the engine on the same devices [s]."""
+        return float(self.recipe.refit) * weight_tensors(self.model, float(plan.ep))
+
     def learnt(self, on: System, **how: Any) -> Learning:
         some = training_plans(on, self.model, self.recipe, self.training_engine, self.training_plan)
         return learning(on, self.model, self.recipe, some, self.training_engine, **how)
@@ -151,6 +161,7 @@ def post_training(
     require(not (asynchronous and pools == "one"), "asynchronous rollouts need two pools", pools=pools)
     require(rollout_devices is None or pools != "one", "one pool has no rollout_devices", pools=pools)
     require(isinstance(asked.model, Model), "post-training is of a language model")
+    _check_engines(asked)
     two = asynchronous or rollout_devices is not None or pools == "two"
     ways: list[Iteration] = []
     if not two:
@@ -165,6 +176,13 @@ def post_training(
         training_engine=asked.training_engine,
         ways=sorted(ways, key=lambda w: (w.time, w.excess)),
     )
+
+
+def _check_engines(asked: _Asked) -> None:
+    check_trainable(asked.training_engine, asked.model, train(1.0, 1.0))
+    sampler = asked.rollout_engine
+    if sampler.training is not None and sampler.at_least:
+        raise BadValue(f"engine {sampler.name} trains and does not sample; nearest: vllm, sglang or trtllm")
 
 
 def _told(plan: Plan | str | None) -> Plan | None:
@@ -249,6 +267,8 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
             by=int(j),
             transfer=colocated_transfer(on, weights, float(learnt.weights[j]), asked.training_engine),
             moved=out + float(asked.recipe.wake),
+            refit=asked.refit_time(plan_at(learnt.plan, int(j))),
+            controller=float(asked.recipe.controller * asked.recipe.samples),
         )
         way = _iteration(asked, parts, beside, colocated=True, asynchronous=False, keep=keep)
         best = way if best is None or way.time < best.time else best
@@ -277,6 +297,7 @@ def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None)
         by=j,
         transfer=separate_transfer(asked.system, float(sampled.memory["weights"][i]), asked.training_engine),
         moved=float(moved_time(moved, float(asked.recipe.host_bandwidth))),
+        controller=float(asked.recipe.controller * asked.recipe.samples),
     )
     return _iteration(asked, parts, 0.0, colocated=False, asynchronous=asynchronous, keep=not parked)
 
@@ -285,8 +306,7 @@ def _iteration(
     asked: _Asked, parts: PooledPhases, beside: float, *, colocated: bool, asynchronous: bool, keep: bool
 ) -> Iteration:
     sampling, learnt = parts.times
-    between = parts.transfer + parts.moved
-    time = float(iteration_time(sampling, learnt, between, float(asynchronous)))
+    time = float(iteration_time(sampling, learnt, parts.between, float(asynchronous)))
     energy, usd = spent(parts, time, colocated=colocated, economics=asked.economics)
     capacity = float(np.min(np.asarray(asked.system.chip.memory.capacity, float)))
     memory, limits = memory_of(parts, beside, capacity)

@@ -144,6 +144,13 @@ class PooledPhases:
     by: int
     transfer: float
     moved: float = 0.0
+    refit: float = 0.0
+    controller: float = 0.0
+
+    @property
+    def between(self) -> float:
+        """What is neither sampling nor learning [s]."""
+        return self.transfer + self.moved + self.refit + self.controller
 
     @property
     def times(self) -> tuple[float, float]:
@@ -169,8 +176,10 @@ def phases_of(parts: PooledPhases, *, colocated: bool, asynchronous: bool) -> tu
         found.append(PostTrainingPhase(name=name, pool=where, start=start, time=time, bound_by=bound))
     start = max(clock.values())
     for name, time, bound in (
+        ("controller", parts.controller, "host"),
         ("moving state", parts.moved, "host link"),
         ("weight transfer", parts.transfer, "network"),
+        ("loading weights", parts.refit, "host"),
     ):
         found.append(PostTrainingPhase(name=name, pool=ALL, start=start, time=time, bound_by=bound))
         start += time

@@ -18,7 +18,8 @@ from strata.mapping.plans import taken
 from strata.pricing.training_memory import STATE
 from strata.search.plans import candidate_plans
 from strata.serving.curve import as_many
-from strata.serving.steps import idle_power
+from strata.simulate.server.step_pricer import idle_power
+from strata.training.post_training_lengths import response_lengths
 from strata.training.post_training_recipe import PostTrainingRecipe
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill, train
@@ -125,7 +126,8 @@ def learning(
     scoring_used = state + weights + memory["reserve"] + memory["rollout weights"]
     out = np.where(np.maximum(used, scoring_used) <= limit, 0.0, np.inf)
     often = recipe.updates * (1.0 + recipe.critic)
-    training = often * wide(step.metrics.step_time)
+    padded = np.where(plan.pp > 1, padded_packs(recipe), 1.0)
+    scored, training = scored * padded, often * wide(step.metrics.step_time) * padded
     power = wide(step.metrics.power)
     return Learning(
         plan=plan,
@@ -141,6 +143,31 @@ def learning(
         legal=np.broadcast_to((step.reason & ~1) == 0, shape),
         bound=np.broadcast_to(step.bound_by, shape),
     )
+
+
+def padded_packs(recipe: PostTrainingRecipe) -> float:
+    r"""Tokens that run over tokens of samples, where all packs are as long as the longest.
+
+    .. math:: f = \max\left(1, \; P(n > C/2) \frac{C}{L}\right)
+
+    samples of n tokens, L on average, packs of C: two that are longer than half a pack share none, so that
+    there are as many packs as such samples, at least (Martello & Toth, Knapsack Problems, 1990, sec. 8.3).
+    Stages of a pipeline have buffers of one size, to which packs are filled up (NVIDIA-NeMo/RL, Megatron
+    policy worker: sequence packing with pipeline_model_parallel_size above 1).
+
+    >>> from strata.training.post_training_recipe import post_training_recipe
+    >>> some = {"longest": 3992.0, "prompt": 104.0, "packed": 4096.0, "spread": 0.6}
+    >>> [round(padded_packs(post_training_recipe("grpo", response=n, **some)), 2) for n in (500.0, 3251.0)]
+    [1.0, 1.06]
+    """
+    packed, prompt = _packs(recipe), float(recipe.prompt)
+    if packed <= 0:
+        return 1.0
+    lengths = response_lengths(recipe.response, recipe.spread, recipe.longest)
+    half = packed / 2.0 - prompt
+    end = lengths.places[..., -1] + 0.5 * lengths.width  # of the longest response
+    over = np.interp(half, lengths.places, lengths.running) if half < float(np.max(end)) else 0.0
+    return max(1.0, float(over) * packed / float(recipe.length))
 
 
 def _packs(recipe: PostTrainingRecipe) -> float:

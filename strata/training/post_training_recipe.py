@@ -50,6 +50,14 @@ class PostTrainingRecipe:
         "B/s", "between a device and its host's memory, one direction, for what is moved out", positive=True
     )
     wake: Number = quantity("s", "fixed time to put an engine to sleep and to wake it, an iteration")
+    refit: Number = quantity(
+        "s",
+        "host time of each of a trainer's weight tensors where it shares devices with the engine: gathered "
+        "from shards, renamed, handed over and loaded",
+    )
+    controller: Number = quantity(
+        "s", "host time of the controller for a sample: gathered, judged, and scattered to ranks"
+    )
     sources: Sources = field(default_factory=Sources)
 
     @property

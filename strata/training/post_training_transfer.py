@@ -12,6 +12,9 @@ from strata.mapping.divisors import divisors
 from strata.mapping.engine import Engine
 from strata.pricing.network.collective_cost import collective
 from strata.serving.pools import send_time
+from strata.workload.expert_ops import is_expert_product
+from strata.workload.model import Model
+from strata.workload.tasks import train
 
 
 def resharded_bytes(model_bytes: Number, sampling_shards: Number, training_shards: Number) -> Number:
@@ -43,6 +46,22 @@ def colocated_transfer(system: System, sampling: float, training: float, engine:
     payload = lacks * ranks / (ranks - 1.0)  # of which a rank holds one part already
     gathered = collective(system, "all_gather", bytes=payload, ranks=ranks, engine=engine).time
     return copied + float(gathered)
+
+
+def weight_tensors(model: Model, expert_ranks: float) -> float:
+    """Weight tensors that a trainer gathers one by one: those of experts as often as a rank holds experts.
+
+    >>> from strata.workload.model import model
+    >>> weight_tensors(model("llama-3.1-8b"), 1.0), weight_tensors(model("qwen3-30b-a3b"), 8.0)
+    (195.0, 1827.0)
+    """
+    graph = model.trace(train(1.0, 8.0))
+    found = 0.0
+    for block, op in graph.ops():
+        if block.direction == "forward" and float(op.trained_elements()) > 0:
+            each = float(op.experts.size) / expert_ranks if is_expert_product(op) else 1.0
+            found += float(block.count) * max(each, 1.0)
+    return found
 
 
 def separate_transfer(system: System, sampling: float, engine: Engine) -> float:

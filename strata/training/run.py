@@ -21,7 +21,7 @@ from strata.mapping.rules import MEMORY
 from strata.result import Result
 from strata.search.plan_for import why_infeasible
 from strata.search.training_search import DIVIDED, TrainingSearch, search_training
-from strata.training.checks import check_training_plan
+from strata.training.checks import check_trainable, check_training_plan
 from strata.training.reliability import Goodput, Reliability, reliability, training_goodput
 from strata.units import finite_number, show
 from strata.workload.adapters import Lora
@@ -183,6 +183,7 @@ def train_run(
         f"nearest: a batch of {max(np.floor(count / length), 1.0):g}",
         tokens=count,
     )
+    check_trainable(software, trained, work)
     if plan is None or plan == "":
         found = search_training(
             hardware, trained, work, software, metric=training_metric(goal), top=top, where=where
@@ -311,10 +312,11 @@ def why_nothing_fits(found: TrainingSearch) -> str:
         return why_infeasible(least)
     need, have = float(least.metrics.memory_used), float(least.metrics.memory_limit)
     more = 2.0 ** np.ceil(np.log2(need / have)) * float(least.system.devices)
+    away = "" if least.plan.offload else ", offload=optimizer"
     return (
         f"{least.model.name} does not train on {least.system.name} under any of {found.considered:,} plans: "
         f"the smallest ({plan_text(least.plan)}) needs {show(need, 'B')} of {show(have, 'B')} a device; "
-        f"levers: about {more:g} devices, a shorter length, offload=optimizer"
+        f"levers: about {more:g} devices, a shorter length{away}"
     )
 
 

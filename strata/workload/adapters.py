@@ -106,7 +106,7 @@ def training_graph(graph: Graph, adapters: Lora | None, frozen: tuple[str, ...])
         require(module in known, f"frozen must be modules of {', '.join(known)}", frozen=module)
     if adapters is not None:
         require(not frozen, "adapters freeze all of the base: name no frozen modules beside", frozen=frozen)
-        graph = _adapted(graph, adapters)
+        graph = adapted_graph(graph, adapters)
     elif frozen:
         require(set(frozen) != set(known), "nothing is left to train", frozen=", ".join(frozen))
         blocks = (_with_ops(block, [_frozen_in(op, frozen) for op in block.ops]) for block in graph.blocks)
@@ -129,7 +129,7 @@ def _with_ops(block: Block, ops: list[Op]) -> Block:
     return replace(block, ops=tuple(ops))
 
 
-def _adapted(graph: Graph, adapters: Lora) -> Graph:
+def adapted_graph(graph: Graph, adapters: Lora) -> Graph:
     """The graph with every weight frozen and adapters beside the products of some modules."""
     blocks = [_adapted_block(block, adapters) for block in graph.blocks]
     if not any(op.role == ADAPTER for block in blocks for op in block.ops):

@@ -226,7 +226,9 @@ def chance(shares: Number, experts: Number, top_k: Number) -> Number:
     return xp.minimum(top_k / experts * shares, 1.0 - 1e-12)
 
 
-def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = None) -> tuple[Number, Number]:
+def expert_load_of(
+    tokens: Number, p: Number, rank: int = 0, copies: Number | None = None
+) -> tuple[Number, Number]:
     r"""Tokens of a touched expert at quantile nodes (leading axis), and the probability that an expert is
     touched.
 
@@ -238,7 +240,7 @@ def load_of(tokens: Number, p: Number, rank: int = 0, copies: Number | None = No
     number of axes of what the load is used with; `copies` counts how often the experts of each node are held,
     where that differs.
 
-    >>> load, touched = load_of(2048.0, np.full((8, 1), 8 / 256), 1)
+    >>> load, touched = expert_load_of(2048.0, np.full((8, 1), 8 / 256), 1)
     >>> round(float(np.mean(load * touched) * 256)) == 2048 * 8
     True
     """

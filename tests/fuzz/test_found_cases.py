@@ -24,7 +24,7 @@ from strata.studies import plain_numbers
 from strata.validation.readers.routing import busiest_rank_counts, multinomial_counts
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Extent
-from strata.workload.moe import chance, expert_shares, load_of
+from strata.workload.moe import chance, expert_load_of, expert_shares
 from strata.workload.program import program
 
 LONG = "9" * 5000
@@ -260,7 +260,7 @@ def test_no_skew_overflows(skew):
     """All picks go to as many experts as a token picks."""
     shares = expert_shares(16.0, skew)
     with np.errstate(all="raise", under="ignore"):
-        load, touched = load_of(512.0, chance(shares, 16.0, 2.0))
+        load, touched = expert_load_of(512.0, chance(shares, 16.0, 2.0))
         assert np.all(np.isfinite(load)) and np.all(np.isfinite(touched))
         op = expert_op(16.0, skew)
         assert _most_popular(op, None, shares) == pytest.approx(8.0)

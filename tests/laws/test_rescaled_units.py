@@ -23,6 +23,7 @@ SMALLER = {
     "ns": "ps",
     "ms": "us",
     "s": "ms",
+    "pJ": "fJ",
     "pJ/FLOP": "fJ/FLOP",
     "pJ/OP": "fJ/OP",
     "J/B": "mJ/B",

@@ -75,6 +75,7 @@ def parallel_step(gpus, tp=1, pp=1, sequence=2048.0, microbatches=4.0, recompute
     model = dense_model("small", layers=8.0, hidden=2048.0, **sizes)
     used = engine("nanotron")
     bare = {"host_collective": 0.0, "host_stall": None, "collective_skew": None, "host_kernel": 0.0}
+    bare["stalls"] = "stages"
     used = replace(used, training=replace(used.training, **(bare | host)))
     copies = gpus / tp / pp
     given = plan(tp=tp, pp=pp, dp=copies, zero=0, sp=1, microbatches=microbatches, recompute=recompute)
@@ -103,6 +104,33 @@ def test_a_long_pass_hides_the_host_time_of_its_collectives():
 def test_hosts_stall_only_where_stages_hand_over_between_nodes(gpus, tp, pp):
     calm, stalled = (parallel_step(gpus, tp=tp, pp=pp, sequence=64.0, host_stall=s) for s in (None, 1e-3))
     assert calm == stalled
+
+
+@pytest.mark.parametrize(
+    ("gpus", "tp", "more"), [(8, 4, False), (16, 1, False), (16, 8, True), (32, 16, True)]
+)
+def test_hosts_of_jobs_on_several_nodes_stall_without_stages(gpus, tp, more):
+    calm, stalled = (
+        parallel_step(gpus, tp=tp, sequence=64.0, host_stall=s, stalls="nodes") for s in (None, 1e-3)
+    )
+    assert stalled == (pytest.approx(4 * 86 * tp * 1e-3, rel=0.02) if more else calm)
+
+
+def test_ranks_come_late_to_collectives_over_nodes_after_their_stall():
+    late = {"host_stall": 1e-3, "collective_skew": 1e-4, "stalls": "nodes"}
+    inside, over = (parallel_step(gpus, tp=tp, sequence=64.0, **late) for gpus, tp in ((16, 8), (32, 16)))
+    assert inside == pytest.approx(4 * 86 * 8 * 1e-3, rel=0.02)
+    assert over == pytest.approx(4 * 86 * 16 * 1.1e-3, rel=0.02)
+
+
+@pytest.mark.parametrize(("gpus", "pp", "messages"), [(8, 2, 2 * 16), (16, 2, 2 * 16), (32, 4, 4 * 16 + 2)])
+def test_messages_hold_both_stages(gpus, pp, messages):
+    """Two a micro-batch at two stages, four between two others; what fills the line meets each once."""
+    plain, held = (
+        parallel_step(gpus, tp=8 if gpus > 8 else 4, pp=pp, sequence=64.0, microbatches=16.0, message_hold=h)
+        for h in (None, 0.5)
+    )
+    assert held - plain == pytest.approx(0.5 * messages, rel=0.02)
 
 
 def test_stalls_grow_with_the_ranks_of_a_tensor_group():

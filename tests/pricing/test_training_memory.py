@@ -260,3 +260,15 @@ def test_adapters_beside_fp8_fit_a_b200_as_they_did():
     own = 2 * 2 * 8192 + 2 * 3 * 8192 + (8192 + 2 * 1024) + 8192 + 2 * 28672
     assert float(less["activations"]) == pytest.approx(tokens * layers * own, rel=0.02)
     assert float(sum(less.values())) < 180 * GIB < float(sum(plain.values())) + 10 * GIB
+
+
+@pytest.mark.parametrize("stages", [4, 8, 16, 32])
+@pytest.mark.parametrize("name", ["deepseek-v3", "deepseek-v2-lite"])
+def test_the_fullest_stage_is_seen_behind_layers_of_another_kind(name, stages):
+    """Dense layers stand before those of experts: the fullest is the first stage that has none of them."""
+    if stages > float(st.model(name).layers):
+        pytest.skip("more stages than layers")
+    plan = f"pp={stages},dp=8,ep=8,moe_tp=1,zero=1,microbatches=64"
+    r = st.evaluate(f"{8 * stages}xb200", name, st.train(512, 4096), plan, "megatron")
+    by_stage = sum(np.asarray(each, float) for each in stage_memory(r).values())
+    assert float(r.metrics.memory_used) == pytest.approx(by_stage.max(), rel=0.01)

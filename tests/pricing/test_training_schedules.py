@@ -11,6 +11,7 @@ from strata.mapping.engine import engine
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.pipeline import interleaved_layers, stage_bounds
 from strata.pricing.schedules import filled_time, listed_passes, waits_for_hand_overs
+from strata.pricing.stage_times import EXACTLY
 from strata.simulate.pipelines import StageTimes, pipeline_tasks
 
 SHARE = some.floats(0.6, 1.5)
@@ -141,6 +142,13 @@ def test_balanced_stages_are_found_block_by_block(layers, head, stages):
     stages = min(stages, layers)
     found = stage_bounds(float(layers), float(stages), np.arange(float(stages)), head=head)[1]
     assert found.tolist() == nanotron_split(layers, head, stages)
+
+
+def test_a_share_that_ends_with_a_layer_is_reached_or_passed():
+    """16 layers and a head of four: 10 of the first of two stages, or 11 until they pass it; 3 of eight."""
+    heads = (4.0 * (1.0 - EXACTLY), 4.0)
+    found = [[stage_bounds(16.0, p, 0.0, head=h)[1] for p in (2.0, 4.0, 8.0)] for h in heads]
+    assert found == [[10.0, 5.0, 3.0], [11.0, 6.0, 3.0]]
 
 
 # ------------------------------------------------------------------------------------------------- the step

@@ -1,5 +1,7 @@
 """The best plan of training: one box holds every legal plan, prices them as singles, and its best is the best."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -102,3 +104,42 @@ def test_frameworks_run_fewer_schedules_than_nothing_at_all():
     )
     assert framework.considered < free.considered
     assert {one.value for one in free.levers if one.name == "schedule"} == {"1f1b", "zero-bubble", "dualpipe"}
+
+
+def test_only_as_many_layers_are_recomputed_as_memory_asks_for():
+    """One layer fewer does not fit, and the plan is better than recomputing all layers or none."""
+    found = search_training(
+        st.system("8xa100-80"), st.model("llama-2-13b"), st.train(32, 32768), "megatron",
+        where="(cp == 4) & (dp == 2)", top=1,
+    )  # fmt: skip
+    best = found.choices[0].result
+    layers = float(best.plan.recompute_layers)
+    assert best.fits and best.plan.recompute == 2.0 and 0 < layers < 40 and found.refined > 0
+    for other, fits in ((layers - 1, False), (layers, True), (0.0, True)):
+        one = st.evaluate(
+            best.system, best.model, best.workload, replace(best.plan, recompute_layers=other), "megatron"
+        )
+        assert one.fits == fits
+        assert not fits or one.metrics.step_time >= best.metrics.step_time
+    levers = [one for one in found.levers if one.name == "recompute"]
+    assert next(one.loss for one in levers if one.value == "full") == 0.0
+
+
+def test_state_moves_to_the_host_only_where_nothing_fits_without():
+    tight, roomy = (
+        search_training(st.system(s), st.model("llama-3-70b"), st.train(16, 4096), "megatron", top=1)
+        for s in ("8xh100", "32xh100")
+    )
+    assert tight.choices[0].result.plan.offload == 1.0 and roomy.choices[0].result.plan.offload == 0.0
+    assert tight.out and tight.considered > tight.feasible
+
+
+def test_shards_over_fewer_ranks_are_tried_and_kept_where_they_win():
+    """Of two groups of nodes the best plans of ZeRO-3 gather within one (HSDP), never at a loss."""
+    asked = (st.system("256xh100"), st.model("llama-3-8b"), st.train(256, 4096), "megatron")
+    kept = search_training(*asked, where="(zero == 3) & (recompute == 0)", top=20)
+    whole = search_training(*asked, where="(zero == 3) & (recompute == 0) & (dp_shard == 0)", top=20)
+    rates = [float(f.choices[0].result.metrics.tokens_per_s) for f in (kept, whole)]
+    assert rates[0] >= rates[1]
+    assert any(c.result.plan.dp_shard for c in kept.choices)
+    assert not any(c.result.plan.dp_shard for c in whole.choices)

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from strata.errors import BadValue, UnknownName
 from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.pricing.schedules import SCHEDULES, bubble_share, schedule_time
+from strata.pricing.schedules import SCHEDULES, bubble_share, dualpipe_time, equal_stages, schedule_time
 from strata.simulate.orders import device_orders
 from strata.simulate.pipelines import StageTimes, forward_tasks, pipeline_tasks
 
@@ -105,6 +105,16 @@ def test_dualpipe_where_gradients_to_inputs_take_longer_than_forward_passes():
 def test_passes_beside_each_other_save_time_under_dualpipe():
     base = alike(4, 1.0, 1.0, 0.5)
     assert simulated("dualpipe", replace(base, saved=0.5), 4, 16) < simulated("dualpipe", base, 4, 16)
+
+
+@pytest.mark.parametrize(("stages", "pieces"), [(4, 8), (4, 32), (8, 20), (16, 64)])
+def test_all_passes_but_those_that_fill_and_drain_are_paired(stages, pieces):
+    """Of m passes, m - P/2 - 2 on the longest path have another beside them; the closed form says so, too."""
+    base = alike(stages, 1.0, 1.0, 0.5)
+    plain, paired = (simulated("dualpipe", replace(base, saved=s), stages, pieces) for s in (0.0, 0.25))
+    assert plain - paired == pytest.approx(0.25 * (pieces - stages / 2 - 2))
+    made = replace(equal_stages(1.0, 1.0, 0.5, float(stages)), saved=0.25)
+    assert float(dualpipe_time(made, float(pieces), float(stages))) == pytest.approx(paired)
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

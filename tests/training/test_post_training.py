@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import StrataError
+from strata.errors import BadValue, StrataError
 from strata.serving.curve import as_many
 from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, iteration_time
-from strata.training.post_training_learning import learning, training_plans
+from strata.training.post_training_learning import learning, padded_packs, training_plans
 from strata.training.post_training_rollout import rollouts
 from strata.training.post_training_transfer import colocated_transfer, resharded_bytes, separate_transfer
 
@@ -36,8 +36,8 @@ def test_phases_of_one_pool_add_up_and_follow_each_other():
     assert way.samples_per_s == pytest.approx(128 / way.time)
     assert way.tokens_per_s == pytest.approx(128 * (127 + 400) / way.time)
     names = [p.name for p in way.phases]
-    assert names == ["read prompts", "rollouts", "rollout tail", "scoring", "training", "moving state",
-                     "weight transfer"]  # fmt: skip
+    assert names == ["read prompts", "rollouts", "rollout tail", "scoring", "training", "controller",
+                     "moving state", "weight transfer", "loading weights"]  # fmt: skip
 
 
 def test_training_is_the_step_that_evaluate_prices_as_often_as_the_recipe_says():
@@ -74,7 +74,8 @@ def test_asynchronous_is_never_slower_and_waits_less():
     assert off.time <= sync.time
     parts = (sync.phase("read prompts") + sync.phase("rollouts") + sync.phase("rollout tail"),
              sync.phase("scoring") + sync.phase("training"))  # fmt: skip
-    assert off.time == pytest.approx(max(parts) + sync.phase("weight transfer") + off.phase("moving state"))
+    between = sync.phase("weight transfer") + sync.phase("controller") + off.phase("moving state")
+    assert off.time == pytest.approx(max(parts) + between)
     assert min(off.idle_share(SAMPLING), off.idle_share(TRAINING)) < 0.05
     assert off.energy < sync.energy and off.usd < sync.usd
 
@@ -212,15 +213,16 @@ def test_recipes_that_cannot_be_are_refused(changes, said):
 
 
 DATA = Path(__file__).parents[1] / "data" / "nemo_rl.csv"
-# predicted over published, as it stands; nothing was fitted. Experts over many devices and GB200 come out too quick.
+# predicted over published, as it stands; no row was fitted. GB200 come out too quick.
 RATIOS = {
-    ("llama-3.1-8b", "16xh100", "0"): 0.76,
-    ("qwen3-32b", "32xh100", "0"): 0.76,
-    ("qwen3-235b-a22b", "128xh100", "0"): 0.71,
-    ("llama-3.1-8b", "8xgb200", "0"): 0.66,
-    ("qwen3-32b", "16xgb200", "0"): 0.69,
-    ("llama-3.1-8b", "16xh100", "8"): 0.84,
-    ("qwen3-32b", "64xh100", "32"): 0.78,
+    ("llama-3.1-8b", "16xh100", "0"): 0.84,
+    ("qwen3-32b", "32xh100", "0"): 0.82,
+    ("qwen3-235b-a22b", "128xh100", "0"): 0.84,
+    ("deepseek-v3", "256xh100", "0"): 0.82,
+    ("llama-3.1-8b", "8xgb200", "0"): 0.75,
+    ("qwen3-32b", "16xgb200", "0"): 0.73,
+    ("llama-3.1-8b", "16xh100", "8"): 0.89,
+    ("qwen3-32b", "64xh100", "32"): 0.85,
     ("qwen3-235b-a22b", "256xh100", "128"): 0.92,
 }
 
@@ -244,8 +246,8 @@ def predicted(row):
 
 
 def test_published_steps_of_nemo_rl():
-    """Steps of a framework on 8 to 256 GPUs, from their settings alone: too quick by 8 to 46 %, a mixture of
-    671B by 62 %; dense models within 25 % on H100s; all of them fit, as they did.
+    """Steps of a framework on 8 to 256 GPUs, from their settings alone: too quick by 8 to 18 % on H100s, by 25
+    to 34 % on GB200s; all of them fit, as they did.
     """
     ratios, too_large = {}, []
     for row in nemo_rows():
@@ -261,4 +263,55 @@ def test_published_steps_of_nemo_rl():
     dense = [
         abs(r - 1) for (m, s, _), r in ratios.items() if "h100" in s and m in ("llama-3.1-8b", "qwen3-32b")
     ]
-    assert np.mean(dense) < 0.25 and max(dense) < 0.3
+    assert np.mean(dense) < 0.18 and max(dense) < 0.2
+    assert np.mean([abs(r - 1) for r in ratios.values()]) < 0.2
+
+
+# Phases of a step of NeMo-RL v0.3 with Megatron (NVIDIA-NeMo/RL, issue 959, a table of its makers and of a user):
+# GPUs, tokens generated; seconds of training, refit, generation and log-probabilities. Plans are not stated.
+PHASES = [("llama-3.1-8b", 8, 795, 28, 5, 58, 18), ("llama-3.1-70b", 64, 398, 28, 14, 84, 18)]
+
+
+@pytest.mark.parametrize(("name", "gpus", "generated", "training", "refit", "generation", "scoring"), PHASES)
+def test_published_phases_of_nemo_rl(name, gpus, generated, training, refit, generation, scoring):
+    """Refit (state moves out and new weights are loaded), from which its time a tensor comes, within a quarter;
+    the rest by plans of ours within a factor of 2.
+    """
+    recipe = st.post_training_recipe("grpo", response=float(generated))
+    engine = st.engine("vllm", memory_share=0.6)
+    plans = {8: ("dp=8", "dp=8,zero=1,recompute=full"), 64: ("tp=4,dp=16", "tp=4,pp=4,dp=4,zero=1,sp=1")}
+    way = st.post_training(f"{gpus}xh100", name, recipe, *plans[gpus], engine, pools="one", keep=False).best
+    assert way.fits
+    out = 0.5 * way.phase("moving state")  # and as much back, before training
+    assert way.phase("loading weights") + out == pytest.approx(refit, rel=0.25)
+    for phase, seconds in (("training", training), ("scoring", scoring)):
+        assert 0.4 < way.phase(phase) / seconds < 1.7, phase
+    sampled = sum(way.phase(p) for p in ("read prompts", "rollouts", "rollout tail"))
+    assert 0.4 < sampled / generation < 1.2
+
+
+def test_packs_of_a_pipeline_are_filled_up():
+    """Of samples longer than half a pack each is a pack of its own: a pipeline runs it whole, one stage what is
+    there. Short samples share packs, and nothing is lost."""
+    long, short = (st.post_training_recipe("grpo", response=n, longest=3992.0, prompt=104.0, spread=0.0)
+                   for n in (2100.0, 500.0))  # fmt: skip
+    assert padded_packs(long) == pytest.approx(4096 / 2204) and padded_packs(short) == 1.0
+
+
+def test_the_host_of_a_step_is_counted():
+    """Weights are loaded tensor by tensor on one pool alone; the controller handles samples on either."""
+    recipe = st.post_training_recipe("grpo", batch=16, group=8, minibatch=128)
+    less = st.post_training_recipe("grpo", batch=16, group=8, minibatch=128, refit="0 s", controller="0 s")
+    asked = ("16xh100", "qwen3-8b")
+    one, two = (st.post_training(*asked, recipe, pools=pools).best for pools in ("one", "two"))
+    bare = st.post_training(*asked, less, pools="one").best
+    assert one.phase("loading weights") > 1.0 and two.phase("loading weights") == 0.0
+    assert one.phase("controller") == two.phase("controller") == pytest.approx(128 * 1.5e-3)
+    assert one.time - bare.time == pytest.approx(one.phase("loading weights") + one.phase("controller"))
+
+
+def test_engines_do_what_they_can():
+    with pytest.raises(BadValue, match="vllm samples and does not train"):
+        st.post_training("8xh100", "qwen3-8b", training_engine="vllm")
+    with pytest.raises(BadValue, match="megatron trains and does not sample"):
+        st.post_training("8xh100", "qwen3-8b", rollout_engine="megatron")

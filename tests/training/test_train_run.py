@@ -107,8 +107,19 @@ def test_a_model_that_fits_no_plan_and_too_few_tokens():
         st.train_run("8xh100", "llama-3.1-8b", "2B", goal="fastest")
 
 
+def test_software_and_weights_that_cannot_train_are_refused():
+    with pytest.raises(BadValue, match=r"engine vllm samples .* engines that do: .*megatron"):
+        st.train_run("8xh100", "llama-3-8b", "1B", engine="vllm")
+    whole = st.model("llama-3-8b", weights="int4")
+    with pytest.raises(BadValue, match="int4 cannot be trained"):
+        st.train_run("8xh100", whole, "1B")
+    assert st.train_run("8xh100", whole, "1B", batch=64, plan="dp=8", adapters=st.Lora(rank=16)).days > 0
+    with pytest.raises(BadValue, match="zero=9 is no level of ZeRO; nearest: zero=3"):
+        st.train_run("8xh100", "llama-3-8b", "1B", batch=64, plan="dp=8,zero=9")
+
+
 def test_scaling_keeps_or_grows_the_batch_and_says_where_nothing_fits():
-    strong = st.training.scaling_curve("8xh100", "llama-3-8b", "10B", [1, 8, 16], batch=64)
+    strong = st.training.scaling_curve("8xh100", "gpt3-175b", "10B", [1, 64, 128], batch=64, length=2048)
     weak = st.training.scaling_curve("8xh100", "llama-3-8b", "10B", [8, 16], batch=64, kind="weak")
     assert [p.batch for p in strong.points] == [64, 64, 64]
     assert strong.points[0].run is None and "does not train" in strong.points[0].why_none

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 from strata.workload.attention_parts import attended
-from strata.workload.moe import chance, expert_shares, load_of
+from strata.workload.moe import chance, expert_load_of, expert_shares
 
 
 @given(hy.integers(1, 300), hy.integers(1, 300), hy.integers(1, 400))
@@ -23,7 +23,7 @@ def test_attended_tokens_are_those_of_the_sum(context, sequence, window):
 @settings(max_examples=150)
 def test_experts_together_get_every_token(tokens, shape):
     experts, top_k = shape
-    load, touched = load_of(
+    load, touched = expert_load_of(
         float(tokens), chance(expert_shares(float(experts), 0.0), float(experts), float(top_k))
     )
     assert np.all(load >= 1) and np.all((touched > 0) & (touched <= 1))
@@ -39,7 +39,7 @@ def test_skewed_experts_together_get_every_token(tokens, shape, skew):
     lost.
     """
     experts, top_k = shape
-    load, touched = load_of(
+    load, touched = expert_load_of(
         float(tokens), chance(expert_shares(float(experts), skew), float(experts), float(top_k))
     )
     assert np.mean(load * touched) == pytest.approx(tokens * top_k / experts, rel=0.1)
@@ -54,7 +54,7 @@ def test_touched_experts_agree_with_drawing_them(tokens, experts, top_k):
         rng.random((draws, tokens, experts)).argpartition(top_k - 1, axis=-1)[..., :top_k].reshape(draws, -1)
     )
     found = np.array([len(np.unique(row)) for row in picked])
-    _, touched = load_of(
+    _, touched = expert_load_of(
         float(tokens), chance(expert_shares(float(experts), 0.0), float(experts), float(top_k))
     )
     assert np.mean(touched) * experts == pytest.approx(

@@ -27,7 +27,19 @@ if TYPE_CHECKING:
 def accuracy_table(outcome: dict[str, Any]) -> Any:
     """One line a file, with its groups below it."""
     table = plain_table()
-    for column in ("file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"):
+    for column in (
+        "file",
+        "points",
+        "failed",
+        "MAPE",
+        "median",
+        "P90",
+        "in 15 %",
+        "in 30 %",
+        "worst",
+        "bias",
+        "weighted",
+    ):
         table.add_column(column, justify="left" if column == "file" else "right")
     for entry in outcome["files"]:
         table.add_row(entry["file"], *_cells(entry), style="bold")
@@ -87,7 +99,7 @@ def unread_line(outcome: dict[str, Any]) -> str:
 def _cells(entry: dict[str, Any]) -> list[str]:
     numbers = [
         f"{entry[k]:.1%}" if entry.get(k) is not None else ""
-        for k in ("mape", "median", "p90", "worst", "bias", "weighted")
+        for k in ("mape", "median", "p90", "within_15", "within_30", "worst", "bias", "weighted")
     ]
     return [str(entry["points"]), str(entry["failed"] or ""), *numbers]
 

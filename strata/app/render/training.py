@@ -37,6 +37,9 @@ STEP_WORDS = {
 }  # fmt: skip
 
 
+_AWAY = {"optimizer": "optimiser", "activations": "activations", "both": "optimiser and activations"}
+
+
 def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
     """The run for machines, in SI units but for days and MWh."""
     found = run.to_dict()
@@ -45,6 +48,7 @@ def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
         s = run.search
         found["search"] = {
             "considered": s.considered,
+            "refined": s.refined,
             "feasible": s.feasible,
             "out_by_reason": s.out,
             "plans": [_choice_dict(run, choice.result) for choice in s.choices],
@@ -120,10 +124,15 @@ def _headline(run: TrainRun) -> Any:
 def days_text(days: float) -> str:
     """Days as people say them.
 
-    >>> days_text(37.83), days_text(0.31), days_text(412.0)
-    ('37.8 days', '7.44 hours', '412 days')
+    >>> days_text(37.83), days_text(0.31), days_text(412.0), days_text(2620.0)
+    ('37.8 days', '7.44 hours', '412 days', '2,620 days')
     """
-    return f"{days:.3g} days" if days >= 2 else f"{days * 24:.3g} hours"
+    return f"{few_digits(days)} days" if days >= 2 else f"{days * 24:.3g} hours"
+
+
+def few_digits(value: float) -> str:
+    """Three digits, or all of a whole number that has more."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:.3g}"
 
 
 def plan_words(plan: Plan, micro: float) -> str:
@@ -142,13 +151,17 @@ def plan_words(plan: Plan, micro: float) -> str:
         schedule = WORDS["schedule"][int(plan.schedule)]
         v = f"interleaved, {plan.virtual_stages:g} chunks a stage" if plan.virtual_stages > 1 else schedule
         words.append(f"pipeline {plan.pp:g} ({v})")
-    words.append(f"data {plan.dp:g}" + (f" (ZeRO-{plan.zero:g})" if plan.zero else ""))
+    shards = f" over {plan.dp_shard:g} ranks" if plan.zero and plan.dp_shard else ""
+    words.append(f"data {plan.dp:g}" + (f" (ZeRO-{plan.zero:g}{shards})" if plan.zero else ""))
     if plan.ep > 1:
         words.append(f"experts {plan.ep:g}")
     words.append(
         f"micro-batch {micro:g} x {plan.microbatches:g}" if plan.microbatches else f"micro-batch {micro:g}"
     )
-    return ", ".join([*words, f"recompute {WORDS['recompute'][int(plan.recompute)]}"])
+    some = f" ({plan.recompute_layers:g} layers of a chunk)" if plan.recompute_layers else ""
+    words.append(f"recompute {WORDS['recompute'][int(plan.recompute)]}{some}")
+    away = WORDS["offload"][int(plan.offload)]
+    return ", ".join([*words, *([f"{_AWAY[away]} in the host's memory"] if plan.offload else [])])
 
 
 def _plan_lines(run: TrainRun) -> Any:
@@ -157,7 +170,7 @@ def _plan_lines(run: TrainRun) -> Any:
     said = f"plan {plan_text(run.plan)}"
     if run.search is not None:
         s = run.search
-        said += f": the best of {s.considered:,}, {s.feasible:,} of which fit"
+        said += f": the best of {s.considered + s.refined:,}, {s.feasible:,} of which fit"
     order = order_text(run.plan)
     placed = f"; {order} on the fabric, innermost first" if order else ""
     return Text(f"{said}\n {plan_words(run.plan, run.micro_batch)}{placed}", no_wrap=True)
@@ -179,12 +192,24 @@ def _memory_bars(run: TrainRun) -> list[Any]:
         label = f"stage {stage}" if stages > 1 else "fullest" if run.plan.pp > 1 else "device"
         lines.append(f" {label:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
     full = int(np.argmax(sum(held.values())))
-    legend = "  ".join(
-        f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)
-    )
+    legend = [f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)]
     used = show(float(run.result.metrics.memory_used), "B")
     title = f"memory of a device, {used} of {show(limit, 'B')} at most"
-    return [titled(title, Text("\n".join([*lines, f"  {legend}"]), no_wrap=True))]
+    return [titled(title, Text("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
+
+
+def legend_lines(words: list[str], width: int = BAR + 20) -> list[str]:
+    """Words of a legend in as many lines as they need, none of them cut.
+
+    >>> legend_lines(["one 1 GB", "two 2 GB", "three 3 GB"], 22)
+    ['  one 1 GB  two 2 GB', '  three 3 GB']
+    """
+    lines = [""]
+    for word in words:
+        if lines[-1] and len(lines[-1]) + len(word) + 2 > width:
+            lines.append("")
+        lines[-1] += f"  {word}"
+    return lines
 
 
 def glyph_of(place: int) -> str:
@@ -280,7 +305,7 @@ def _others_table(run: TrainRun, found: TrainingSearch) -> list[Any]:
         r = choice.result
         told = _choice_dict(run, r)
         behind = float(r.metrics.tokens_per_s) / best - 1.0
-        cells = (show(told["tokens_per_s_per_device"]), f"{told['days']:.3g}", f"{told['mfu']:.1%}")
+        cells = (show(told["tokens_per_s_per_device"]), few_digits(told["days"]), f"{told['mfu']:.1%}")
         held = show(told["memory_B"], "B")
         rows.append((*cells, held, f"{behind:+.1%}" if behind else "", plan_text(r.plan)))
     table = _lines(("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan"), rows)
@@ -325,7 +350,7 @@ def scaling_lines(curve: ScalingCurve) -> list[Any]:
             rows.append((*first, *[""] * 6, point.why_none))
             continue
         cells = [show(run.tokens_per_s_per_device), f"{next(efficiency):.1%}", f"{run.mfu:.1%}"]
-        cells += [f"{run.goodput.share:.1%}", f"{run.days:.3g}"]
+        cells += [f"{run.goodput.share:.1%}", few_digits(run.days)]
         cells += [f"{run.cost:,.0f}" if run.cost == run.cost else ""]
         rows.append((*first, *cells, plan_text(run.plan)))
     what = {"strong": "the same batch for all", "weak": "the batch grows with the devices"}[curve.kind]

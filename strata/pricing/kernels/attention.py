@@ -113,9 +113,12 @@ def price_attention(op: Attention, device: Device) -> Price:
     """Price of an attention op of a graph: bare, or as a serving framework runs it."""
     framework = device.chip.latent if op.latent else device.chip.paged
     served, shape = framework if device.software.served and not op.backward else None, attention_shape(op)
+    # Trainers round what goes into the kernel and widen what comes out; in inference the cache holds keys as
+    # they are multiplied, and measured kernels have queries rounded in them.
+    casts = attention_casts(shape, device) if device.software.trains else ZERO
     if op.backward and device.chip.compute.attention_backward is not None:
-        return attention_backward(shape, device) + attention_casts(shape, device)
-    return attention_kernel(shape, device, served=served) + attention_casts(shape, device)
+        return attention_backward(shape, device) + casts
+    return attention_kernel(shape, device, served=served) + casts
 
 
 def attention_casts(shape: AttentionShape, device: Device) -> Price:

@@ -11,6 +11,7 @@ from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.hierarchy import far_level
 from strata.hardware.noc import access_energy
 from strata.mapping.engine import Engine, trainer_of
+from strata.memo import Memo, is_settled, value_key
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
 from strata.pricing.kernels.dram_access import Banks, banks_of, noc_of
 from strata.pricing.price import Price, roofline_price
@@ -120,8 +121,10 @@ class Device:
     # of the shared level behind the cache [B/s], where there is one: then `cache_capacity` is that level's
     far_bandwidth: Number | None = None
     rates: dict[tuple[str, str], MatrixRate] = field(default_factory=dict)
-    # of expert ranks, shared by the products of a layer
-    loads: dict[tuple[int, int, int], Any] = field(default_factory=dict)
+    # of expert ranks, shared by the products of a layer; and, of a shared device, prices of kernels by their
+    # sizes: of this device and no other, so that one made of it has none
+    loads: Memo = field(init=False, default_factory=lambda: Memo(64))
+    prices: Memo | None = field(init=False, default=None)
 
     @property
     def fuses(self) -> bool:
@@ -257,6 +260,23 @@ def device(chip: Chip, software: KernelSoftware | None = None, **changes: Any) -
         byte_energy=cache_byte_energy(chip),
         far_bandwidth=None if far is None else far.bandwidth * far.efficiency,
     )
+
+
+_DEVICES = Memo(128)
+
+
+def shared_device(chip: Chip, software: KernelSoftware) -> Device:
+    """`device` of single numbers, one for all who ask: what it prices once is priced."""
+    key = value_key(software) if is_settled(chip) else None
+    if key is None:
+        return device(chip, software)
+
+    def made() -> Device:
+        found = device(chip, software)
+        object.__setattr__(found, "prices", Memo(2048))
+        return found
+
+    return _DEVICES.of((chip, key), made)
 
 
 def kernel_price(

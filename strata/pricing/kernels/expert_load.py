@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from strata.arrays import Array, Number, as_float, ceil_div, lead, namespace, rank_of
 from strata.errors import require
+from strata.memo import value_key
 from strata.pricing.kernels.device import Device
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
-from strata.workload.moe import chance, copies_of, expert_shares, load_of
+from strata.workload.moe import chance, copies_of, expert_load_of, expert_shares
 from strata.workload.routing import Routing
 
 ROWS = np.array([32.0, 128.0])  # token rows of a tile, where a chip's file does not say
@@ -122,7 +124,7 @@ def expert_popularity(op: ExpertMatMul, rank: int) -> Array:
 def busiest_load(op: ExpertMatMul, ranks: Number, rank: int, heights: Array = ROWS) -> ExpertLoad:
     r"""Load of the busiest of `ranks` expert ranks, with tiles of so many rows.
 
-    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `load_of`,
+    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load_of`,
     never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its experts. Redundant
     copies share the tokens of their expert.
     """
@@ -132,7 +134,7 @@ def busiest_load(op: ExpertMatMul, ranks: Number, rank: int, heights: Array = RO
         copies = copies_of(shares, op.redundant_experts / op.all_experts)
         shares = shares / copies
     p = chance(shares, op.all_experts, op.top_k)
-    load, touched = load_of(op.tokens.size, p, rank, copies)
+    load, touched = expert_load_of(op.tokens.size, p, rank, copies)
     nodes = namespace(load, held, ranks)
 
     def averaged(values: Number, axis: int = 0) -> Number:
@@ -203,16 +205,17 @@ def _most_popular(op: ExpertMatMul, copies: Array | None, shares: Array) -> Numb
 
 
 def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> ExpertLoad:
-    """The load of a layer, worked out once for its products: they share their extents, which are kept so that
-    ids stay theirs.
+    """The load of a layer, worked out once for its products: they share their sizes, or, where these are
+    arrays, their extents, which are kept so that ids stay theirs.
     """
-    rank = load_rank(op, device, ranks)
-    key = (id(op.tokens), id(op.experts), rank)
-    if key not in device.loads:
-        heights = tile_heights(device.chip.experts.tile_rows)
-        device.loads[key] = (op.tokens, op.experts, busiest_load(op, ranks, rank, heights))
-    load: ExpertLoad = device.loads[key][2]
-    return load
+    rank, picks = load_rank(op, device, ranks), (op.all_experts, op.top_k, op.skew, op.redundant_experts)
+    sizes = value_key(op.tokens, op.experts, *picks, ranks) or (id(op.tokens), id(op.experts))
+    held = (op.tokens, op.experts, op.routing)
+
+    def made() -> tuple[Any, ExpertLoad]:
+        return held, busiest_load(op, ranks, rank, tile_heights(device.chip.experts.tile_rows))
+
+    return device.loads.of((sizes, rank, id(op.routing)), made)[1]
 
 
 def load_rank(op: ExpertMatMul, device: Device, ranks: Number) -> int:

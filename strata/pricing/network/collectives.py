@@ -12,6 +12,7 @@ from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link, sustained_link
 from strata.hardware.fabric_parts import MEMORY_RING, Dimension
 from strata.mapping.place import GroupLayout
+from strata.memo import Memo, is_settled, value_key
 from strata.pricing.network.algorithm_names import (
     algorithms_by_dimension,
     cheapest,
@@ -196,6 +197,16 @@ def price_collective(
     """Price of a collective of a group that lies over a fabric's dimensions, by the cheapest algorithms or by
     named ones.
     """
+    key = value_key(op.pattern, op.payload, layouts, asked) if is_settled(fabric) else None
+    return _PRICES.of(key and (fabric, key), lambda: _price_collective(op, layouts, fabric, asked))
+
+
+_PRICES = Memo(4096)
+
+
+def _price_collective(
+    op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str]
+) -> Price:
     if op.pattern == "send":
         return _price_send(op, layouts, fabric, asked)
     time: Number = 0.0

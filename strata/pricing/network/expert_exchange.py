@@ -10,6 +10,7 @@ from strata.hardware.fabric_parts import DIRECT
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
 from strata.mapping.trainer import LIBRARY_EXCHANGE
+from strata.memo import Memo, is_settled, value_key
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
@@ -151,6 +152,14 @@ def price_exchange(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fab
     The library sends one copy of a token to each rank; kernels for few tokens one message to each expert,
     those for many one copy to each node. Energy is that of a mean rank.
     """
+    key = value_key(op.pattern, op.payload, op.exchange, spreads) if is_settled(fabric) else None
+    return _EXCHANGES.of(key and (fabric, key), lambda: _price_exchange(op, spreads, fabric))
+
+
+_EXCHANGES = Memo(2048)
+
+
+def _price_exchange(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Price:
     made = op.exchange
     assert made is not None
     scale = uneven(made.received, spreads, fabric)

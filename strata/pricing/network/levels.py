@@ -16,6 +16,8 @@ from strata.hardware.transport import Rings, Transport
 from strata.pricing.network.level_parts import Level
 from strata.pricing.network.transport_times import FLAGGED, AlgorithmTimes
 
+EMPTY = "empty"  # among posts: of whole buffers with hardly anything in them
+
 
 def slowest(times: Sequence[Number]) -> Number:
     r"""What pieces in flight on several levels at once take [s].
@@ -130,9 +132,10 @@ def filled_step(whole: Number, least: Number, block: Number, chunk: Number | Non
 
     .. math:: \alpha = \alpha_0 + (\alpha_1 - \alpha_0) \min\left(1, \frac{n / p}{c_0}\right)
 
-    step :math:`\alpha_1` of full slots, :math:`\alpha_0` of a piece that is seen as it arrives, with flags;
-    a rank passes on blocks of n / p bytes, in slots of c_0 together at most: of many ranks the blocks are
-    short, and so is what a step waits for.
+    step :math:`\alpha_1` of full slots, :math:`\alpha_0` of slots with hardly anything in them: between nodes
+    the proxy still posts them, inside a node they are seen as soon as words with flags. A rank passes on
+    blocks of n / p bytes, in slots of c_0 together at most: of many ranks the blocks are short, and so is
+    what a step waits for.
 
     Hu et al., Demystifying NCCL (2025), arXiv 2507.04786: chunks of a ring's steps are cut to its blocks.
 
@@ -147,11 +150,22 @@ def filled_step(whole: Number, least: Number, block: Number, chunk: Number | Non
 
 def _ring_step(level: Level, protocol: str, block: Number, levels: Sequence[Level]) -> Number:
     step = level.step(protocol)
-    seen = next((name for name in reversed(FLAGGED) if name in level.transport.rings.step), None)
-    if protocol in FLAGGED or seen is None:
+    least = None if protocol in FLAGGED else _least_step(level)
+    if least is None:
         return step
     chunk = next((one.transport.rings.chunk for one in reversed(levels) if one.network), None)
-    return filled_step(step, level.step(seen), block, chunk)
+    return filled_step(step, least, block, chunk)
+
+
+def _least_step(level: Level) -> Number | None:
+    """A step in whole buffers with hardly anything in them, None where it is as that of full ones."""
+    rings = level.transport.rings
+    if not level.network:
+        seen = next((name for name in reversed(FLAGGED) if name in rings.step), None)
+        return None if seen is None else level.step(seen)
+    if rings.post is None or EMPTY not in rings.post:
+        return None
+    return level.dimension.latency * rings.step["simple"] + rings.post[EMPTY]
 
 
 def _waits(counts: Sequence[Number], steps: Sequence[Number]) -> Number:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from strata.arrays import Number, namespace
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import GroupLayout
+from strata.memo import Memo, is_settled, value_key
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithm_names import cheapest
 from strata.pricing.network.algorithms import group_link
@@ -43,6 +44,14 @@ def tile_link(op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric) 
     """What a collective asks for when tiles carry it: dimension by dimension as the library does it, and over
     nodes on all levels at once, so that the slowest rules.
     """
+    key = value_key(op.pattern, op.payload, op.exchange, layouts) if is_settled(fabric) else None
+    return _LINKS.of(key and (fabric, key), lambda: _tile_link(op, layouts, fabric))
+
+
+_LINKS = Memo(4096)
+
+
+def _tile_link(op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric) -> Link:
     cores: Number = 0.0
     ranks: Number = 1.0
     passes = 2.0 if op.pattern == "all_reduce" else 1.0

@@ -1,18 +1,23 @@
-"""Replicas that serve together: arrivals, a router, and the one clock of all."""
+"""Replicas that serve together: arrivals, routers, pools that hand requests on, and the one clock of all."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Protocol
+from typing import Any, Protocol
 
-from strata.errors import UnknownName
+from strata.errors import require
+from strata.simulate.server.pool import Pool
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.request import Request
+from strata.simulate.server.router import Router
+from strata.simulate.server.saturation import Overload, SaturationWatch
 
-ROUTERS = ("round-robin", "least-loaded", "prefix-aware")
-SPREAD = 1.25  # times the mean load that a replica may have and still get a request for its cache
+__all__ = ["Fleet", "Load", "Router"]
+
+SEEN = 16  # arrivals between two looks at how many wait
 
 
 class Load(Protocol):
@@ -21,69 +26,83 @@ class Load(Protocol):
     def arrivals(self) -> Iterator[Request]: ...
 
     def after(self, request: Request, now: float) -> Iterable[Request]:
-        """Requests that come because this one is done, each at its arrival."""
+        """Requests that come because this one is done, or was refused, each at its arrival."""
 
 
-class Router:
-    """Which replica a request goes to."""
-
-    def __init__(self, replicas: list[Replica], policy: str = "least-loaded") -> None:
-        if policy not in ROUTERS:
-            raise UnknownName("router", policy, ROUTERS)
-        self.replicas, self.policy, self._turn = replicas, policy, -1
-
-    def choose(self, request: Request) -> Replica:
-        every = self.replicas
-        if len(every) == 1:
-            return every[0]
-        self._turn = (self._turn + 1) % len(every)
-        if self.policy == "round-robin":
-            return every[self._turn]
-        turned = every[self._turn :] + every[: self._turn]  # of equals, each in turn
-        least = min(turned, key=lambda r: r.outstanding)
-        if self.policy == "least-loaded" or not request.prefix:
-            return least
-        best = max(turned, key=lambda r: r.cached(request))
-        fair = SPREAD * (1 + sum([r.outstanding for r in every]) / len(every))
-        return best if best.cached(request) > 0 and best.outstanding <= fair else least
+Later = tuple[float, int, Callable[[Request, Any], None], Request, Any]
 
 
 @dataclass(eq=False, kw_only=True)
 class Fleet:
-    """Replicas behind a router, on one clock."""
+    """Replicas behind a router, or pools of them, on one clock."""
 
-    replicas: list[Replica]
-    router: Router
     load: Load
     record: Callable[[Request], None]
     refuse: Callable[[Request], None]
+    replicas: list[Replica] = field(default_factory=list)  # of all pools
+    router: Router | None = None  # of the one pool that there is where none are told
+    pools: tuple[Pool, ...] = ()
+    stop_saturated: bool = False  # end where the queue grows without end
     clock: float = 0.0
+    refusals: Counter[str] = field(default_factory=Counter)  # how many, by why
+    watch: SaturationWatch = field(default_factory=SaturationWatch)
     _events: list[tuple[float, int, int]] = field(default_factory=list)
-    _follow: list[tuple[float, int, Request]] = field(default_factory=list)
+    _later: list[Later] = field(default_factory=list)
     _serial: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.pools:
+            require(bool(self.replicas), "a fleet has at least one replica", replicas=0)
+            role, router = self.replicas[0].rules.role, self.router or Router(self.replicas)
+            self.pools = (Pool(replicas=self.replicas, router=router, role=role),)
+        self._entries = [p for p in self.pools if not any(q.then is p for q in self.pools)]
+        self.pools = tuple(dict.fromkeys([*self.pools, *[p.then for p in self.pools if p.then is not None]]))
+        self.replicas = [r for pool in self.pools for r in pool.replicas]
+        self._pool_of: list[Pool] = [pool for pool in self.pools for _ in pool.replicas]
+        for i, replica in enumerate(self.replicas):
+            replica.index = i
+        for pool in self.pools:
+            pool.begin()
+        self._done = [self._ends(pool, r) for pool in self.pools for r in pool.replicas]
+        self._delay = min(r.rules.request_time for p in self._entries for r in p.replicas)
+        inner = getattr(self.load, "load", self.load)
+        self._watched = not getattr(inner, "clients", 0)  # clients that wait for answers never overrun
+
+    @property
+    def overloads(self) -> list[Overload]:
+        """Times in which requests came faster than they were served."""
+        return self.watch.overloads
+
+    @property
+    def saturated_from(self) -> float | None:
+        """Since when the queue grew without end until the last arrival [s]; none where it did not."""
+        return self.watch.start
+
+    # -- the clock
 
     def run(self, until: float = float("inf"), each: Callable[[float], bool] | None = None) -> None:
         """Serve until nothing is left, `until` has passed, or `each`, asked now and then, says no."""
         arrivals = self.load.arrivals()
         next_ = next(arrivals, None)
-        events, turns = self._events, 0
+        events, later, delay, turns = self._events, self._later, self._delay, 0
         while True:
             turns += 1
             if each is not None and not turns % 4096 and not each(self.clock):
                 return
-            follow = self._follow
-            from_load = next_ is not None and (not follow or next_.arrival <= follow[0][0])
-            coming = next_ if from_load else follow[0][2] if follow else None
-            delay = self.replicas[0].rules.request_time
-            if coming is not None and (not events or coming.arrival + delay <= events[0][0]):
-                if from_load:
-                    next_ = next(arrivals, None)
-                else:
-                    heappop(follow)
-                self.clock = coming.arrival + delay
+            if next_ is not None and (not later or next_.arrival + delay <= later[0][0]):
+                time = next_.arrival + delay
+                if not events or time <= events[0][0]:
+                    request, next_ = next_, next(arrivals, None)
+                    self.clock = time
+                    if time > until or (self._watched and self._overrun(request.arrival, next_ is None)):
+                        return
+                    self._arrive(request, None)
+                    continue
+            elif later and (not events or later[0][0] <= events[0][0]):
+                self.clock, _, act, request, what = heappop(later)
                 if self.clock > until:
                     return
-                self._arrive(coming)
+                act(request, what)
                 continue
             if not events:
                 return
@@ -94,14 +113,87 @@ class Fleet:
             self.clock = time
             if time > until:
                 return
-            replica.end(self._done)
+            replica.end(self._done[index])
             self._start(replica)
+            pool = self._pool_of[index]
+            if pool.pending:
+                self._fill(pool)
+            if pool.slots:
+                self._adapt(pool, replica)
 
-    def _arrive(self, request: Request) -> None:
-        replica = self.router.choose(request)
-        if not replica.fits(request):
-            self.refuse(request)
+    def _overrun(self, now: float, last: bool) -> bool:
+        """Look at the queue now and then; whether to end because it only grows."""
+        watch = self.watch
+        watch.arrive(now)
+        if last or not watch.arrivals % SEEN:
+            watch.see(now, sum([p.waiting for p in self.pools]))
+        if last:
+            watch.finish()
+        return self.stop_saturated and watch.start is not None
+
+    def _at(
+        self, time: float, act: Callable[[Request, Any], None], request: Request, what: Any = None
+    ) -> None:
+        self._serial += 1
+        heappush(self._later, (time, self._serial, act, request, what))
+
+    # -- requests
+
+    def _arrive(self, request: Request, _: Any) -> None:
+        entries = self._entries
+        if len(entries) > 1 or not entries[0].serves(request.model):
+            entries = [p for p in entries if p.serves(request.model)]
+            if not entries:
+                self._refuse(request, "no pool serves its model")
+                return
+        pool = entries[0]
+        if len(entries) > 1:
+            pool = min(entries, key=lambda p: p.outstanding / len(p.replicas))
+        why = pool.refusal(request)
+        if why:
+            self._refuse(request, why)
             return
+        replica = pool.choose(request)
+        extra = replica.rules.request_time - self._delay
+        if extra > 0.0:
+            self._at(self.clock + extra, self._deliver, request, replica)
+        else:
+            self._deliver(request, replica)
+
+    def _refuse(self, request: Request, why: str) -> None:
+        request.state = "refused"
+        self.refusals[why] += 1
+        self.refuse(request)
+        self._follow(request, self.clock)
+
+    def _follow(self, request: Request, now: float) -> None:
+        for later in self.load.after(request, now):
+            self._at(later.arrival + self._delay, self._arrive, later)
+
+    def _deliver(self, request: Request, replica: Replica) -> None:
+        """To a replica, once it has its adapter."""
+        pool = self._pool_of[replica.index]
+        if pool.slots and pool.adapters is not None and request.model in pool.adapters.names:
+            slots = pool.slots[replica.index]
+            ready = slots.ready(request, self.clock) if not slots.waiting else None
+            if ready is None:
+                slots.waiting.append(request)
+                return
+            if ready > self.clock:
+                self._at(ready, self._enqueue, request, replica)
+                return
+        self._enqueue(request, replica)
+
+    def _adapt(self, pool: Pool, replica: Replica) -> None:
+        """Requests that waited for a place for their adapter."""
+        slots = pool.slots[replica.index]
+        while slots.waiting:
+            ready = slots.ready(slots.waiting[0], self.clock)
+            if ready is None:
+                return
+            self._at(ready, self._enqueue, slots.waiting.popleft(), replica)
+
+    def _enqueue(self, request: Request, replica: Replica) -> None:
         version, steps = replica.version, replica.steps
         replica.enqueue(request, self.clock)
         if not steps:
@@ -113,8 +205,52 @@ class Fleet:
         if replica.start(self.clock):
             heappush(self._events, (replica.until, replica.index, replica.version))
 
-    def _done(self, request: Request) -> None:
-        self.record(request)
-        for later in self.load.after(request, request.last):
-            self._serial += 1
-            heappush(self._follow, (later.arrival, self._serial, later))
+    # -- requests that leave a replica
+
+    def _ends(self, pool: Pool, replica: Replica) -> Callable[[Request], None]:
+        """What happens to requests that a replica is done with."""
+        then, slots = pool.then, pool.slots.get(replica.index)
+        names = pool.adapters.names if pool.adapters is not None else frozenset()
+
+        def done(request: Request) -> None:
+            if slots is not None and request.model in names:
+                slots.release(request)
+            if then is not None and request.output > 1:
+                self._hand_on(pool, then, request)
+            else:
+                self.record(request)
+                self._follow(request, request.last)
+
+        return done
+
+    def _hand_on(self, pool: Pool, then: Pool, request: Request) -> None:
+        """A prompt is read: its cache goes to a replica that generates."""
+        request.generated = 0  # where it goes on, it brings its prompt's cache and the token read last
+        if pool.admission == "at-once":
+            self._send(pool, then, then.choose(request), request)
+        else:
+            then.pending.append((request, pool))
+            self._fill(then)
+
+    def _fill(self, then: Pool) -> None:
+        """Caches that waited for room, first come first served."""
+        while then.pending:
+            request, pool = then.pending[0]
+            replica = then.with_room(request)
+            if replica is None:
+                return
+            then.pending.popleft()
+            self._send(pool, then, replica, request)
+
+    def _send(self, pool: Pool, then: Pool, replica: Replica, request: Request) -> None:
+        """Over the link, what the other side has not."""
+        then.promise(replica, request, 1)
+        arrives = pool.link.sent(self.clock, request.input - replica.cached(request))
+        self._at(arrives, self._sent, request, (pool, then, replica))
+
+    def _sent(self, request: Request, way: tuple[Pool, Pool, Replica]) -> None:
+        pool, then, replica = way
+        then.promise(replica, request, -1)
+        if pool.first_after_sent:
+            request.first = self.clock
+        self._deliver(request, replica)

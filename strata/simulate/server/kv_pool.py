@@ -5,7 +5,22 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Any
 
+from strata.simulate.server.kv_tiers import TierStore
 from strata.simulate.server.request import Request
+
+MOST_AT_ONCE = 8  # blocks that a sequence begins together
+
+
+def block_cycle(page: int, tokens_per_step: float) -> tuple[int, int]:
+    """Decode steps after which a sequence begins blocks, and how many: whole numbers, as nearly as a few
+    blocks allow.
+
+    >>> block_cycle(16, 1.0), block_cycle(16, 1.7), block_cycle(1, 1.75)
+    ((16, 1), (47, 5), (4, 7))
+    """
+    tries = [(round(k * page / tokens_per_step), k) for k in range(1, MOST_AT_ONCE + 1)]
+    kept = [t for t in tries if t[0] >= 1]
+    return min(kept, key=lambda t: (round(abs(t[0] * tokens_per_step / (t[1] * page) - 1.0), 2), t[1]))
 
 
 class _Prefix:
@@ -21,13 +36,27 @@ class KvPool:
     """A number of blocks of `page` tokens each; a sequence holds `fixed` beside those of its tokens.
 
     What is shared stays after the last request that holds it, and goes, least recently used first, where
-    blocks are wanted. So does what a request leaves that must make room and will come back: its last blocks
-    go first.
+    blocks are wanted: into `tiers` behind the device, where there are any. So does what a request leaves
+    that must make room and will come back, its last blocks first.
     """
 
-    __slots__ = ("_idle", "_left", "_prefixes", "blocks", "evictable", "fixed", "free", "page", "reuses")
+    __slots__ = (
+        "_idle",
+        "_left",
+        "_prefixes",
+        "blocks",
+        "evictable",
+        "fixed",
+        "free",
+        "page",
+        "reuses",
+        "tiers",
+    )
 
-    def __init__(self, blocks: int, page: int, fixed: int = 0, reuses: bool = True) -> None:
+    def __init__(
+        self, blocks: int, page: int, fixed: int = 0, reuses: bool = True, tiers: TierStore | None = None
+    ) -> None:
+        self.tiers = tiers
         self.blocks = self.free = blocks
         self.page, self.fixed, self.reuses = page, fixed, reuses
         self.evictable = 0  # blocks of prefixes that nobody holds
@@ -49,17 +78,18 @@ class KvPool:
                 return False
             while blocks > self.free:
                 key, prefix = next(iter(self._idle.items()))
-                part = prefix.blocks if key is not prefix else min(prefix.blocks, blocks - self.free)
-                prefix.blocks -= part
-                prefix.tokens -= part * self.page
+                part = min(prefix.blocks, blocks - self.free) if key is prefix else prefix.blocks
                 self.evictable -= part
                 self.free += part
+                if key is not prefix:
+                    del self._prefixes[key], self._idle[key]
+                    if self.tiers is not None:
+                        self.tiers.put(key, prefix.blocks, prefix.tokens)
+                    continue
+                prefix.blocks, prefix.tokens = prefix.blocks - part, prefix.tokens - part * self.page
                 if not prefix.blocks:
                     del self._idle[key]
-                    if key is not prefix:
-                        del self._prefixes[key]
-                    elif prefix.holders < 0:
-                        self._left -= 1
+                    self._left += prefix.holders  # -1 where somebody may come back
         self.free -= blocks
         return True
 
@@ -115,6 +145,16 @@ class KvPool:
         if left is not None and left.tokens - left.blocks * self.page <= found:
             found = max(left.tokens, found)
         return found
+
+    def found(self, request: Request) -> tuple[int, float]:
+        """Tokens of a prompt that need not be read, in the cache or quicker to load from a tier, and the time
+        to load these [s].
+        """
+        here = self.cached(request) if request.prefix or request.left is not None else 0
+        if self.tiers is None or not self.reuses:
+            return here, 0.0
+        rest = [named for named in request.prefix if named[1] > here and named[0] not in self._prefixes]
+        return self.tiers.find(rest, here, request.prompt) if rest else (here, 0.0)
 
     def shared_blocks(self, request: Request) -> int:
         """Blocks that it holds together with others: whole ones only."""

@@ -6,13 +6,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from math import inf, isfinite
 
 import numpy as np
 
-from strata.errors import UnknownName, require
+from strata.errors import BadValue, UnknownName, require
+from strata.simulate.server.arrivals import DRAWN, ArrivalProcess, GammaArrivals
+from strata.simulate.server.fleet import Load
 from strata.simulate.server.request import Request
 
-DRAWN = 4096  # lengths and gaps drawn at a time
 SHAPES = ("fixed", "uniform", "lognormal", "exponential", "empirical")
 
 
@@ -21,7 +24,8 @@ class Lengths:
     """Tokens of prompts or of answers, by a distribution with a given mean.
 
     `uniform`: between `low` and `high` times `mean` (which is the largest with high 1); `lognormal`: `spread`
-    is the standard deviation of the logarithm; `empirical`: one of `values`.
+    is the standard deviation of the logarithm; `empirical`: one of `values`. Values of prompts and answers
+    that are `paired` are drawn from the same row. Lengths above `most` are cut to it.
     """
 
     mean: float = 0.0
@@ -30,14 +34,24 @@ class Lengths:
     high: float = 1.0
     spread: float = 0.5
     values: tuple[int, ...] = ()
+    paired: bool = False
     most: int = 2**31
 
     def __post_init__(self) -> None:
         if self.shape not in SHAPES:
             raise UnknownName("distribution of lengths", self.shape, SHAPES)
+        if self.shape == "empirical":
+            require(bool(self.values), "empirical lengths need at least one value", values=len(self.values))
+            least = min(self.values)
+            require(least >= 1, "a length is at least 1 token", value=least)
+            return
         require(
-            self.mean >= 1 or bool(self.values), "lengths have a mean of at least 1 token", mean=self.mean
+            self.mean >= 1 and isfinite(self.mean), "lengths have a mean of at least 1 token", mean=self.mean
         )
+        if self.shape == "uniform":
+            ordered = 0 <= self.low <= self.high < inf
+            require(ordered, "uniform lengths lie between low and high", low=self.low, high=self.high)
+        require(0 <= self.spread < inf, "the spread of lengths is not negative", spread=self.spread)
 
     def draw(self, random: np.random.Generator, count: int) -> list[int]:
         """Whole lengths of at least one token.
@@ -59,40 +73,48 @@ class Lengths:
         return whole
 
 
+def drawn_pairs(
+    random: np.random.Generator, input: Lengths, output: Lengths, count: int
+) -> Iterator[tuple[int, int]]:
+    """Lengths of prompts and answers, from the same rows where they are paired."""
+    if input.paired and output.paired and len(input.values) == len(output.values):
+        rows = random.integers(0, len(input.values), count).tolist()
+        return ((min(input.values[i], input.most), min(output.values[i], output.most)) for i in rows)
+    return zip(input.draw(random, count), output.draw(random, count), strict=True)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class OpenLoad:
     """Requests that arrive whatever becomes of the others: at a rate [1/s], with gaps of a gamma distribution
-    whose squared coefficient of variation is `burstiness` (1: at random, Poisson; 0: evenly).
+    whose squared coefficient of variation is `burstiness` (1: at random, Poisson; 0: evenly), or as a
+    `process` says; `count` of them, or fewer where `duration` is over before [s].
     """
 
-    rate: float
+    rate: float = 0.0  # not read where there is a process
     input: Lengths
     output: Lengths
     count: int
     burstiness: float = 1.0
+    process: ArrivalProcess | None = None
+    duration: float = inf
     seed: int = 0
 
     def __post_init__(self) -> None:
-        require(self.rate > 0, "requests arrive at a positive rate", rate=self.rate)
+        if self.process is None:
+            GammaArrivals(rate=self.rate, burstiness=self.burstiness)
         require(self.count >= 1, "at least one request must arrive", count=self.count)
-        require(self.burstiness >= 0, "burstiness must not be negative", burstiness=self.burstiness)
+        require(self.duration > 0, "requests arrive for a positive time", duration=self.duration)
 
     def arrivals(self) -> Iterator[Request]:
-        random, clock = np.random.default_rng(self.seed), 0.0
-        for begin in range(0, self.count, DRAWN):
-            size = min(DRAWN, self.count - begin)
-            gaps = self._gaps(random, size)
-            times = (clock + np.cumsum(gaps)).tolist()
-            clock = times[-1]
-            rows = zip(times, self.input.draw(random, size), self.output.draw(random, size), strict=True)
-            for i, (time, read, written) in enumerate(rows):
-                yield Request(begin + i, time, read, written)
-
-    def _gaps(self, random: np.random.Generator, size: int) -> np.ndarray:
-        if self.burstiness == 0.0:
-            return np.full(size, 1.0 / self.rate)
-        shape = 1.0 / self.burstiness
-        return random.gamma(shape, 1.0 / (self.rate * shape), size)
+        random, key = np.random.default_rng(self.seed), 0
+        process = self.process or GammaArrivals(rate=self.rate, burstiness=self.burstiness)
+        for times in process.times(random, self.count):
+            pairs = drawn_pairs(random, self.input, self.output, len(times))
+            for time, (read, written) in zip(times, pairs, strict=True):
+                if time > self.duration:
+                    return
+                yield Request(key, time, read, written)
+                key += 1
 
     def after(self, request: Request, now: float) -> Iterable[Request]:
         return ()
@@ -115,6 +137,8 @@ class ClosedLoad:
     def __post_init__(self) -> None:
         require(self.clients >= 1, "at least one client must ask", clients=self.clients)
         require(self.count >= self.clients, "each client asks at least once", count=self.count)
+        require(0 <= self.think < inf, "a time to think is not negative", think=self.think)
+        require(0 <= self.apart < inf, "clients begin one after another", apart=self.apart)
 
     def arrivals(self) -> Iterator[Request]:
         self._begin()
@@ -129,8 +153,7 @@ class ClosedLoad:
         state = self.__dict__
         if not state["_lengths"]:
             random = state["_random"]
-            pairs = zip(self.input.draw(random, DRAWN), self.output.draw(random, DRAWN), strict=True)
-            state["_lengths"] = list(pairs)[::-1]
+            state["_lengths"] = list(drawn_pairs(random, self.input, self.output, DRAWN))[::-1]
         read, written = state["_lengths"].pop()
         state["_sent"] += 1
         return Request(state["_sent"] - 1, time, read, written)
@@ -154,3 +177,86 @@ class RecordedLoad:
 
     def after(self, request: Request, now: float) -> Iterable[Request]:
         return ()
+
+
+Shares = tuple[tuple[str, float], ...]  # names, and the share of requests that have each
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LabelledLoad:
+    """A load whose requests are for one of some models or adapters and have one of some priorities, each with
+    its share; turns of a session keep those of its first.
+    """
+
+    load: Load
+    models: Shares = ()
+    priorities: Shares = ()
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for what, shares in (("models", self.models), ("priorities", self.priorities)):
+            good = all(0 <= share < inf for _, share in shares) and (
+                not shares or sum(s for _, s in shares) > 0
+            )
+            require(good, f"shares of {what} are not negative, and one is positive", shares=shares)
+        for name, _ in self.priorities:
+            try:
+                float(name)
+            except ValueError:
+                raise BadValue(f"a priority is a number, but got '{name}'") from None
+
+    def arrivals(self) -> Iterator[Request]:
+        self.__dict__["_labels"] = self._drawn()
+        for request in self.load.arrivals():
+            yield self._label(request)
+
+    def _drawn(self) -> Iterator[tuple[str, float]]:
+        """Labels without end."""
+        random = np.random.default_rng([self.seed, 1])
+        while True:
+            models = self._choice(random, self.models) or [""] * DRAWN
+            priorities = [float(p) for p in self._choice(random, self.priorities)] or [0.0] * DRAWN
+            yield from zip(models, priorities, strict=True)
+
+    @staticmethod
+    def _choice(random: np.random.Generator, shares: Shares) -> list[str]:
+        if not shares:
+            return []
+        parts = np.array([s for _, s in shares])
+        chosen = random.choice(len(shares), DRAWN, p=parts / parts.sum()).tolist()
+        return [shares[i][0] for i in chosen]
+
+    def _label(self, request: Request) -> Request:
+        model, priority = next(self.__dict__["_labels"])
+        request.model = model or request.model
+        request.priority = priority if self.priorities else request.priority
+        return request
+
+    def after(self, request: Request, now: float) -> Iterable[Request]:
+        for later in self.load.after(request, now):
+            if later.session is not None and later.session == request.session:
+                later.model, later.priority = request.model, request.priority
+                yield later
+            else:
+                yield self._label(later)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MergedLoad:
+    """Several loads at once; the key of a request begins with the place of its load."""
+
+    loads: tuple[Load, ...]
+
+    def arrivals(self) -> Iterator[Request]:
+        every = [self._keyed(i, load.arrivals()) for i, load in enumerate(self.loads)]
+        return merge(*every, key=lambda r: r.arrival)
+
+    @staticmethod
+    def _keyed(place: int, requests: Iterable[Request]) -> Iterator[Request]:
+        for request in requests:
+            request.key = (place, request.key)
+            yield request
+
+    def after(self, request: Request, now: float) -> Iterable[Request]:
+        place = request.key[0]
+        return self._keyed(place, self.loads[place].after(request, now))

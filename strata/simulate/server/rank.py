@@ -6,87 +6,66 @@ and keeps, of each request, the count at which it ends: any number of steps is t
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
-from math import ceil
 
-from strata.errors import UnknownName, require
-from strata.simulate.server.kv_pool import KvPool
+from strata.simulate.server.kv_pool import KvPool, block_cycle
 from strata.simulate.server.request import Request
-
-EVICTIONS = ("recompute", "none")
-ROLES = ("both", "prefill", "decode")
-NEVER = 2**62  # no step of this number is ever run
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scheduling:
-    """What an engine lets into a step."""
-
-    tokens: int  # of a step, of all its sequences
-    sequences: int  # that a rank runs at once
-    mixed: bool = True  # prompts in the steps that generate; else these wait for steps that only read
-    eviction: str = "recompute"  # or none: a request has blocks for its whole answer from the beginning
-    role: str = "both"  # prefill: requests leave with their first token; decode: they come with it
-    priorities: bool = False  # the lowest number first; else in order of arrival
-    request_time: float = 0.0  # of a request outside all steps [s]
-    tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
-    ahead: bool = False  # a step is chosen while the one before it runs, and knows nothing of what that does
-    looks: int = 1  # an engine looks for requests before steps whose numbers this divides
-    # steps that prompts wait beside those that generate, unless so many tokens of prompts are there, or every
-    # rank has some
-    wait_steps: int = 0
-    wait_tokens: int = 0
-    whole_prompt: bool = False  # a request is let in where all of its prompt has blocks, not its first chunk
-
-    def __post_init__(self) -> None:
-        for kind, value, choices in (("eviction", self.eviction, EVICTIONS), ("role", self.role, ROLES)):
-            if value not in choices:
-                raise UnknownName(kind, value, choices)
-        require(self.tokens >= 1, "a step must have room for a token", tokens=self.tokens)
-        require(self.sequences >= 1, "a rank must run a sequence", sequences=self.sequences)
+from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.waiting import AnswerSteps, WaitingRequests
 
 
 class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
     __slots__ = (
-        "_evicted",
+        "_answers",
+        "_full",
         "_heap",
         "_leaving",
         "_phases",
         "_serial",
+        "_stride",
+        "_swapped",
         "_taken",
         "context",
         "count",
         "generating",
+        "kv_largest",
+        "kv_time",
+        "loading",
+        "made_room",
         "pool",
         "preemptions",
         "reading",
         "rules",
         "running",
+        "swapping",
         "waiting",
     )
 
-    def __init__(self, pool: KvPool, rules: Scheduling) -> None:
+    def __init__(self, pool: KvPool, rules: Scheduling, index: int = 0) -> None:
         self.pool, self.rules = pool, rules
-        self.waiting: deque[Request] | list[tuple[float, int, Request]] = [] if rules.priorities else deque()
+        self.waiting = WaitingRequests(rules.priorities)
         self.reading: list[tuple[Request, int]] = []  # prompts of this step, and how many tokens of each
         self.running: dict[int, Request] = {}  # all that hold blocks, in the order they came
         self.generating = 0
         self.context = 0.0  # tokens in the caches of those that generate
         self.count = 0  # decode steps so far
         self.preemptions = 0
-        self._serial = 0
-        self._taken = False  # whether blocks of the next decode step are taken
-        self._evicted = False  # whether some made room for the next step: then it lets nobody in
+        self.made_room = False  # whether one made room for others since the last step
+        self.loading = self.swapping = 0.0  # of the next step, from tiers; from and to them [s]
+        self.kv_time, self.kv_largest = 0.0, 0  # blocks held, times seconds; and at most
         self._leaving: list[tuple[Request, int, int]] = []  # done, but their blocks are not known to be free
+        self._serial = 0
+        self._swapped: dict[Request, int] = {}  # tokens in the caches of those that a tier keeps
+        self._answers = AnswerSteps(rules, index)
+        self._taken = False  # whether blocks of the next decode step are taken
         self._heap: list[tuple[int, int, Request]] = []  # those that generate, by the step that ends them
-        cycle = max(round(pool.page / rules.tokens_per_step), 1)
-        # how many begin a block at steps of this number; none where nothing grows
+        cycle, self._stride = block_cycle(pool.page, rules.tokens_per_step)
+        # how many begin blocks at steps of this number; none where nothing grows
         self._phases = [0] * (cycle if cycle < 2**20 and rules.eviction != "none" else 0)
+        self._full: set[Request] = set()  # those that generate and have blocks for their whole answer
 
     @property
     def outstanding(self) -> int:
@@ -96,35 +75,19 @@ class EngineRank:
 
     def enqueue(self, request: Request) -> None:
         request.state = "waiting"
-        self._serial += 1
-        if isinstance(self.waiting, deque):
-            self.waiting.append(request)
-        else:
-            heappush(self.waiting, (request.priority, self._serial, request))
-
-    def _back(self, request: Request) -> None:
-        """To the front: it has been let in before."""
-        if isinstance(self.waiting, deque):
-            self.waiting.appendleft(request)
-        else:
-            heappush(self.waiting, (request.priority, -self._serial, request))
+        self.waiting.add(request)
 
     # -- what the next step has
 
-    def tokens_waiting(self, number: int, most: int) -> int:
-        """Tokens of prompts that nobody has begun to read and the step of a number could have; to `most`."""
-        tokens = 0
-        for entry in self.waiting:
-            request = entry if isinstance(entry, Request) else entry[2]
-            if request.seen > number or tokens >= most:
-                break
-            tokens += request.prompt
-        return tokens
-
     def read_prompts(self, clock: float, number: int = 0, admits: bool = True) -> tuple[int, float]:
-        """Choose the prompts of the next step; their tokens, and the sum of what each of these attends to."""
-        budget = self.rules.tokens - (self.generating if self.rules.mixed else 0)
-        tokens, attended = 0, 0.0
+        """Choose the prompts of the step of a number, of those that wait where it `admits` any; their tokens,
+        and the sum of what each of these attends to.
+        """
+        rules, waiting = self.rules, self.waiting
+        if not waiting and not self.reading:
+            return 0, 0.0
+        each, came = 1 + rules.drafted, False
+        budget = rules.tokens - (self.generating * each if rules.mixed else 0)
         chosen: list[tuple[Request, int]] = []
         for request, _ in self.reading:  # begun before
             if request.state != "reading":  # made room for one before it
@@ -132,51 +95,90 @@ class EngineRank:
             chunk = max(min(request.prompt - request.read, budget), 0)
             chunk = chunk if self._grow(request, chunk) else 0
             chosen.append((request, chunk))
-            budget, tokens = budget - chunk, tokens + chunk
-            attended += chunk * (request.read + 0.5 * chunk)
-        waiting = self.waiting
-        places = 0 if self._evicted or not admits else self.rules.sequences - len(self._leaving)
-        while waiting and budget > 0 and len(self.running) < places:
-            head = waiting[0] if isinstance(waiting, deque) else waiting[0][2]
-            chunk = self._admit(head, budget) if head.seen <= number else -1
-            if chunk < 0:
+            budget -= chunk
+        places = rules.sequences - len(self._leaving)
+        while waiting and budget > 0 and admits and not self.made_room:
+            head = waiting.head
+            if head.seen > number:
                 break
-            if isinstance(waiting, deque):
-                waiting.popleft()
-            else:
-                heappop(waiting)
+            chunk = self._admit(head, budget) if len(self.running) < places else -1
+            if chunk < 0:
+                if rules.preempts and self._makes_room(head):
+                    self.made_room = False  # for this one
+                    chosen = [(r, c) for r, c in chosen if r.state == "reading"]
+                    continue
+                break
+            waiting.pop()
             if head.scheduled < 0.0:
                 head.scheduled = clock
             if chunk:
                 chosen.append((head, chunk))
-                budget, tokens = budget - chunk, tokens + chunk
-                attended += chunk * (head.read + 0.5 * chunk)
+            else:
+                came = True
+            budget -= chunk or (each if rules.mixed else 0)
         self.reading = [(r, c) for r, c in chosen if r.state == "reading"]
+        tokens, attended = 0, 0.0
+        for request, chunk in self.reading:
+            tokens += chunk
+            attended += chunk * (request.read + 0.5 * chunk)
+            if not chunk and came:  # one that came after it, whose blocks it may have in the next step
+                self.made_room = True
         return tokens, attended
 
     def _admit(self, request: Request, budget: int) -> int:
         """Let a request in: tokens of its prompt for this step, 0 where it brings its cache along, -1 where
         it must wait for blocks.
         """
+        swapped = request in self._swapped
         prompt = request.prompt
         brings = self.rules.role == "decode" and not request.preempted
-        known = prompt if brings else self.pool.cached(request)
+        if (swapped or brings) and self.rules.mixed and budget < 1 + self.rules.drafted:
+            return -1
+        if swapped:
+            return self._resume(request)
+        known, load = (prompt, 0.0) if brings else self.pool.found(request)
         chunk = min(prompt - known, budget)
         reach = request.input + request.output if self.rules.eviction == "none" else known + chunk
-        found = self.pool.match(request, reach, prompt if self.rules.whole_prompt else 0)
-        if found < 0:
+        if (brings and not self._has_room(request, reach)) or self.pool.match(
+            request, reach, prompt if self.rules.whole_prompt else 0
+        ) < 0:
             return -1
+        self.loading += load
         request.read = known
-        if request.first < 0.0:
-            request.cached = found
+        if request.first < 0.0 and not brings:
+            request.cached = known
+        self._enter(request)
+        request.state = "reading"
+        if brings:
+            request.generated = max(request.generated, 1)
+            self._generate(request)
+        return chunk
+
+    def _has_room(self, request: Request, tokens: int) -> bool:
+        """Whether a cache of so many tokens may come and grow in the same step."""
+        pool = self.pool
+        blocks, most = pool.blocks_of(tokens), pool.blocks_of(request.input + request.output)
+        return min(blocks + self._stride, most) <= pool.free + pool.evictable
+
+    def _enter(self, request: Request) -> None:
         self._serial += 1
         request.rank_serial = self._serial
         self.running[self._serial] = request
-        request.state = "reading"
-        if brings:
-            request.generated = 1
-            self._generate(request)
-        return chunk
+
+    def _resume(self, request: Request) -> int:
+        """Bring the cache of a request back that made room, so that it goes on: 0, or -1 without blocks."""
+        tokens, tiers = self._swapped[request], self.pool.tiers
+        if not self._has_room(request, tokens):
+            return -1
+        assert tiers is not None
+        blocks = self.pool.blocks_of(tokens)
+        self.pool.take(blocks)
+        self.swapping += tiers.swap_in(request)
+        del self._swapped[request]
+        request.read, request.own, request.shared = tokens, blocks, 0
+        self._enter(request)
+        self._generate(request)
+        return 0
 
     def _grow(self, request: Request, chunk: int) -> bool:
         if self.rules.eviction == "none" or not chunk:
@@ -184,48 +186,101 @@ class EngineRank:
         pool = self.pool
         more = pool.blocks_of(request.read + chunk) - pool.blocks_of(request.read)
         while not pool.take(more):
-            if self.running[next(reversed(self.running))] is request:
+            other = self._victim()
+            if other is request:
                 return False
-            self._preempt_last()
+            self._preempt(other)
         request.own += more
         return True
 
     def take_decode_blocks(self) -> None:
         """Blocks that the next decode step begins, at the cost of those that came last."""
         if self._phases:
-            while self.generating and not self.pool.take(self._phases[self.count % len(self._phases)]):
-                self._preempt_last()
-            self._taken = self.generating > 0
+            at, stride, kept = self.count % len(self._phases), self._stride, self.pool.evictable
+            while self.generating and not self.pool.take(self._phases[at] * stride):
+                self._preempt(self._victim())
+            self._taken = True
+            if self.pool.evictable < kept and not self.rules.mixed:  # what waits finds another cache now
+                self.made_room = True
 
-    def _preempt_last(self) -> None:
-        """Put the request that came last back to the waiting ones: its cache is to be computed again."""
-        _, request = self.running.popitem()
+    def _victim(self) -> Request:
+        """Who is to make room: the one that came last, of those with the highest number."""
+        if self.rules.priorities:
+            return max(self.running.values(), key=lambda r: (r.priority, r.rank_serial))
+        return self.running[next(reversed(self.running))]
+
+    def _makes_room(self, head: Request) -> bool:
+        """Whether a running request made room for one with a lower number that waits."""
+        other = self._victim() if self.running else head
+        if other.priority <= head.priority:
+            return False
+        self._preempt(other)
+        return True
+
+    def _preempt(self, request: Request) -> None:
+        """Put a request back to the waiting ones: its cache is to be computed again, or kept in a tier."""
+        del self.running[request.rank_serial]
         own, tokens = request.own, request.read
         if request.state == "generating":
-            made = int((self.count - (request.finish - request.rounds)) * self.rules.tokens_per_step)
+            done = (self.count - (request.finish - request.rounds)) * self.rules.tokens_per_step
             own = self._held(request)
             self._stop(request)
-            made = min(made, request.output - 1 - request.generated)
-            request.generated, tokens = request.generated + made, tokens + made
-        self.pool.leave(request, own, tokens)
-        self._evicted = True
+            request.generated = min(request.generated + int(done), request.output - 1)
+            tokens = request.prompt - 1  # its last token is not in the cache yet
+            if self.rules.eviction == "swap":
+                self._swap_out(request, own)
+        if request in self._swapped:
+            self.pool.release(request, own, 0, keeps=False)
+        else:
+            self.pool.leave(request, own, tokens)
         request.preempted += 1
         self.preemptions += 1
+        self.made_room = True
         request.state, request.read = "waiting", 0
-        self._back(request)
+        self.waiting.back(request)
+
+    def _swap_out(self, request: Request, own: int) -> None:
+        pool = self.pool
+        tokens = request.input + request.generated - 1  # its last token is not in the cache yet
+        time = -1.0 if pool.tiers is None else pool.tiers.swap_out(request, own + pool.shared_blocks(request))
+        if time >= 0.0:
+            self.swapping += time
+            self._swapped[request] = tokens
 
     # -- those that generate
 
     def _generate(self, request: Request) -> None:
         """From the next step on, a token a step until its answer is whole."""
         request.state = "generating"
-        request.rounds = ceil((request.output - request.generated) / self.rules.tokens_per_step)
+        request.rounds = self._answers.of(request.output - request.generated)
         request.finish = self.count + request.rounds
         heappush(self._heap, (request.finish, request.rank_serial, request))
         self.generating += 1
         self.context += request.read
         if self._phases:
-            self._phases[self._phase(request)] += 1
+            self._begin_growing(request)
+
+    def _begin_growing(self, request: Request) -> None:
+        """Blocks that it begins from now on are those of a phase, until it has all it may need."""
+        phase, period = self._phase(request), len(self._phases)
+        if self.rules.tokens_per_step != 1.0:
+            most = self._begins(request)
+            full = self.count + (phase - self.count) % period + most * period
+            if full < request.finish:
+                if not most:
+                    self._full.add(request)
+                    return
+                heappush(self._heap, (full, request.rank_serial, request))
+        self._phases[phase] += 1
+        if self._taken and phase == self.count % period:  # it comes after the others took theirs
+            taken = self.pool.take(self._stride)
+            assert taken, "a request came in without room to grow"
+
+    def _begins(self, request: Request) -> int:
+        """How often it may begin blocks until it has those of its whole prompt and answer."""
+        pool = self.pool
+        most = pool.blocks_of(request.input + request.output) - pool.shared_blocks(request)
+        return max(most - request.own, 0) // self._stride
 
     def _phase(self, request: Request) -> int:
         """The decode steps at which it begins a block, modulo their period."""
@@ -240,14 +295,18 @@ class EngineRank:
         first = began + (self._phase(request) - began) % period  # the first step that begins a block
         count = self.count + self._taken
         begun = (count - first - 1) // period + 1 if count > first else 0
-        return request.own + begun
+        if self.rules.tokens_per_step != 1.0:
+            begun = min(begun, self._begins(request))
+        return request.own + begun * self._stride
 
     def _stop(self, request: Request) -> None:
         """It generates no longer."""
         done = self.count - (request.finish - request.rounds)
         self.generating -= 1
         self.context -= request.read + done * self.rules.tokens_per_step
-        if self._phases:
+        if request in self._full:
+            self._full.remove(request)
+        elif self._phases:
             self._phases[self._phase(request)] -= 1
         if not self.generating:
             self.context = 0.0
@@ -257,44 +316,59 @@ class EngineRank:
         heap = self._heap
         while heap[0][2].rank_serial != heap[0][1] or heap[0][2].state != "generating":
             heappop(heap)
-        most, room, period = heap[0][0] - self.count, self.pool.free + self.pool.evictable, len(self._phases)
-        if not period or (most // period + 1) * self.generating <= room:
+        most, period, stride = heap[0][0] - self.count, len(self._phases), self._stride
+        room = self.pool.free + (0 if self.waiting else self.pool.evictable)
+        if not period or (most // period + 1) * self.generating * stride <= room:
             return most
-        cycles = max(room // self.generating - 1, 0)
-        steps, room = 1 + cycles * period, room - cycles * self.generating
+        cycles = max(room // (self.generating * stride) - 1, 0)
+        steps, room = 1 + cycles * period, room - cycles * self.generating * stride
         while steps < most:
-            room -= self._phases[(self.count + steps) % period]
+            room -= self._phases[(self.count + steps) % period] * stride
             if room < 0:
                 break
             steps += 1
         return min(steps, most)
 
-    def advance(self, steps: int, clock: float, done: Callable[[Request], None]) -> None:
-        """Some decode steps are over at `clock`, and with the last of them prompts are read so far."""
-        self._taken = self._evicted = False
-        if self.generating and steps:
-            if steps > 1 and self._phases:
-                self._take_later_blocks(steps)
+    def advance(self, steps: int, clock: float, elapsed: float, done: Callable[[Request], None]) -> None:
+        """Some decode steps are over at `clock`, `elapsed` after they began, and with the last of them
+        prompts are read so far.
+        """
+        pool, self._taken, self.made_room = self.pool, False, False
+        used = pool.blocks - pool.free - pool.evictable
+        begun = self._take_later_blocks(steps) if steps > 1 and self._phases and self.generating else 0
+        self.kv_time += elapsed * (used + 0.5 * begun)
+        self.kv_largest = max(self.kv_largest, used + begun)
+        if steps and self.generating:
             self.count += steps
             self.context += self.generating * steps * self.rules.tokens_per_step
             self._finish(clock, done)
         if self.reading:
             self._read_on(clock, done)
 
-    def _take_later_blocks(self, steps: int) -> None:
+    def _take_later_blocks(self, steps: int) -> int:
         """Blocks that decode steps after the first began."""
         period = len(self._phases)
         whole, rest = divmod(steps - 1, period)
-        begun = whole * self.generating
-        begun += sum([self._phases[(self.count + 1 + i) % period] for i in range(rest)])
+        begun = whole * (self.generating - len(self._full))
+        if rest:
+            first = (self.count + 1) % period
+            begun += sum(self._phases[first : first + rest]) + sum(
+                self._phases[: max(first + rest - period, 0)]
+            )
+        begun *= self._stride
         taken = self.pool.take(begun)
         assert taken, "decode steps ran past the blocks there are"
+        return begun
 
     def _finish(self, clock: float, done: Callable[[Request], None]) -> None:
         heap = self._heap
         while heap and heap[0][0] <= self.count:
             _, serial, request = heappop(heap)
             if request.rank_serial == serial and request.state == "generating":
+                if request.finish > self.count:
+                    self._phases[self._phase(request)] -= 1
+                    self._full.add(request)
+                    continue
                 own, tokens = self._held(request), request.input + request.output - 1
                 self._stop(request)
                 self._leave(request, own, tokens, clock, done)
@@ -314,18 +388,12 @@ class EngineRank:
         """After the step of a number was chosen: the number of the next that may let in somebody more, for
         what was not known to be free, or because it came too late for this one.
         """
-        found = NEVER
+        found = self.waiting.next_seen(number)
         if self._leaving:
             found = number + 1
             for request, own, tokens in self._leaving:
                 self.pool.release(request, own, tokens)
             self._leaving.clear()
-        waiting = self.waiting
-        for entry in reversed(waiting) if waiting else ():
-            seen = entry.seen if isinstance(entry, Request) else entry[2].seen
-            if seen <= number:
-                break
-            found = min(found, seen)
         return found
 
     def _read_on(self, clock: float, done: Callable[[Request], None]) -> None:

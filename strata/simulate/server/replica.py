@@ -6,25 +6,88 @@ request that arrives in between cuts them at the end of the step under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from math import inf
+from random import Random
+from typing import Protocol
 
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import NEVER, EngineRank, Scheduling
+from strata.simulate.server.rank import EngineRank
 from strata.simulate.server.request import Request
-from strata.simulate.server.step_table import StepTable
+from strata.simulate.server.scheduling import NEVER, Scheduling
+
+SPREAD = 1.25  # times the mean load that a replica or rank may have and still get a request for its cache
+
+
+class StepPrices(Protocol):
+    """What a replica asks of a table of prices (`StepTable`)."""
+
+    stages: int  # of a pipeline: as many lanes take turns
+    lanes: int  # ranks of the whole system, of all replicas and stages
+    shares: bool  # whether ranks do a part of each other's work
+
+    @property
+    def idle(self) -> float: ...
+
+    def decode_steps(
+        self, sequences: float, context: float, steps: int, growth: float = 1.0
+    ) -> tuple[float, float]: ...
+
+    def step(
+        self, sequences: float, context: float, tokens: float, attended: float, alone: bool = False
+    ) -> tuple[float, float]: ...
+
+    def shared(self, tokens: float, reads: bool) -> float: ...
+
+
+class Drift:
+    """Prices that change with time, as popular experts do: every `period` [s] one of some tables, drawn
+    with a seed.
+    """
+
+    __slots__ = ("_seed", "period", "tables")
+
+    def __init__(self, tables: Sequence[StepPrices], period: float, seed: int = 0) -> None:
+        self.tables, self.period, self._seed = tables, period, seed
+
+    def at(self, now: float) -> tuple[StepPrices, float]:
+        """The table of a time, and until when it holds."""
+        turn = int(now / self.period)
+        if (turn + 1) * self.period <= now:  # rounding
+            turn += 1
+        drawn = Random(self._seed * 1000003 + turn).randrange(len(self.tables))
+        return self.tables[drawn], (turn + 1) * self.period
 
 
 class Replica:
-    """Ranks that step together, each with its own cache; a step takes as long as the fullest needs."""
+    r"""Ranks that step together, each with its own cache.
+
+    Of a step, each rank waits for the fullest in what it does for itself, and all share what they do for each
+    other's tokens (experts, and the exchanges around them):
+
+    .. math:: t = \max_r \left(T_r - s(\tau_r)\right) + s(\bar\tau)
+
+    T of a step in which every rank had what rank r has, s the shared part of it for so many tokens τ of a
+    rank. The fullest of those that generate is taken to have the most sequences and the most context of any.
+    Lanes of a pipeline take turns, so that a round waits for the fullest of them too.
+    """
 
     __slots__ = (
+        "_after",
+        "_energy",
+        "_lead",
+        "_share",
+        "_turn",
         "busy",
+        "drift",
         "energy",
         "held",
         "index",
         "number",
+        "present_time",
         "ranks",
         "rules",
+        "seen",
         "served",
         "started",
         "steps",
@@ -34,10 +97,22 @@ class Replica:
         "version",
     )
 
-    def __init__(self, index: int, table: StepTable, pools: list[KvPool], rules: Scheduling) -> None:
-        self.index, self.table, self.rules = index, table, rules
-        self.ranks = [EngineRank(pool, rules) for pool in pools]
+    def __init__(
+        self,
+        index: int,
+        table: StepPrices,
+        pools: list[KvPool],
+        rules: Scheduling,
+        drift: Drift | None = None,
+    ) -> None:
+        self.index, self.table, self.rules, self.drift = index, table, rules, drift
+        self.ranks = [EngineRank(pool, rules, index * len(pools) + i) for i, pool in enumerate(pools)]
+        self._share = len(pools) / max(table.lanes, len(pools))  # of the whole system
+        self._energy = self._lead = 0.0  # of the event under way; before its first step [s]
+        self._turn = -1  # the rank that took the last request, where each does in turn
+        self._after = inf  # until when the table holds
         self.busy = self.energy = 0.0
+        self.present_time = self.seen = 0.0  # requests here times seconds, up to a time
         self.steps = 0  # of the event under way; 0: it waits for requests
         self.total_steps = self.served = 0
         self.started = self.until = 0.0
@@ -47,7 +122,19 @@ class Replica:
 
     @property
     def outstanding(self) -> int:
+        if len(self.ranks) == 1:
+            return self.ranks[0].outstanding
         return sum([r.outstanding for r in self.ranks])
+
+    def total_energy(self, end: float) -> float:
+        """Of its share of the system up to `end` [J]: what its steps took, and idle power in between."""
+        return self.energy + self.table.idle * self._share * max(end - self.busy, 0.0)
+
+    def kv_use(self, end: float) -> tuple[float, float]:
+        """Share of blocks held up to `end`, on average and at most of any rank."""
+        blocks = sum([r.pool.blocks for r in self.ranks])
+        most = max(r.kv_largest / r.pool.blocks for r in self.ranks)
+        return (sum(r.kv_time for r in self.ranks) / (blocks * end) if end > 0.0 else 0.0), most
 
     def cached(self, request: Request) -> int:
         """Tokens of its prompt that one of the ranks has in its cache."""
@@ -58,91 +145,190 @@ class Replica:
         pool = self.ranks[0].pool
         return pool.blocks_of(request.input + request.output) <= pool.blocks
 
+    def _see(self, now: float) -> None:
+        self.present_time += self.outstanding * (now - self.seen)
+        self.seen = now
+
     def enqueue(self, request: Request, now: float) -> None:
-        """A request for the rank with the fewest; of decode steps under way, the last is the one after which
-        the engine looks for requests.
+        """A request for one of the ranks; of decode steps under way, the last is the one after which the
+        engine looks for requests.
         """
-        rank = self.ranks[0] if len(self.ranks) == 1 else min(self.ranks, key=lambda r: r.outstanding)
+        self._see(now)
+        rank = self.ranks[0] if len(self.ranks) == 1 else self._rank_for(request)
         rank.enqueue(request)
         request.seen = self.number
         if not self.steps:
             return
-        running = self._running(now)
+        running, looks = self._running(now), self.rules.looks
         later = self.number + max(running, 1) + (self.rules.ahead and running > 0)
-        request.seen = -(-later // self.rules.looks) * self.rules.looks
+        request.seen = -(-later // looks) * looks
         if request.seen - self.number < self.steps:
-            self.steps = request.seen - self.number
-            self.until = self.started + self.table.decode_steps(*self._fullest(), self.steps)[0]
+            self._end_with(request.seen - self.number)
+            self.version += 1
+
+    def _rank_for(self, request: Request) -> EngineRank:
+        """The rank with the fewest; each in turn; or the one that has most of its prompt in its cache, unless
+        it has far more to do than others.
+        """
+        ranks, policy = self.ranks, self.rules.rank_router
+        if policy == "round-robin":
+            self._turn = (self._turn + 1) % len(ranks)
+            return ranks[self._turn]
+        if policy == "prefix-aware" and request.prefix:
+            best = max(ranks, key=lambda r: (r.pool.cached(request), -r.outstanding))
+            if best.pool.cached(request) and best.outstanding <= SPREAD * (1 + self.outstanding / len(ranks)):
+                return best
+        return min(ranks, key=lambda r: r.outstanding)
+
+    def _cut(self, now: float) -> None:
+        """End the decode steps under way with the one that runs now."""
+        steps = self._running(now)
+        if steps < self.steps:
+            self._end_with(steps)
             self.version += 1
 
     def _running(self, now: float) -> int:
         """Which of the steps under way runs now; 0 where the first begins only now."""
-        passed, price = now - self.started, self.table.decode_steps
-        if self.steps == 1 or passed <= 0.0:
-            return int(passed > 0.0)
-        n, context = self._fullest()
-        steps = min(max(int(passed / (self.until - self.started) * self.steps), 1), self.steps)
-        while steps > 1 and price(n, context, steps - 1)[0] >= passed:
+        if self.steps == 1 or now <= self.started:
+            return int(now > self.started)
+        passed = now - self.started - self._lead
+        steps = int(passed / (self.until - self.started - self._lead) * self.steps)
+        steps = min(max(steps, 1), self.steps)
+        while steps > 1 and self._decode(steps - 1)[0] >= passed:
             steps -= 1
-        while steps < self.steps and price(n, context, steps)[0] < passed:
+        while steps < self.steps and self._decode(steps)[0] < passed:
             steps += 1
         return steps
 
-    def _fullest(self) -> tuple[int, float]:
-        if len(self.ranks) == 1:
-            return self.ranks[0].generating, self.ranks[0].context
-        return max([r.generating for r in self.ranks]), max([r.context for r in self.ranks])
+    def _end_with(self, steps: int) -> None:
+        time, self._energy = self._decode(steps)
+        self.steps, self.until = steps, self.started + self._lead + time
+
+    # -- prices
+
+    def _decode(self, steps: int) -> tuple[float, float]:
+        """Time and energy of some decode steps after one another."""
+        ranks, table, growth = self.ranks, self.table, self.rules.tokens_per_step
+        if len(ranks) == 1:
+            return table.decode_steps(ranks[0].generating, ranks[0].context, steps, growth)
+        running = [r for r in ranks if r.generating]
+        most = max([r.generating for r in running])
+        each, reach = (
+            sum(v) / len(ranks) for v in zip(*[(r.generating, r.context) for r in ranks], strict=True)
+        )
+        time, left, passed = 0.0, steps, 0
+        while left:
+            here, rank = _longest(running, passed * growth, left, growth)
+            context, pace = rank.context + rank.generating * passed * growth, rank.generating / most
+            time += table.decode_steps(most, context, here, growth * pace)[0]
+            passed, left = passed + here, left - here
+        if table.shares:
+            mean = self._fullest_lane([r.generating for r in ranks])
+            time += steps * (table.shared(mean, False) - table.shared(most, False))
+        return time, self._spent(time, table.decode_steps(each, reach, steps, growth))
+
+    def _mixed(self, read: list[tuple[int, float]]) -> tuple[float, float]:
+        """Time and energy of one step in which ranks read so many tokens that attend to so many in all."""
+        ranks, table, mixed = self.ranks, self.table, self.rules.mixed
+        if len(ranks) == 1:
+            (tokens, attended), rank = read[0], ranks[0]
+            return table.step(rank.generating, rank.context, tokens, attended, not mixed)
+        each, own, every = 1 + self.rules.drafted, 0.0, []
+        sums = [0.0, 0.0, 0.0, 0.0]
+        quiet = [0, 0.0]  # the fullest of those that only generate
+        for rank, (tokens, attended) in zip(ranks, read, strict=True):
+            n, context = (0, 0.0) if tokens and not mixed else (rank.generating, rank.context)
+            every.append(n * each + tokens)
+            sums = [a + b for a, b in zip(sums, (n, context, tokens, attended), strict=True)]
+            if tokens:
+                time = table.step(n, context, tokens, attended)[0]
+                own = max(own, time - (table.shared(every[-1], True) if table.shares else 0.0))
+            else:
+                quiet = [max(quiet[0], n), max(quiet[1], context)]
+        if quiet[0]:
+            time = table.decode_steps(quiet[0], quiet[1], 1)[0]
+            own = max(own, time - (table.shared(quiet[0], False) if table.shares else 0.0))
+        time = own + (table.shared(self._fullest_lane(every), True) if table.shares else 0.0)
+        mean = [v / len(ranks) for v in sums]
+        return time, self._spent(time, table.step(*mean))
+
+    def _fullest_lane(self, tokens: list[int]) -> float:
+        """Tokens of a rank, on average over those that share experts; the most of any lane."""
+        stages = self.table.stages
+        if stages <= 1 or len(tokens) % stages:
+            return sum(tokens) / len(tokens)
+        return max([sum(tokens[i::stages]) for i in range(stages)]) * stages / len(tokens)
+
+    def _spent(self, time: float, mean: tuple[float, float]) -> float:
+        """Energy of what ranks do, and of waiting for the fullest."""
+        return mean[1] + self.table.idle * max(time - mean[0], 0.0)
+
+    # -- events
 
     def start(self, now: float) -> bool:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
+        if self.drift is not None:
+            self.table, self._after = self.drift.at(now)
+        rules, lead, load = self.rules, 0.0, 0.0
+        plain = not rules.ahead and not rules.wait_steps and rules.looks == 1
         while True:
-            tokens, attended = self._choose(now)
-            n, context = self._fullest()
-            told = min([r.catch_up(self.number) for r in self.ranks])
-            told = min(told, self.held + self.rules.wait_steps)
-            if tokens or n or told == NEVER:
+            reads, read, settled = self._choose(now)
+            told = NEVER if plain else min([r.catch_up(self.number) for r in self.ranks])
+            told = min(told, self.held + rules.wait_steps)
+            if told == NEVER or reads or any([r.generating for r in self.ranks]):
                 break
             self.number = told  # an engine that has nothing to do does not wait for a step to end
-        self.started = now
+        for rank in self.ranks:
+            if rank.swapping or rank.loading:
+                lead, load = max(lead, rank.swapping), max(load, rank.loading)
+                rank.swapping = rank.loading = 0.0
+        self.started, self._lead = now, lead
         self.version += 1
-        if tokens:
+        if reads:
             self.steps = 1
-            self.until = now + self.table.step(n, context, tokens, attended, alone=not self.rules.mixed)[0]
-        elif n:
-            self.steps = min([told - self.number, *[r.steps_ahead() for r in self.ranks if r.generating]])
-            self.until = now + self.table.decode_steps(n, context, self.steps)[0]
-        else:
+            time, self._energy = self._mixed(read)
+            self.until = now + lead + (time if time > load else load)
+            return True
+        ahead = [r.steps_ahead() for r in self.ranks if r.generating]
+        if not ahead:
             self.steps = 0
-        return self.steps > 0
+            return False
+        self._end_with(min(told - self.number, *ahead) if settled else 1)
+        if self.until > self._after and self.steps > 1:
+            self._cut(self._after)
+        return True
 
-    def _choose(self, now: float) -> tuple[int, float]:
-        """What the next step has of prompts: their tokens, and what these attend to together."""
-        tokens, attended = 0, 0.0
+    def _choose(self, now: float) -> tuple[bool, list[tuple[int, float]], bool]:
+        """What the next step has: whether it reads, what each rank reads, and whether the next may follow
+        without another choice.
+        """
+        mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
         admits = not self.rules.wait_steps or not self._holds()
         for rank in self.ranks:
-            if self.rules.mixed:
+            if mixed:
                 rank.take_decode_blocks()
-            read, reach = rank.read_prompts(now, self.number, admits)
-            if reach > attended:
-                tokens, attended = read, reach
-        if not tokens and not self.rules.mixed:
-            for rank in self.ranks:
+            chosen = rank.read_prompts(now, self.number, admits)
+            read.append(chosen)
+            if chosen[0]:
+                reads = True
+            elif not mixed:
                 rank.take_decode_blocks()
-        return tokens, attended
+            if rank.made_room:
+                settled = False
+        return reads, read, settled
 
     def _holds(self) -> bool:
         """Whether prompts wait for others to be read together with."""
-        rules, before = self.rules, self.held
+        rules, since = self.rules, min(self.held, self.number)
         self.held = NEVER
         if not any([r.generating for r in self.ranks]):
             return False
         if len(self.ranks) > 1:
-            there = [r.tokens_waiting(self.number, 1) > 0 for r in self.ranks]
+            there = [r.waiting.tokens(self.number, 1) > 0 for r in self.ranks]
             some, enough = any(there), all(there)
         else:
-            tokens = self.ranks[0].tokens_waiting(self.number, max(rules.wait_tokens, 1))
+            tokens = self.ranks[0].waiting.tokens(self.number, max(rules.wait_tokens, 1))
             some, enough = tokens > 0, tokens >= rules.wait_tokens
-        since = min(before, self.number)
         if not some or enough or self.number - since >= rules.wait_steps:
             return False
         self.held = since
@@ -150,10 +336,36 @@ class Replica:
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over."""
-        steps = 0 if not self.rules.mixed and any(r.reading for r in self.ranks) else self.steps
+        self._see(self.until)
+        mixed, elapsed = self.rules.mixed, self.until - self.started
         for rank in self.ranks:
-            rank.advance(steps, self.until, done)
-        self.busy += self.until - self.started
+            waits = not mixed and any([chunk for _, chunk in rank.reading])
+            rank.advance(0 if waits else self.steps, self.until, elapsed, done)
+        self.busy += elapsed
+        self.energy += self._energy * self._share
+        if self._lead:
+            self.energy += self.table.idle * self._share * self._lead
         self.total_steps += self.steps
         self.number += self.steps
         self.steps = 0
+
+
+def _longest(ranks: list[EngineRank], grown: float, steps: int, growth: float) -> tuple[int, EngineRank]:
+    """The rank with the most context after each sequence has `grown`, and for how many of the next steps it
+    is that: contexts grow as lines, so that each rank has the most during one stretch of steps.
+    """
+
+    def ahead(more: float) -> EngineRank:
+        return max(ranks, key=lambda r: (r.context + r.generating * (grown + more), r.generating))
+
+    first = ahead(0.0)
+    if steps == 1 or ahead(growth * (steps - 1)) is first:
+        return steps, first
+    low, high = 1, steps - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if ahead(growth * (middle - 1)) is first:
+            low = middle
+        else:
+            high = middle - 1
+    return low, first

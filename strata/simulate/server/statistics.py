@@ -31,7 +31,8 @@ class LatencyStatistics:
     def __init__(self) -> None:
         self.count, self.total, self.largest, self.least = 0, 0.0, 0.0, inf
         self._buckets: dict[int, int] = {}
-        self._size, self._sums, self._batch, self._batch_sum = 1, [], 0, 0.0
+        self._sums: list[float] = []
+        self._size, self._batch, self._batch_sum = 1, 0, 0.0
 
     def add(self, value: float) -> None:
         self.count += 1

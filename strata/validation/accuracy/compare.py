@@ -12,7 +12,7 @@ from strata.arrays import Array
 from strata.validation.readers.comparison import ComparedPoints
 
 SHOWN_FAILURES = 20  # reasons listed for a file; all of them are counted
-FIGURES = ("mape", "median", "p90", "worst", "bias", "weighted")
+FIGURES = ("mape", "median", "p90", "worst", "bias", "weighted", "within_15", "within_30")
 
 
 def statistics(measured: Array, predicted: Array) -> dict[str, Any]:
@@ -23,6 +23,8 @@ def statistics(measured: Array, predicted: Array) -> dict[str, Any]:
     (3, 1, 1.0)
     >>> [round(s[figure], 6) for figure in ("mape", "bias", "weighted")]
     [0.4, -0.333333, 0.614286]
+    >>> round(s["within_15"], 3), round(s["within_30"], 3)
+    (0.667, 0.667)
     """
     counts = {"points": len(measured), "failed": int(np.count_nonzero(predicted == 0))}
     if not len(measured):
@@ -36,6 +38,8 @@ def statistics(measured: Array, predicted: Array) -> dict[str, Any]:
         "worst": float(np.max(size)),
         "bias": float(np.mean(error)),
         "weighted": float(np.sum(np.abs(predicted - measured)) / np.sum(measured)),
+        "within_15": float(np.mean(size <= 0.15)),
+        "within_30": float(np.mean(size <= 0.3)),
     }
 
 

@@ -16,6 +16,7 @@ from strata.validation.accuracy.like_rows import coverage, like_rows, write_resi
 from strata.validation.accuracy.page import PICTURED, accuracy_page
 from strata.validation.accuracy.pictures import draw_accuracy
 from strata.validation.accuracy.run import validate
+from strata.validation.accuracy.training_errors import mislabelled_runs, training_errors
 from strata.validation.readers.registry import matches
 
 ROOM = 1.02  # a limit lies 2 % above today's error, so that only a real loss of accuracy crosses it
@@ -51,6 +52,8 @@ def write_tables(
     """Predict the project's own data and write what is committed of it."""
     outcome, rows = validate(folder, unseen=True), like_rows(folder)
     outcome["intervals"] = coverage(rows)
+    outcome["training"] = training_errors(folder)
+    outcome["mislabelled"] = mislabelled_runs(folder)
     (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")
     (folder / "limits.json").write_text(json.dumps(error_limits(outcome), indent=1) + "\n", encoding="utf-8")
     write_residuals(rows, residuals)

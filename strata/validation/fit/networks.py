@@ -40,8 +40,6 @@ OF_LIBRARY = (
     Quantity("rings.post.simple", 2 * MICRO, 200 * MICRO),
     Quantity("rings.share.ll", 0.005, 0.5),
     Quantity("rings.share.ll128", 0.05, 0.95),
-    Quantity("rings.chunk", 0.1e6, 64e6),
-    Quantity("rings.pieces", 1.0, 64.0),
 )
 
 

@@ -239,16 +239,6 @@ class GptConditions:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class NanotronConditions:
-    """Training runs of llama-like models of many layouts."""
-
-    title: str = text("what was run")
-    sequence: Number = quantity("1", "tokens of a sequence", positive=True)
-    vocabulary_unit: Number = quantity("1", "tokens that one of the file's vocabulary counts", positive=True)
-    fabric: str = text("the fabric of the nodes they ran on")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class OneModelConditions:
     """Training runs of one model under several layouts."""
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from strata.arrays import Number
 from strata.errors import BadValue
-from strata.mapping.trainer import CAPTURES, EXCHANGES
+from strata.mapping.trainer import CAPTURES, EXCHANGES, FORMATS, WORKING
 from strata.params import quantity, text
 
 CONTAINER = "nemo:"  # of the images that releases come in
@@ -34,6 +34,7 @@ class BridgeRecipe:
         "1", "1 where tokens go to experts beside the kernels of another micro-batch", optional=True
     )
     captured: str = text("kernels in CUDA graphs", choices=("", *CAPTURES), default="")
+    gathered: str = text("format in which updated weights are gathered", choices=("", *FORMATS), default="")
 
     def holds(self, release: str, system: str, model: str, precision: str, ranks: float) -> bool:
         """Whether a run is one of these; names in small letters with dashes."""
@@ -53,6 +54,7 @@ class RunSettings:
     expert_exchange: str = EXCHANGES[0]
     overlap_moe_expert_parallel_comm: float = 0.0
     captured: str = CAPTURES[0]
+    gathered_parameters: str = WORKING
 
 
 def run_settings(
@@ -67,11 +69,13 @@ def run_settings(
     'none'
     """
     exchange, overlap, captured = RunSettings.expert_exchange, 0.0, RunSettings.captured
+    gathered = RunSettings.gathered_parameters
     for recipe in recipes:
         if recipe.holds(release, system, model, precision, ranks):
             exchange, captured = recipe.expert_exchange or exchange, recipe.captured or captured
             overlap = overlap if recipe.overlap is None else float(recipe.overlap)
-    return RunSettings(exchange, overlap, captured)
+            gathered = recipe.gathered or gathered
+    return RunSettings(exchange, overlap, captured, gathered)
 
 
 def release_order(release: str) -> tuple[int, ...]:

@@ -13,7 +13,8 @@ from strata.arrays import Array, Number
 from strata.errors import BadFile
 from strata.mapping.plan import Plan, plan
 from strata.params import part, quantity, text
-from strata.serving.simulated import simulate
+from strata.serving.priced_service import price_service
+from strata.serving.simulated import simulate_services
 from strata.simulate.server.load import RecordedLoad
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
@@ -130,19 +131,19 @@ def recorded_requests(table: Table, catalogue: Catalogue) -> ComparedPoints:
         sampling=known.sampling,
     )
     blocks = run.blocks if run is not None else None
-    found = simulate(
+    load = RecordedLoad(rows=rows)
+    service = price_service(
         systems_of(catalogue, chip, layout.tp * layout.pp * layout.dp),
         model,
-        RecordedLoad(rows=rows),
         layout,
         engine,
         tokens=int(known.tokens),
         sequences=int((run and run.sequences) or known.sequences),
         context=max(i + o for _, i, o in rows),
         kv_blocks=None if blocks is None else int(blocks),
-        skew=float(known.skew),
-        keep=True,
+        routed={"skew": float(known.skew)},
     )
+    found = simulate_services([service], load, keep=True)
     if found.completed < len(rows):
         raise BadFile(f"{table.name}: {len(rows) - found.completed} requests do not fit the cache")
     measured = in_the_mean(times["ttft"], times["e2e"], times["output"])

@@ -1,14 +1,21 @@
 """Attention of training against what makers of kernels publish."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from cases import model, rank_graph
 
+import strata as st
 from strata.hardware.chip import chip
+from strata.mapping.plan import plan
 from strata.pricing.kernels.attention import (
     AttentionShape,
     attention_backward,
     attention_casts,
     attention_kernel,
+    attention_shape,
+    price_attention,
 )
 from strata.pricing.kernels.device import device
 
@@ -76,3 +83,16 @@ def test_casts_stand_beside_narrow_products_only():
     moved = 3.0 * tokens * (2 * 64 + 2 * 8) * 128.0  # two bytes of each element in, one out
     least = moved / float(at.chip.memory.bandwidth)
     assert least < float(attention_casts(shape(tokens, 4096.5, "fp8"), at).time) < 1.6 * least
+
+
+@pytest.mark.parametrize("phase", ["decode", "prefill"])
+def test_a_cache_is_not_rounded_again_for_every_token(phase):
+    """Rounding stands beside the kernels of trainers: a cache holds keys as they are multiplied."""
+    made = replace(model("llama-3-8b"), attention_products="fp8")
+    graph = rank_graph(made, {"decode": st.decode, "prefill": st.prefill}[phase](8.0, 8192.0), plan(""))
+    (op,) = {op.name: op for _, op in graph.ops() if op.category == "attention"}.values()
+    assert op.products == "fp8"
+    at = device(chip("h200"))
+    bare = float(attention_kernel(attention_shape(op), at).time)
+    trains = replace(at, software=replace(at.software, trains=True))
+    assert float(price_attention(op, at).time) == bare < float(price_attention(op, trains).time)

@@ -13,7 +13,7 @@ from hypothesis import strategies as some
 from strata.simulate.server.fleet import Fleet, Router
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.load import RecordedLoad
-from strata.simulate.server.rank import Scheduling
+from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.request import Request
 
@@ -22,7 +22,11 @@ from strata.simulate.server.request import Request
 class FlatTable:
     """Steps of 10 ms, and 1 ms for every 100 tokens of prompts."""
 
-    def decode_steps(self, sequences: int, context: float, steps: int) -> tuple[float, float]:
+    stages = lanes = 1
+    shares = False
+    idle = 0.0
+
+    def decode_steps(self, sequences, context, steps, growth=1.0) -> tuple[float, float]:
         return 0.01 * steps, 0.0
 
     def step(self, sequences, context, tokens, attended, alone=False) -> tuple[float, float]:

@@ -14,7 +14,7 @@ from strata.validation.readers.comparison import (
 )
 from strata.validation.readers.tables import Table
 
-KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"}
+KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"} | {"within_15", "within_30"}
 
 
 def test_statistics_by_hand():

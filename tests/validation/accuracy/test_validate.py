@@ -13,11 +13,11 @@ from strata.validation import compared_files, validate
 from strata.validation.readers.registry import READERS
 
 DATA = Path(strata.__file__).resolve().parents[1] / "validation"
-KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"}
+KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"} | {"within_15", "within_30"}
 
 
 @pytest.fixture(scope="module")
-def outcome():
+def outcome(predicted_once):
     return validate(DATA)
 
 
@@ -127,7 +127,7 @@ def test_memory_calls_are_shares(groups):
 
 
 @pytest.fixture(scope="module")
-def unseen():
+def unseen(predicted_once):
     return validate(DATA, unseen=True)
 
 

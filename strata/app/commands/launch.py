@@ -1,0 +1,108 @@
+"""`strata launch`: a deployment as the command that starts it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from strata.app.commands.options import CacheFormat, JsonFlag, ModelName, SetItems, WeightFormat
+from strata.app.terminal import names_of, print_json, put_line, system_names, whole
+from strata.errors import BadValue, require
+
+PlanOption = Annotated[
+    str, typer.Option("--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best on --system]")
+]
+SystemOption = Annotated[
+    str,
+    typer.Option("--system", "-s", metavar="NAME", help="system whose best plan it is", autocompletion=system_names),
+]
+EngineOption = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAMES", help="vllm, sglang, trtllm, or several: vllm,sglang", autocompletion=names_of("engine")
+    ),
+]
+CheckpointOption = Annotated[
+    str, typer.Option("--checkpoint", metavar="PATH", help="weights  [default: where the model was published]")
+]
+ContextOption = Annotated[
+    str, typer.Option("--context", metavar="N", help="longest prompt and answer  [default: the model's]")
+]
+SequencesOption = Annotated[
+    str, typer.Option("--sequences", metavar="N", help="sequences at once at most  [default: the engine's]")
+]
+TokensOption = Annotated[
+    str, typer.Option("--tokens", metavar="N", help="tokens of a step at most  [default: the engine's]")
+]
+NoPrefix = Annotated[bool, typer.Option("--no-prefix-caching", help="prompts that begin alike share nothing")]
+RoleOption = Annotated[
+    str, typer.Option("--role", metavar="ROLE", help="of a disaggregated service: prefill or decode")
+]
+DraftOption = Annotated[
+    str,
+    typer.Option("--draft", metavar="NAME:N", help="a draft model that guesses N tokens ahead, or mtp:N"),
+]
+
+
+def register_launch(app: typer.Typer) -> None:
+    """Give an app this command."""
+    app.command(
+        "launch",
+        short_help="A plan as the command that starts vLLM, SGLang or TensorRT-LLM.",
+        epilog="Example: strata launch -m llama-3-70b --plan tp=8 --engine vllm,sglang,trtllm --kv fp8",
+    )(launch_written)
+
+
+def launch_written(
+    model: ModelName,
+    plan: PlanOption = "",
+    system: SystemOption = "",
+    engine: EngineOption = "vllm",
+    checkpoint: CheckpointOption = "",
+    context: ContextOption = "",
+    sequences: SequencesOption = "",
+    tokens: TokensOption = "",
+    no_prefix_caching: NoPrefix = False,
+    role: RoleOption = "both",
+    draft: DraftOption = "",
+    weights: WeightFormat = "",
+    kv: CacheFormat = "",
+    set: SetItems = None,
+    json: JsonFlag = False,
+) -> None:
+    """The command that starts a deployment, with flags of the version that the engine's file names."""
+    from strata.search.inputs import named_inputs, usual_plan
+    from strata.serving.launch import launch_command
+    from strata.workload.tasks import serve
+
+    require(role in ("both", "prefill", "decode"), "--role is prefill or decode", role=role)
+    if not plan and not system:
+        raise BadValue("launch needs --plan, or --system to find the best plan on it")
+    guess, _, window = draft.partition(":")
+    require(not draft or bool(window), "--draft is written like mtp:3 or llama-3.2-1b:4", given=draft)
+    limits = {"sequences": sequences, "tokens": tokens}
+    changes = [*(set or []), *[f"engine.{k}={whole(v, f'--{k}'):g}" for k, v in limits.items() if v]]
+    found = []
+    for name in engine.split(","):
+        hardware, served, software = named_inputs(
+            model, system or "1xh200", name.strip(), weights, kv, changes
+        )
+        chosen = plan or usual_plan(hardware, served, serve(1.0, 1024.0, 256.0), software)
+        found.append(
+            launch_command(
+                served,
+                chosen,  # type: ignore[arg-type]
+                software,
+                checkpoint=checkpoint,
+                context=int(whole(context, "--context")) if context else 0,
+                prefix_caching=not no_prefix_caching,
+                role=role,
+                draft=guess,
+                window=int(whole(window, "--draft")) if window else 0,
+            )
+        )
+    if json:
+        print_json([one.to_dict() for one in found], units=False)
+    else:
+        put_line("\n\n".join(one.text for one in found))

@@ -1,0 +1,228 @@
+"""A simulated service on a page and for Perfetto: requests and batches over time."""
+
+from __future__ import annotations
+
+import json
+from heapq import heappop, heappush
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from strata.drawing import COLOURS, DARK, GREY, keep
+from strata.errors import require
+from strata.serving.observed import StepsRecord
+from strata.serving.simulated_result import ServiceSimulation
+from strata.simulate.gantt import LABEL, PAGE, PLOT, TOP, WIDTH
+from strata.simulate.server.request import Request
+from strata.units import show
+
+MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page
+PHASES = (("queued", "#c9c9c9"), ("reading", COLOURS[1]), ("generating", COLOURS[0]))
+ROW, BAND = 7.0, 46.0  # points of a request and of a curve over time
+TICKS = 8
+Lanes = list[tuple[int, Request]]
+
+
+def lanes_of(requests: list[Request]) -> Lanes:
+    """Each request with the first lane that is free when it comes."""
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    found, count = [], 0
+    for r in requests:
+        while busy and busy[0][0] <= r.arrival:
+            heappush(free, heappop(busy)[1])
+        if free:
+            lane = heappop(free)
+        else:
+            lane, count = count, count + 1
+        heappush(busy, (max(r.last, r.arrival), lane))
+        found.append((lane, r))
+    return found
+
+
+def _phases(r: Request) -> list[tuple[str, str, float, float]]:
+    ends = (r.arrival, max(r.scheduled, r.arrival), max(r.first, r.scheduled), max(r.last, r.first))
+    return [(name, colour, ends[i], ends[i + 1]) for i, (name, colour) in enumerate(PHASES)]
+
+
+def _said(r: Request) -> str:
+    again = f", preempted {r.preempted} times" if r.preempted else ""
+    cached = f", {r.cached} cached" if r.cached else ""
+    return (
+        f"request {r.key}: {r.input} tokens in{cached}, {r.output} out; TTFT {show(r.ttft, 's')}, "
+        f"TPOT {show(r.tpot, 's')}, end to end {show(r.latency, 's')}{again}"
+    )
+
+
+def service_page(run: ServiceSimulation, path: Path) -> Path:
+    """A page that opens offline: curves of batches and caches, and every request as a bar; wheel to zoom."""
+    served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
+    require(bool(served), "no request was served: there is nothing to draw", requests=0)
+    shown = served[:MOST_REQUESTS]
+    end = max(r.last for r in shown)
+    lanes = lanes_of(shown)
+    rows = 1 + max(lane for lane, _ in lanes)
+    steps = [s for s in run.steps if s.start < end]
+    names = sorted({s.replica for s in steps})
+    bands = [(i, kind) for i in names[:8] for kind in ("generating", "reading", "kv")]
+    height = TOP + BAND * len(bands) + ROW * rows + 40.0
+    left_out = f" (the first {len(shown):,} of {len(served):,} requests)" if len(shown) < len(served) else ""
+    legend = " ".join(f'<span><i style="background:{c}"></i>{escape(n)}</span>' for n, c in PHASES)
+    text = PAGE.format(
+        title=escape(f"{run.model.name} on {run.fleet_text}, engine {run.engine.name}"),
+        time=escape(f"{show(end, 's')} of the service{left_out}"),
+        legend=legend,
+        width=f"{WIDTH:.0f}",
+        height=f"{height:.0f}",
+        plot=f"{PLOT:.0f}",
+        label=f"{LABEL:.0f}",
+        box=f'viewBox="0 0 {WIDTH:.0f} {height:.0f}"',
+        chart=_chart(bands, steps, lanes, end, height),
+        dark=DARK,
+    )
+    return keep(path, text.replace("</h1>", f"</h1>\n{_summary(run)}", 1))
+
+
+def _summary(run: ServiceSimulation) -> str:
+    """Latencies in a small table."""
+    head = "".join(f"<th>{n}</th>" for n in ("", "mean", "p50", "p95", "p99"))
+    rows = []
+    for name, times in (
+        ("time to first token", run.times["ttft"]),
+        ("time per output token", run.times["tpot"]),
+        ("between tokens", run.gaps),
+        ("end to end", run.times["latency"]),
+        ("queued", run.times["queued"]),
+    ):
+        values = [times.mean, *(times.percentile(q) for q in (0.5, 0.95, 0.99))]
+        cells = "".join(f"<td>{escape(show(v, 's'))}</td>" for v in values)
+        rows.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
+    style = (
+        "<style>table.t{border-collapse:collapse;margin:6px 0 10px}table.t td,table.t th{padding:2px 14px 2px 0;"
+        "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
+    )
+    kept = f"; {run.kept:.1%} within limits" if run.slo else ""
+    state = f"; saturated from {show(run.saturated_from, 's')}" if run.saturated_from is not None else ""
+    said = f"{run.rate:.3g} requests/s, {run.tokens_per_s:,.0f} tokens/s{kept}{state}"
+    return f'{style}<p>{escape(said)}</p><table class="t"><tr>{head}</tr>{"".join(rows)}</table>'
+
+
+def _chart(
+    bands: list[tuple[int, str]], steps: list[StepsRecord], lanes: Lanes, end: float, height: float
+) -> str:
+    scale = PLOT / end
+    inner = [
+        f'<svg x="{LABEL:.0f}" y="0" width="{PLOT:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {PLOT:.0f} {height:.0f}" preserveAspectRatio="none" id="plot">',
+        _ticks(end, scale, height),
+    ]
+    labels, y = [], TOP
+    for replica, kind in bands:
+        own = [s for s in steps if s.replica == replica]
+        band, said = _band(own, kind, y, scale)
+        inner.append(band)
+        name = f"replica {replica} {KINDS[kind][0]}"
+        labels.append(
+            f'<text x="6" y="{y + 20.0:.1f}">{escape(name)}</text>'
+            f'<text x="6" y="{y + 34.0:.1f}" fill="{GREY}">{escape(said)}</text>'
+        )
+        y += BAND
+    for lane, r in lanes:
+        top = y + 12.0 + ROW * lane
+        said = escape(_said(r))
+        for _, colour, a, b in _phases(r):
+            if b > a:
+                inner.append(
+                    f'<rect class="n" x="{a * scale:.2f}" y="{top:.1f}" width="{max((b - a) * scale, 0.3):.2f}" '
+                    f'height="{ROW - 1.5:.1f}" fill="{colour}"><title>{said}</title></rect>'
+                )
+    labels.append(f'<text x="6" y="{y + 22.0:.1f}">requests</text>')
+    labels.append(f'<text x="6" y="{y + 36.0:.1f}" fill="{GREY}">a bar each, from arrival</text>')
+    return "\n".join([*inner, "</svg>", *labels])
+
+
+KINDS = {
+    "generating": ("generates", COLOURS[0]),
+    "reading": ("reads", COLOURS[1]),
+    "kv": ("KV cache", COLOURS[2]),
+}
+
+
+def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[str, str]:
+    """A quantity of a replica's steps over time, as an area; and its largest value."""
+    if len(steps) > MOST_STEPS:
+        steps = _joined(steps)
+    values = [float(getattr(s, kind)) for s in steps]
+    most = max(values, default=0.0)
+    full = most or 1.0
+    base, tall = y + BAND - 4.0, BAND - 12.0
+    points = []
+    for s, v in zip(steps, values, strict=True):
+        top = base - tall * v / full
+        points += [f"{s.start * scale:.2f},{base:.1f}", f"{s.start * scale:.2f},{top:.2f}"]
+        points += [f"{s.end * scale:.2f},{top:.2f}", f"{s.end * scale:.2f},{base:.1f}"]
+    unit = {"generating": "sequences", "reading": "tokens a step", "kv": ""}[kind]
+    said = f"up to {most:.1%} of its blocks" if kind == "kv" else f"up to {most:,.0f} {unit}"
+    line = f'<line x1="0" y1="{base:.1f}" x2="{PLOT:.0f}" y2="{base:.1f}" stroke="#ddd"/>'
+    area = f'<polygon points="{" ".join(points)}" fill="{KINDS[kind][1]}" fill-opacity="0.75"/>'
+    return line + (area if points else ""), said
+
+
+def _joined(steps: list[StepsRecord]) -> list[StepsRecord]:
+    """Neighbours as one, with the most of each, until they are few enough to draw."""
+    by = -(-len(steps) // MOST_STEPS)
+    found = []
+    for i in range(0, len(steps), by):
+        some = steps[i : i + by]
+        most = [max(s[k] for s in some) for k in (4, 5, 6, 7)]
+        first, last = some[0], some[-1]
+        found.append(
+            StepsRecord(first.replica, first.start, last.end, sum(s.steps for s in some), *most)  # type: ignore[arg-type]
+        )
+    return found
+
+
+def _ticks(end: float, scale: float, height: float) -> str:
+    found = []
+    for i in range(TICKS + 1):
+        at = end * i / TICKS
+        x = at * scale
+        side = "end" if i == TICKS else "middle" if i else "start"
+        found.append(
+            f'<line x1="{x:.1f}" y1="{TOP - 6.0:.0f}" x2="{x:.1f}" y2="{height - 6.0:.0f}" stroke="#eee"/>'
+            f'<text x="{x:.1f}" y="{TOP - 12.0:.0f}" text-anchor="{side}" fill="{GREY}">'
+            f"{escape(show(at, 's'))}</text>"
+        )
+    return "\n".join(found)
+
+
+def service_trace(run: ServiceSimulation, path: Path) -> Path:
+    """Chrome trace JSON: a process of requests, and one of each replica with its steps and counters."""
+    served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
+    rows: list[dict[str, Any]] = [_named("requests", 0)]
+    for lane, r in lanes_of(served):
+        told = {"input": r.input, "output": r.output, "cached": r.cached, "preempted": r.preempted}
+        for name, _, a, b in _phases(r):
+            if b > a:
+                rows.append(_slice(f"{name} {r.key}", name, (0, lane), a, b) | {"args": told})
+    for i in sorted({s.replica for s in run.steps}):
+        rows.append(_named(f"replica {i}", i + 1))
+    for s in run.steps:
+        kind = "mixed" if s.reading and s.generating else "read" if s.reading else "decode"
+        name = f"{kind} x{s.steps}" if s.steps > 1 else kind
+        told = {"sequences": s.generating, "prompt tokens": s.reading, "steps": s.steps}
+        rows.append(_slice(name, kind, (s.replica + 1, 0), s.start, s.end) | {"args": told})
+        for what, value in (("sequences", s.generating), ("waiting", s.waiting), ("KV cache", s.kv)):
+            rows.append(
+                {"name": what, "ph": "C", "pid": s.replica + 1, "ts": s.start * 1e6, "args": {what: value}}
+            )
+    return keep(path, json.dumps({"traceEvents": rows, "displayTimeUnit": "ms"}))
+
+
+def _named(name: str, process: int) -> dict[str, Any]:
+    return {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
+
+
+def _slice(name: str, kind: str, where: tuple[int, int], start: float, end: float) -> dict[str, Any]:
+    place = {"pid": where[0], "tid": where[1], "ts": start * 1e6, "dur": (end - start) * 1e6}
+    return {"name": name, "cat": kind, "ph": "X", **place}

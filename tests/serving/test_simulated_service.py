@@ -1,0 +1,266 @@
+"""Simulated services as users see them: sums by hand, closed forms where these hold, laws, answers."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import strata as st
+from strata.errors import BadValue, StrataError
+from strata.serving.curve import curve
+from strata.serving.load import closed_load, open_load
+from strata.serving.requests import Requests
+from strata.serving.simulated_answers import (
+    PacedLoad,
+    cost_frontier,
+    find_rate,
+    highest_rate,
+    holds,
+    load_latency,
+)
+from strata.serving.simulated_fleet import fleet_for, power_capped
+from strata.serving.simulated_pools import disaggregated_services
+
+ASKED = ("8xh200", "llama-3-70b", "tp=8", "vllm")
+FIXED, CHAT = st.serving.Lengths(mean=1024), st.serving.Lengths(mean=128)
+
+
+def poisson(rate, count=600, seed=3, read=FIXED, written=CHAT):
+    return st.serving.OpenLoad(rate=rate, input=read, output=written, count=count, seed=seed)
+
+
+@pytest.fixture(scope="module")
+def service():
+    return st.serving.price_service(*ASKED, load=poisson(2.0))
+
+
+@pytest.fixture(scope="module")
+def small():
+    return st.serving.price_service("1xh200", "llama-3-8b", "", "vllm", load=poisson(2.0))
+
+
+def test_a_run_sums_up_what_its_requests_say(service):
+    run = st.serving.simulate_services([service], poisson(4.0), slo={"ttft": 0.15, "tpot": 0.015}, keep=True)
+    rows = list(run.rows())
+    assert len(rows) == run.completed == 600 and run.refused == 0
+    assert run.times["ttft"].mean == pytest.approx(np.mean([r["ttft"] for r in rows]))
+    assert run.times["latency"].percentile(0.95) == pytest.approx(
+        np.quantile([r["latency"] for r in rows], 0.95), rel=0.01
+    )
+    good = [r["ttft"] <= 0.15 and r["tpot"] <= 0.015 for r in rows]
+    assert run.good == sum(good) and 0 < run.good < 600
+    assert run.goodput == pytest.approx(run.good / run.end)
+    assert run.output_tokens == sum(r["output"] for r in rows) == 600 * 128
+    assert all(r["latency"] == pytest.approx(r["ttft"] + 127 * r["tpot"]) for r in rows)
+
+
+def test_gaps_between_all_tokens_have_the_mean_that_requests_have(service):
+    """Every token after the first of each request is one gap, so that both sums are the same time."""
+    run = st.serving.simulate_services([service], poisson(4.0), keep=True)
+    spent = sum(r.last - r.first for r in run.records)
+    assert run.gaps.count == sum(r.output - 1 for r in run.records)
+    assert run.gaps.total == pytest.approx(spent, rel=1e-6)
+
+
+def test_gaps_count_the_steps_that_only_read():
+    """SGLang reads prompts in steps of their own: the next token waits for them."""
+    run = st.simulate("8xh200", "llama-3-70b", poisson(3.0, 200), "tp=8", "sglang", keep=True)
+    spent = sum(r.last - r.first for r in run.records)
+    assert run.gaps.total == pytest.approx(spent, rel=1e-6)
+
+
+def test_energy_and_money_are_those_of_the_time_it_takes(service):
+    run = st.serving.simulate_services([service], poisson(4.0))
+    assert run.energy_per_token == pytest.approx(run.power * run.end / run.output_tokens)
+    assert run.cost_per_mtoken == pytest.approx(1e6 * run.dollars * run.end / run.output_tokens)
+    two = st.serving.simulate_services([service.copied(2)], poisson(4.0))
+    assert two.devices == 16 and run.power < two.power < 2 * run.power  # the rest idles
+    assert two.times["tpot"].mean < run.times["tpot"].mean
+
+
+@pytest.mark.parametrize(("share", "tpot", "ttft"), [(0.2, 0.03, 0.03), (0.4, 0.04, 0.04), (0.6, 0.1, 0.16)])
+def test_closed_forms_agree_with_the_simulation_at_low_and_medium_load(service, share, tpot, ttft):
+    """Requests alike, arriving at random, up to 60 % of the most that is served."""
+    made = curve(*ASKED[:2], Requests(1024, 128), *ASKED[2:])
+    rate = share * highest_rate([service], poisson(2.0))
+    run = st.serving.simulate_services([service], poisson(rate, 1500))
+    form = open_load(made, rate).at(0)
+    assert float(form.tpot) == pytest.approx(run.times["tpot"].mean, rel=tpot)
+    assert float(form.ttft) == pytest.approx(run.times["ttft"].mean, rel=ttft)
+
+
+@pytest.mark.parametrize(("clients", "within"), [(1, 0.005), (8, 0.05), (32, 0.1)])
+def test_closed_forms_agree_where_clients_wait_for_their_answers(service, clients, within):
+    made = curve(*ASKED[:2], Requests(1024, 128), *ASKED[2:])
+    load = st.serving.ClosedLoad(clients=clients, input=FIXED, output=CHAT, count=40 * clients, apart=0.05)
+    run = st.serving.simulate_services([service], load)
+    form = closed_load(made, float(clients)).at(0, 0)
+    assert float(form.rate) == pytest.approx(run.rate, rel=within)
+
+
+def test_one_request_alone_is_the_closed_form_without_load(service):
+    form = open_load(curve(*ASKED[:2], Requests(1024, 128), *ASKED[2:]), 0.0).at(0)
+    run = st.serving.simulate_services([service], st.serving.RecordedLoad(rows=[(0.0, 1024, 128)]))
+    assert run.times["ttft"].mean == pytest.approx(float(form.ttft), rel=0.005)
+    assert run.times["tpot"].mean == pytest.approx(float(form.tpot), rel=0.005)
+
+
+def test_bursts_and_lengths_that_vary_are_beyond_the_closed_form(service):
+    """The same mean, drawn widely and in bursts: the tail of TTFT is longer than for requests alike."""
+    wide = st.serving.Lengths(mean=1024, shape="lognormal", spread=1.2)
+    burst = st.serving.OpenLoad(rate=5.0, input=wide, output=CHAT, count=1500, burstiness=8.0, seed=3)
+    p99 = [
+        st.serving.simulate_services([service], load).times["ttft"].percentile(0.99)
+        for load in (poisson(5.0, 1500), burst)
+    ]
+    assert p99[1] > 1.5 * p99[0]
+
+
+def test_latencies_rise_with_the_rate_and_percentiles_are_in_order(service):
+    runs = load_latency([service], poisson(4.0), [2.0, 6.0, 12.0])
+    for name in ("ttft", "tpot"):
+        means = [run.times[name].mean for _, run in runs]
+        assert means == sorted(means)
+    for _, run in runs:
+        for times in (*run.times.values(), run.gaps):
+            told = times.summary()
+            assert told["p50"] <= told["p90"] <= told["p95"] <= told["p99"] <= told["largest"]
+
+
+def test_a_load_beyond_what_is_served_says_so_and_from_when(service):
+    most = highest_rate([service], poisson(2.0))
+    run = st.serving.simulate_services([service], poisson(8 * most, 4000))
+    assert run.saturated and 0 <= run.saturated_from < 0.5 * run.end
+    assert "saturated from" in repr(run) and not holds(run, 0.0)
+    calm = st.serving.simulate_services([service], poisson(0.4 * most, 4000))
+    assert not calm.saturated and calm.to_dict()["saturated_from"] is None
+
+
+def test_the_largest_rate_keeps_the_limits_and_one_above_does_not(service):
+    load, slo = poisson(4.0), {"ttft": 0.4, "tpot": 0.02}
+    found = find_rate([service], load, slo, share=0.9)
+    assert found.width <= 0.03 and found.run is not None and found.run.kept >= 0.9
+    above = PacedLoad(load=load, speed=found.above / 4.0)
+    assert st.serving.simulate_services([service], above, slo=slo).kept < 0.9
+    assert len(found.runs) <= 12
+    tighter = find_rate([service], load, {**slo, "tpot": 0.015}, share=0.9)
+    assert tighter.rate < found.rate
+
+
+def test_a_limit_that_nothing_keeps_has_no_rate(service):
+    found = find_rate([service], poisson(4.0, 50), {"tpot": 1e-4})
+    assert found.rate == 0.0 and found.run is None and math.isinf(found.width)
+
+
+def test_a_search_for_a_rate_stops_with_what_is_known(service):
+    def stop(rate, run):
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        seen.append(rate)
+
+    seen = []
+    found = find_rate([service], poisson(4.0, 100), {"tpot": 0.02}, told=stop)
+    assert found.stopped and len(found.runs) == 4
+
+
+def test_the_fewest_copies_keep_the_limits_and_one_less_does_not(service):
+    load, slo = poisson(30.0), {"ttft": 0.4, "tpot": 0.02}
+    found = fleet_for([service], load, slo)
+    assert found.best is not None
+    (copies,) = found.best.copies
+    assert copies > 1 and found.best.run.kept >= 0.95
+    less = st.serving.simulate_services([service.copied(copies - 1)], load, slo=slo)
+    assert not holds(less, 0.95)
+
+
+def test_of_several_systems_the_cheapest_fleet_is_taken(service, small):
+    other = st.serving.price_service("4xb200", "llama-3-70b", "tp=4", "vllm", load=poisson(2.0))
+    found = fleet_for([service, other], poisson(30.0), {"ttft": 0.4, "tpot": 0.03})
+    prices = [c.dollars for c in found.choices]
+    assert prices == sorted(prices) and any(all(c.copies) for c in found.choices)  # mixed ones among them
+    assert all(c.holds for c in found.choices)
+    fewest = fleet_for([service, other], poisson(30.0), {"tpot": 0.03}, goal="smallest", mixed=False)
+    assert [c.devices for c in fewest.choices] == sorted(c.devices for c in fewest.choices)
+
+
+def test_a_fleet_that_cannot_help_has_no_answer(service):
+    found = fleet_for([service], poisson(4.0, 60), {"tpot": 1e-4})
+    assert found.best is None and len(found.tried) <= 2
+
+
+def test_cost_falls_as_a_latency_is_let_rise(service):
+    found = cost_frontier([[service]], poisson(4.0, 300))
+    assert len(found.best) >= 3
+    assert [p.seen for p in found.best] == sorted(p.seen for p in found.best)
+    costs = [p.cost for p in found.best]
+    assert costs == sorted(costs, reverse=True)
+
+
+def test_a_power_cap_saves_energy_and_costs_time():
+    runs = {
+        name: st.serving.simulate_services([s], poisson(4.0, 200))
+        for name, s in power_capped("8xh200", [350.0], model=ASKED[1], plan="tp=8", load=poisson(4.0, 200))
+    }
+    own, capped, fixed = runs["own limit"], runs["350 W"], runs["fixed clock"]
+    assert capped.energy_per_token < own.energy_per_token <= fixed.energy_per_token * (1 + 1e-9)
+    assert capped.times["tpot"].mean > own.times["tpot"].mean >= fixed.times["tpot"].mean * (1 - 1e-9)
+
+
+def test_devices_apart_never_stall_generation(service):
+    pair = disaggregated_services("8xh200", "llama-3-70b", "tp=4", "tp=4", "vllm", load=poisson(2.0))
+    run = st.serving.simulate_services(pair, poisson(4.0), keep=True)
+    assert run.completed == 600 and run.devices == 8
+    near = run.times["tpot"]
+    assert near.percentile(0.99) < 1.2 * near.percentile(0.5)  # no prompts between its tokens
+    with pytest.raises(BadValue, match="pass those of"):
+        disaggregated_services("8xh200", "llama-3-70b", "tp=8", "tp=4")
+
+
+def test_without_a_plan_the_best_of_the_mean_request_is_taken():
+    run = st.simulate("8xh200", "llama-3-70b", poisson(2.0, 50), slo={"tpot": 0.03})
+    best = st.serve_under_load("8xh200", "llama-3-70b", st.serving.Requests(1024, 128), None, "vllm", tpot=0.03)
+    assert str(run.plan) == str(best.served.choices[0].plan)
+
+
+def test_told_progress_stops_a_run(service):
+    run = st.serving.simulate_services([service], poisson(20.0, 20000), progress=lambda clock, done: done < 2000)
+    assert run.stopped and 2000 <= run.completed < 20000
+
+
+def test_ctrl_c_ends_a_run_with_what_is_known(service):
+    def interrupt(clock, done):
+        if done > 1000:
+            raise KeyboardInterrupt
+        return True
+
+    run = st.serving.simulate_services([service], poisson(20.0, 20000), progress=interrupt)
+    assert run.stopped and 1000 < run.completed < 20000 and run.times["ttft"].count == run.completed
+
+
+def test_a_dictionary_is_plain_json_with_units(service):
+    told = st.serving.simulate_services([service], poisson(2.0, 40), slo={"ttft": 1.0}).to_dict()
+    assert json.loads(json.dumps(told)) == told
+    assert told["units"]["ttft"] == "s" and told["ttft"]["confidence"] is not None or told["completed"] == 40
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: st.simulate(*ASKED[:2], poisson(1.0, 5), "tp=8", slo={"tfft": 1.0}), "no limit called"),
+        (lambda: st.simulate(*ASKED[:2], poisson(1.0, 5), "tp=8", slo={"ttft": -1.0}), "positive"),
+        (lambda: st.simulate(*ASKED[:2], poisson(1.0, 5), "tp=8", replicas=0), "at least 1"),
+        (lambda: st.simulate(*ASKED[:2], poisson(1.0, 5), "tp=8", tokens=0), "at least 1"),
+        (lambda: st.simulate(*ASKED[:2], poisson(1.0, 5), "tp=8", router="best"), "router"),
+        (lambda: st.simulate(*ASKED[:2], poisson(1.0, 5), "tp=8", power_cap=1.0), "at rest"),
+        (lambda: st.simulate("1xh200", "llama-3-70b", poisson(1.0, 5), "tp=1"), "room"),
+        (
+            lambda: st.simulate(*ASKED[:2], poisson(1.0, 5, read=st.serving.Lengths(mean=1e5)), "tp=8"),
+            "passes the context",
+        ),
+    ],
+)
+def test_bad_input_is_one_line(call, said):
+    with pytest.raises(StrataError, match=said) as error:
+        call()
+    assert "\n" not in str(error.value)
