@@ -27,6 +27,7 @@ from benchmarks.designs import (
 )
 from benchmarks.fusion import add_fusion
 from benchmarks.packets import add_packets
+from benchmarks.requests import add_requests
 from benchmarks.training import add_training
 from strata.hardware.dram.stack import Stack
 from strata.hardware.thermal.compact import heat_of, junction
@@ -167,6 +168,7 @@ def rows() -> list[dict[str, Any]]:
     add_technology(add)
     add_fusion(add)
     add_training(add)
+    add_requests(add)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     words = [
         "-m",

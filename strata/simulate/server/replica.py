@@ -250,7 +250,7 @@ class Replica:
             own = max(own, time - (table.shared(quiet[0], False) if table.shares else 0.0))
         time = own + (table.shared(self._fullest_lane(every), True) if table.shares else 0.0)
         mean = [v / len(ranks) for v in sums]
-        return time, self._spent(time, table.step(*mean))
+        return time, self._spent(time, table.step(mean[0], mean[1], mean[2], mean[3]))
 
     def _fullest_lane(self, tokens: list[int]) -> float:
         """Tokens of a rank, on average over those that share experts; the most of any lane."""

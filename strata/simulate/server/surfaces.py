@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+SMALL_TILES = (16.0, 17.0, 32.0, 33.0)
 TILES = ((1024.0, 64.0), (4096.0, 128.0), (float("inf"), 512.0))  # up to so many rows, tiles of so many
 
 
@@ -29,7 +30,7 @@ def tile_nodes(most: float) -> list[float]:
     >>> [n for n in tile_nodes(200) if n > 60]
     [63.0, 64.0, 65.0, 78.0, 97.0, 121.0, 128.0, 129.0, 151.0, 188.0, 192.0, 193.0, 200.0]
     """
-    nodes, at = set(axis_nodes(most, 1.25)), 0.0
+    nodes, at = {*axis_nodes(most, 1.25), *SMALL_TILES}, 0.0
     for end, tile in TILES:
         while at + tile < min(most, end + tile):
             at += tile

@@ -27,6 +27,9 @@ class WaitingRequests:
     def __len__(self) -> int:
         return len(self._heap) if self._line is None else len(self._line)
 
+    def __iter__(self) -> Iterator[Request]:
+        return iter([r for _, _, r in self._heap] if self._line is None else self._line)
+
     def add(self, request: Request) -> None:
         if self._line is None:
             self._serial += 1
@@ -41,6 +44,11 @@ class WaitingRequests:
             heappush(self._heap, (request.priority, -self._backs, request))
         else:
             self._line.appendleft(request)
+
+    def clear(self) -> None:
+        self._heap.clear()
+        if self._line is not None:
+            self._line.clear()
 
     @property
     def head(self) -> Request:

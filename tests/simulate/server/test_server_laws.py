@@ -171,7 +171,7 @@ def test_blocks_over_time_are_those_of_requests(rows, engine):
         assert replica.total_energy(found.fleet.clock) >= 0.0
 
 
-def single_server(rate, output, count=30_000, seed=3):
+def single_server(rate, output, count=20_000, seed=3):
     """One request at a time, each as many steps of 1 ms as it has tokens: an M/G/1 queue."""
     prices = LinearPrices(base=1e-3, sequence=0.0, context=0.0, token=0.0, attended=0.0)
     load = OpenLoad(rate=rate, input=Lengths(mean=8), output=output, count=count, seed=seed)

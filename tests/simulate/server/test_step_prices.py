@@ -52,7 +52,7 @@ def test_what_lines_leave(tables, case):
     """Of steps drawn anywhere between the nodes; sums of four variables stood at 1 to 5 %, 60 % at most."""
     found = tables(case).errors(300)
     assert found["decode_mean"] < 0.002 and found["decode_largest"] < 0.03
-    assert found["mixed_mean"] < 0.008 and found["mixed_largest"] < 0.12
+    assert found["mixed_mean"] < 0.008 and found["mixed_largest"] < 0.06
 
 
 def test_sums_of_steps_are_steps_added_up(tables):
@@ -183,6 +183,23 @@ def test_a_state_that_does_not_grow():
     """Of a model without attention, a sequence holds one block however long it is."""
     room = kv_room(pricer(("1xh100", "mamba-codestral-7b", "", "vllm")), context=2048)
     assert room.fixed == 0 and KvPool(room.blocks, room.page).blocks_of(10**6) == 1 and room.blocks > 100
+
+
+def test_guesses_are_priced_with_the_draft_and_what_is_verified():
+    """A round is the draft's time and a step that verifies; steps that read verify too."""
+    plain = StepTable(pricer(DENSE), sequences=64, context=4096, tokens=4096)
+
+    def draft(batch, context):
+        return 1e-3 + 1e-6 * np.asarray(batch) + 0.0 * np.asarray(context)
+
+    asked = pricer(DENSE, draft_tokens=3.0, guessing=draft)
+    guessing = StepTable(asked, sequences=64, context=4096, tokens=4096)
+    verify = float(asked.priced(asked.generating(20.0, 1000.0))[0])
+    time = guessing.decode_steps(20, 20 * 1000.0, 1)[0]
+    assert time == pytest.approx(1e-3 + 20e-6 + verify, rel=2e-3)
+    assert time > plain.decode_steps(20, 20 * 1000.0, 1)[0] + 1e-3
+    more = guessing.step(20, 20e3, 512, 512 * 256.0)[0] - plain.step(20, 20e3, 512, 512 * 256.0)[0]
+    assert more > 1e-3 + 20e-6
 
 
 def test_energy_of_an_idle_and_a_busy_service():
