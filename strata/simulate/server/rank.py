@@ -49,7 +49,7 @@ class EngineRank:
         self.waiting = WaitingRequests(rules.priorities)
         self.reading: list[tuple[Request, int]] = []  # prompts of this step, and how many tokens of each
         self.running: dict[int, Request] = {}  # all that hold blocks, in the order they came
-        self.generating = 0
+        self.generating = self._serial = 0
         self.context = 0.0  # tokens in the caches of those that generate
         self.count = 0  # decode steps so far
         self.preemptions = 0
@@ -57,7 +57,6 @@ class EngineRank:
         self.loading = self.swapping = 0.0  # of the next step, from tiers; from and to them [s]
         self.kv_time, self.kv_largest = 0.0, 0  # blocks held, times seconds; and at most
         self._leaving: list[tuple[Request, int, int]] = []  # done, but their blocks are not known to be free
-        self._serial = 0
         self._swapped: dict[Request, int] = {}  # tokens in the caches of those that a tier keeps
         self._answers = AnswerSteps(rules, index)
         self._taken = False  # whether blocks of the next decode step are taken
@@ -80,9 +79,7 @@ class EngineRank:
     # -- what the next step has
 
     def read_prompts(self, clock: float, number: int = 0, admits: bool = True) -> tuple[int, float]:
-        """Choose the prompts of the step of a number, of those that wait where it `admits` any; their tokens,
-        and the sum of what each of these attends to.
-        """
+        """Choose the prompts of a step; their tokens, and the sum of what each of these attends to."""
         rules, waiting = self.rules, self.waiting
         if not waiting and not self.reading:
             return 0, 0.0
@@ -97,10 +94,8 @@ class EngineRank:
             chosen.append((request, chunk))
             budget -= chunk
         places = rules.sequences - len(self._leaving)
-        while waiting and budget > 0 and admits and not self.made_room:
+        while waiting and budget > 0 and admits and not self.made_room and waiting.head.seen <= number:
             head = waiting.head
-            if head.seen > number:
-                break
             chunk = self._admit(head, budget) if len(self.running) < places else -1
             if chunk < 0:
                 if rules.preempts and self._makes_room(head):
@@ -139,9 +134,8 @@ class EngineRank:
         known, load = (prompt, 0.0) if brings else self.pool.found(request)
         chunk = min(prompt - known, budget)
         reach = request.input + request.output if self.rules.eviction == "none" else known + chunk
-        if (brings and not self._has_room(request, reach)) or self.pool.match(
-            request, reach, prompt if self.rules.whole_prompt else 0
-        ) < 0:
+        whole = prompt if self.rules.whole_prompt else 0
+        if (brings and not self._has_room(request, reach)) or self.pool.match(request, reach, whole) < 0:
             return -1
         self.loading += load
         request.read = known
@@ -229,10 +223,7 @@ class EngineRank:
             tokens = request.prompt - 1  # its last token is not in the cache yet
             if self.rules.eviction == "swap":
                 self._swap_out(request, own)
-        if request in self._swapped:
-            self.pool.release(request, own, 0, keeps=False)
-        else:
-            self.pool.leave(request, own, tokens)
+        self.pool.leave(request, own, 0 if request in self._swapped else tokens)
         request.preempted += 1
         self.preemptions += 1
         self.made_room = True
@@ -385,15 +376,10 @@ class EngineRank:
         done(request)
 
     def catch_up(self, number: int) -> int:
-        """After the step of a number was chosen: the number of the next that may let in somebody more, for
-        what was not known to be free, or because it came too late for this one.
-        """
-        found = self.waiting.next_seen(number)
-        if self._leaving:
-            found = number + 1
-            for request, own, tokens in self._leaving:
-                self.pool.release(request, own, tokens)
-            self._leaving.clear()
+        """The number of the next step that may let in more than that of a number, which was chosen."""
+        found = number + 1 if self._leaving else self.waiting.next_seen(number)
+        while self._leaving:
+            self.pool.release(*self._leaving.pop())
         return found
 
     def _read_on(self, clock: float, done: Callable[[Request], None]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def run_in_name(name: str) -> tuple[str, str, Plan]:
     if match is None:
         raise BadFile(f"{name}: the name must say chip and model, like rtx4090_llama-3.1-8b.csv")
     count, chip, model, told = match.groups()
-    degrees = {k: float(v) for k, v in re.findall(r"_(tp|pp|dp|ep)(\d+)", told)}
+    degrees: dict[str, Any] = {k: float(v) for k, v in re.findall(r"_(tp|pp|dp|ep)(\d+)", told)}
     others = degrees.get("pp", 1.0) * degrees.get("dp", 1.0)
     degrees.setdefault("tp", max(float(count or 1) / others, 1.0))
     lanes = degrees["tp"] * degrees.get("dp", 1.0)
@@ -133,7 +134,7 @@ def recorded_requests(table: Table, catalogue: Catalogue) -> ComparedPoints:
     blocks = run.blocks if run is not None else None
     load = RecordedLoad(rows=rows)
     service = price_service(
-        systems_of(catalogue, chip, layout.tp * layout.pp * layout.dp),
+        systems_of(catalogue, chip, np.asarray(layout.tp * layout.pp * layout.dp)),
         model,
         layout,
         engine,
