@@ -31,7 +31,7 @@ from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.memo import Memo, is_settled, value_key
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.pricers import KernelPrices
-from strata.pricing.stage_memory import memory_by_stage
+from strata.pricing.stage_memory import memory_by_stage, memory_in_step
 from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
 from strata.result import Result
@@ -93,6 +93,33 @@ def evaluate_case(case: Case, backend: str = "numpy") -> Result:
         found, steps = summarised(door, structure)
         return Result(case, shape, map_leaves(float, found), evaluate_case, tuple(steps))
     return Result(case, shape, run_box(lambda c: summarised(c, structure)[0], door, shape), evaluate_case)
+
+
+def memory_needed(
+    system: System, program: Program, workload: Workload, plan: Plan, engine: Engine | str
+) -> tuple[np.ndarray, float]:
+    """Bytes that the fullest device needs in a training step under each plan of a box, whether they fit or
+    not, and those that it may fill: as `evaluate` says, without prices.
+
+    >>> import strata as st
+    >>> asked = (st.system("8xh200"), st.model("llama-3-8b"), st.train(8, 2048), st.plan("pp=8"), "megatron")
+    >>> used, limit = memory_needed(*asked)
+    >>> bool(used == st.evaluate(*asked).metrics.memory_used), round(limit / 1e9)
+    (True, 151)
+    """
+    known = as_engine(engine)
+    case = Case(
+        system=system, program=program, workload=workload, plan=_checked(program, plan), engine=known,
+        economics=economics_of(system),
+    )  # fmt: skip
+    door, shape = as_float64_box(case)
+    structure = Structure(door.plan.active(), len(shape))
+
+    def held(part: Case) -> Any:
+        return sum(memory_in_step(pricing_of(part, part.workload.steps()[1][-1][1], structure)).values(), 0.0)
+
+    limit = float(np.min(system.chip.memory.capacity * known.memory_share))
+    return np.asarray(run_box(held, door, shape) if shape else held(door)), limit
 
 
 def summarised(case: Case, structure: Structure) -> tuple[Summary, list[Step]]:

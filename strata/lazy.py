@@ -55,7 +55,7 @@ def names_before_folders(package: str, public: Iterable[str]) -> None:
 
 
 def load_on_first_use(package: str, public: Mapping[str, str]) -> None:
-    """Give a package public names, each with the module that has it: of that package, or by its whole path."""
+    """Give a package public names, each with the module that has it: of that package, or by its path."""
     module = sys.modules[package]
     module.__class__ = _LazyPackage
     module.__dict__["_public"] = {

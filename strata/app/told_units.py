@@ -38,7 +38,7 @@ KEYS = {
     "microbatches minibatch more most_clients networks networks_used nodes numbers out out_by_reason "
     "output oversubscription p90 package_yield parameters partitions partitions.passes partitions.tiles "
     "partitions.times passes pays pins points prompt ranks ratio read_share readers reason reduction "
-    "refresh_leaves response rollout_devices rounds row rows samples sequences share shared_hops "
+    "refined refresh_leaves response rollout_devices rounds row rows samples sequences share shared_hops "
     "shared_unicast_hops sharing size sizes skew slots solved speedup spread stacking_yield stages "
     "stated_design stride tiles times tokens trace training_devices upgrades utilisation variation "
     "verified vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers within_15 "

@@ -43,6 +43,25 @@ class TrainerMemory:
     attention_copy: Number = quantity(
         "1", "1 where attention's result is kept a second time, turned as the product after it reads it"
     )
+    attention_result: Number | None = quantity(
+        "B",
+        "kept of an element of attention's result, rounded once for its own gradient and for that of the "
+        "product after it; left out: as each of them reads it",
+        optional=True,
+        positive=True,
+    )
+    qkv_apart: Number | None = quantity(
+        "1",
+        "1 where queries, keys and values are results of three products, so that nothing holds queries and "
+        "keys as they were before their rotation; as 0 when left out: values stay in the buffer of all three",
+        optional=True,
+        minimum=0,
+    )
+    expert_results: Number = quantity(
+        "1",
+        "1 where routing weights multiply results of experts, which are kept for gradients of the weights; 0 "
+        "where they multiply activated rows, before the second product",
+    )
     gradient_buffers: Number = quantity(
         "1",
         "1 where products keep a bf16 buffer for the gradient of each shape of weight",
@@ -62,6 +81,17 @@ class TrainerMemory:
     fragments: Number = quantity(
         "1", "what the allocator holds and cannot use, over what comes and goes within a step"
     )
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExpertBias:
+    """What it takes to add biases to results of experts by kernels of their own, expert by expert."""
+
+    moved: Number = quantity("B", "moved of an element of results in a forward pass")
+    moved_back: Number = quantity("B", "and in a backward pass, with gradients of biases and weights")
+    host: Number = quantity("s", "host time for each expert that a rank holds, in a forward pass")
+    host_back: Number = quantity("s", "and in a backward pass")
 
 
 @register_pytree
@@ -191,6 +221,11 @@ class Trainer:
         "kernels are launched one by one; left out: such a product is one kernel",
         optional=True,
         minimum=0,
+    )
+    expert_bias: ExpertBias | None = part(
+        ExpertBias,
+        "kernels that add biases to results of experts, where models have them; left out: their product does",
+        optional=True,
     )
     captured: str = text(
         "kernels in CUDA graphs, which need no host: none, those whose shapes no routing changes (attention, "

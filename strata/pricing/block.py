@@ -5,10 +5,11 @@ beside each other.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from strata.arrays import Number
 from strata.mapping.layout import Sharding
-from strata.mapping.recompute import recompute_share, recomputes_whole
+from strata.mapping.recompute import recompute_parts, recompute_share, recomputes_whole
 from strata.memo import value_key
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
@@ -225,12 +226,17 @@ def _recomputed(
         return ZERO, {}
     if isinstance(level, float) and level > 1 and recomputes_whole(block):
         return whole, kinds
-    shares = [(recompute_share(block, op, training), op, price) for op, price in ops]
-    some = [(share, op, price) for share, op, price in shares if not isinstance(share, float) or share]
+    # ops of the same modules are repeated by the same plans: they are added up before plans tell them apart
+    alike: dict[Any, list[PricedOp]] = {}
+    for op, price in ops:
+        alike.setdefault(() if is_collective(op) else (recompute_parts(op),), []).append((op, price))
+    shares = [(recompute_share(block, some[0][0], training), some) for some in alike.values()]
+    some = [(share, made) for share, made in shares if not isinstance(share, float) or share]
     extra: dict[str, Number] = {}
-    for share, op, price in some:
-        extra[op.category] = extra.get(op.category, 0.0) + share * price.time
-    return total_price([(share, price) for share, _, price in some]), extra
+    for share, made in some:
+        for kind, time in _by_kind(made).items():
+            extra[kind] = extra.get(kind, 0.0) + share * time
+    return total_price([(share, total_price([(1.0, p) for _, p in made])) for share, made in some]), extra
 
 
 def _by_kind(ops: list[PricedOp]) -> dict[str, Number]:

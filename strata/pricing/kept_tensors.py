@@ -9,7 +9,9 @@ from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
 from strata.mapping.recompute import recompute_share
+from strata.mapping.training_plan import TrainingPlan
 from strata.precision import bytes_of
+from strata.workload.expert_ops import is_routed
 from strata.workload.graph import Block, Op, total
 from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector
 
@@ -30,6 +32,10 @@ class KeptTensors:
     gated_again: Number = 0.0  # 1 where selective recomputation makes that anew, else 0
     gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
     attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
+    attended_kept: Number = 0.0  # of the activations, these results as gradients read them
+    unturned: Number = 0.0  # of the activations, queries and keys that lie with values as they were made
+    weighted: Number = 0.0  # of the activations, results of experts that only their weights' gradient reads
+    weighted_again: Number = 0.0  # 1 where selective recomputation makes these anew, else 0
     logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
     logit_size: Number = 2.0  # bytes of one of them
     gradients: Number = 0.0  # gradients of activations alive at once, at most
@@ -54,48 +60,71 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
         (tensor_bytes(made[name], sharding) for name in read_by if name in final and name in made), 0.0
     )
     wide = next((_element_size(made[name]) for name in final if name in made), bytes_of("bf16"))
-    statistics: Number = 0.0
-    scores: Number = 0.0
-    attended: Number = 0.0
-    gates: Number = 0.0
-    gated: Number = 0.0
-    gated_again: Number = 0.0
-    rows: Number = 0.0
-    repeated: Number = 0.0
-    for op in block.ops:
-        if is_attention(op):
-            repeated = recompute_share(block, op, training)
-            own = op.sequences.size * op.queries.size * op.heads.size
-            statistics, scores = statistics + STATISTIC * own, scores + own * op.cached.size
-            attended = attended + op.output_bytes()
-            if _rotated(op, made):
-                found = _without_copies(op, made, found)
-        elif is_vector(op) and op is not last:
-            if op.needs_whole or op.adds:
-                rows = rows + STATISTIC * op.m.size
-            elif op.pieces > 1.0 and _gated(op):
-                gates = gates + op.partial_bytes()
-                for name in op.inputs:
-                    if name in found and name in made and read_by[name] == [op]:
-                        gated = gated + found[name]
-                        gated_again = recompute_share(block, made[name], training)
+    inside, found = _of_attention(block, made, found, training)
+    rows, gates = _of_vectors(block, last, made, found, read_by, training)
+    weighted = {name: made[name] for name in found if name in made and _only_weighted(read_by[name])}
     others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
     again = (found[name] * recompute_share(block, op, training) for name, op in others.items())
     return KeptTensors(
-        attention_again=repeated,
+        **inside,
+        **gates,
         again=sum(again, 0.0),
-        activations=sum(found.values(), 0.0) + statistics + rows,
-        statistics=statistics,
-        scores=scores,
-        gated=gated,
-        gated_again=gated_again,
-        gates=gates,
-        attended=attended,
+        activations=sum(found.values(), 0.0) + inside["statistics"] + rows,
+        weighted=sum((found[name] for name in weighted), 0.0),
+        weighted_again=next((recompute_share(block, op, training) for op in weighted.values()), 0.0),
         logits=logits,
         logit_size=wide,
         gradients=_alive(block, made, final, sharding),
         products=bytes_of("bf16") * sum((_product_weights(op) for op in block.ops), 0.0),
     )
+
+
+def _of_attention(
+    block: Block, made: dict[str, Op], found: dict[str, Number], training: TrainingPlan
+) -> tuple[dict[str, Number], dict[str, Number]]:
+    """What a block's attention keeps, by fields of `KeptTensors`; and kept tensors without its copies."""
+    fields = ("statistics", "scores", "attended", "attended_kept", "unturned", "attention_again")
+    kept: dict[str, Number] = dict.fromkeys(fields, 0.0)
+    for op in block.ops:
+        if not is_attention(op):
+            continue
+        own = op.sequences.size * op.queries.size * op.heads.size
+        kept["attention_again"] = recompute_share(block, op, training)
+        kept["statistics"] = kept["statistics"] + STATISTIC * own
+        kept["scores"] = kept["scores"] + own * op.cached.size
+        kept["attended"] = kept["attended"] + op.output_bytes()
+        kept["attended_kept"] = kept["attended_kept"] + found[op.output]
+        if _rotated(op, made):
+            found = _without_copies(op, made, found)
+            kept["unturned"] = kept["unturned"] + _before_rotation(op, made, found)
+    return kept, found
+
+
+def _of_vectors(
+    block: Block,
+    last: Op | None,
+    made: dict[str, Op],
+    found: dict[str, Number],
+    read_by: dict[str, list[Op]],
+    training: TrainingPlan,
+) -> tuple[Number, dict[str, Number]]:
+    """Statistics of rows that norms keep, and what is kept around gated activations, by fields of
+    `KeptTensors`.
+    """
+    rows: Number = 0.0
+    kept: dict[str, Number] = dict.fromkeys(("gates", "gated", "gated_again"), 0.0)
+    for op in block.ops:
+        if not is_vector(op) or op is last:
+            continue
+        if op.needs_whole or op.adds:
+            rows = rows + STATISTIC * op.m.size
+        elif op.pieces > 1.0 and _gated(op):
+            kept["gates"] = kept["gates"] + op.partial_bytes()
+            for name in op.inputs:
+                if name in found and name in made and read_by[name] == [op]:
+                    kept["gated"] = kept["gated"] + found[name]
+                    kept["gated_again"] = recompute_share(block, made[name], training)
+    return rows, kept
 
 
 def _read_again(
@@ -121,6 +150,20 @@ def _without_copies(op: Attention, made: dict[str, Op], found: dict[str, Number]
         return {name: size for name, size in found.items() if name not in made[op.inputs[0]].inputs}
     values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
     return found | {op.inputs[0]: found[op.inputs[0]] - values * bytes_of(op.activation)}
+
+
+def _before_rotation(op: Attention, made: dict[str, Op], found: dict[str, Number]) -> Number:
+    """Bytes of queries and keys in the buffer of a product that is kept whole for its values."""
+    buffer = sum((found[name] for name in made[op.inputs[0]].inputs if name in found), 0.0)
+    if isinstance(buffer, float) and buffer == 0.0:
+        return 0.0
+    values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
+    return buffer - values * bytes_of(op.activation)
+
+
+def _only_weighted(readers: list[Op]) -> bool:
+    """Whether nothing but the sum of experts' results reads it: for gradients of their weights."""
+    return all(is_routed(op) and op.route == "combine" for op in readers)
 
 
 def _readers(block: Block) -> dict[str, list[Op]]:

@@ -130,7 +130,8 @@ def _host_time(block: Block, given: Pricing, device: Device, each: Number) -> Nu
             if trainer.captured != CAPTURES[0] and not _is_dynamic(op):
                 continue
             if trainer.host_expert is not None and is_expert_product(op):
-                time = time + weight * expert_host_time(op.experts.size, trainer.host_expert)
+                each_expert = trainer.host_expert + _bias_host(op, trainer)
+                time = time + weight * expert_host_time(op.experts.size, each_expert)
             else:
                 kernels = launched_kernels(op, device) * _launched(op, given)
                 time = time + weight * module_host_time(kernels, each, _narrow(op, trainer, device))
@@ -174,6 +175,14 @@ def expert_host_time(experts: Number, each: Number) -> Number:
     0.0008
     """
     return experts * each
+
+
+def _bias_host(op: Op, trainer: Trainer) -> Number:
+    """Host time of kernels that add the bias of an expert [s]."""
+    kernels = trainer.expert_bias
+    if kernels is None or not is_expert_product(op) or not op.weighted_bias:
+        return 0.0
+    return kernels.host_back if op.backward else kernels.host
 
 
 def _is_dynamic(op: Op) -> bool:

@@ -100,9 +100,9 @@ def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number, held: 
     .. math:: F_j' = F_j + h ([j > 0] + [j < P - 1]), \quad D_j' = D_j + h ([j > 0] + [j < P - 1]), \quad
         \sum_j t_j' = \sum_j t_j + 2 h (P - 1)
 
-    >>> alike = equal_stages(1.0, 1.0, 0.0, 4.0)
-    >>> [float(one_f_one_b_time(with_hand_overs(alike, 0.0, 4.0, h), 8.0)) for h in (0.0, 0.5)]
-    [22.0, 38.5]
+    >>> four = listed_passes((1.0,) * 4, (1.0,) * 4, (0.0,) * 4, 4)
+    >>> [float(one_f_one_b_time(with_hand_overs(four, 0.0, 4.0, h), 8.0)) for h in (0.0, 0.5)]
+    [22.0, 37.0]
     """
     forward, inputs, weights = passes.every
     places = stages - 1.0 - passes.behind

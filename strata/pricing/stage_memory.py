@@ -30,6 +30,17 @@ def step_memory(
     return fullest_stage(found) if pipelined else found
 
 
+def memory_in_step(given: Pricing) -> dict[str, Number]:
+    """Bytes by purpose on the device that holds most, of a training step that is not priced."""
+    held = [(b, _held(given, b)) for b in given.graph.blocks]
+    found = step_memory(given, held, _counts(given, stages_seen(given)))
+    return {**found, **resident_bytes(given.graph, given.sharding), "reserve": given.engine.reserve}
+
+
+def _held(given: Pricing, block: Block) -> Footprint:
+    return footprint_of(block, given.sharding, True, given.engine.page)
+
+
 def memory_by_stage(given: Pricing) -> dict[str, Number]:
     """Bytes by purpose of every stage of a training step of one point, on a leading axis."""
     stages = np.arange(float(given.sharding.stages))

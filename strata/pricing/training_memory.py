@@ -28,6 +28,9 @@ NOTHING = TrainerMemory(
     activation_input=None,
     scores=0.0,
     attention_copy=0.0,
+    attention_result=None,
+    qkv_apart=None,
+    expert_results=0.0,
     gradient_buffers=0.0,
     buckets=0.0,
     gathered=0.0,
@@ -301,6 +304,13 @@ def kept_activations(held: Footprint, recompute: Number, facts: TrainerMemory, u
     xp = namespace(recompute, every)
     some = recompute == RECOMPUTE.index("selective")
     gone = xp.where(some, kept.attention_again * inside + kept.again, 0.0)
+    gone = gone + (1.0 - facts.expert_results) * kept.weighted * xp.where(
+        some, 1.0 - kept.weighted_again, 1.0
+    )
+    if facts.qkv_apart is not None:
+        gone = gone + facts.qkv_apart * kept.unturned
+    if facts.attention_result is not None:
+        gone = gone + kept.attended_kept - facts.attention_result / bytes_of(WORKING) * kept.attended
     if facts.activation_input is not None:
         rounded = 1.0 - facts.activation_input / bytes_of(WORKING)
         gone = gone + rounded * kept.gated * xp.where(some, 1.0 - kept.gated_again, 1.0)

@@ -4,56 +4,32 @@ box, best first, with what each lever is worth and why the rest is out.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.evaluate import evaluate
+from strata.evaluate import evaluate, memory_needed
 from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
-from strata.mapping.plan import WORDS, Plan
+from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import TrainingBox, plans_of_training, taken
-from strata.mapping.rules import RULES
+from strata.mapping.rules import MEMORY, RULES
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.search.plans import RankedPlan, orders_matter, plan_at
+from strata.search.training_levers import LeverWorth, by_lever, lever_worths
 from strata.search.training_refine import PricedPlans, moved_out, offloads, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
+ROWS_ALIKE = 100  # of a box, to be priced as one of their own
 PLACED = 48  # of the best meshes whose other orders on the fabric are priced, too
 DIVIDED = ("tp", "cp", "dp", "pp", "ep", "moe_tp")  # two plans of one mesh differ in levers alone
-LEVERS = (
-    "tp",
-    "cp",
-    "pp",
-    "dp",
-    "ep",
-    "sp",
-    "micro_batch",
-    "recompute",
-    "schedule",
-    "virtual_stages",
-    "zero",
-)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class LeverWorth:
-    """One value of one lever, whatever the others are: plans that fit, and the best of them."""
-
-    name: str
-    value: str
-    fitting: int
-    plans: int
-    best: float  # value of the metric; nan where none fits
-    loss: float  # against the best plan of all; nan where none fits
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -127,7 +103,7 @@ def search_training(
         choices.append(
             RankedPlan(result=evaluate(system, model, workload, plan, engine), rank=rank, **counts)
         )
-    levers = tuple(_levers(box, scores, batch))
+    levers = tuple(lever_worths(box, scores, batch))
     return TrainingSearch(choices=choices, nearest=choices[0].result, levers=levers, **told)
 
 
@@ -146,25 +122,44 @@ class _Asked:
     def box(self, box: TrainingBox) -> tuple[PricedPlans, np.ndarray]:
         """Every legal plan of a box, and what rules it out.
 
-        Pipelines of one length are priced together: others have other chunks a stage and other micro-batches,
-        so that most of the whole box would be no plan at all.
+        Its plans are priced without the bound that no software passes (`Engine.at_least`): that makes none
+        better, so that a best plan that keeps its price under it is the best of all. Where a bound binds at
+        one of those that are told, the box is priced again with it.
+        """
+        quick = replace(as_engine(self.engine), at_least="")
+        priced, reason = self._priced(box, quick)
+        told = _told_places(box, priced.scores, float(self.workload.batch))
+        if len(told):
+            true = self.listed(box.at(told), len(told)).scores
+            if not np.allclose(true, priced.scores.ravel()[told], rtol=1e-9, atol=0.0):
+                return self._priced(box, as_engine(self.engine))
+        return priced, reason
+
+    def _priced(self, box: TrainingBox, engine: Engine) -> tuple[PricedPlans, np.ndarray]:
+        """Memory of every plan, and prices of those that fit.
+
+        Pipelines of one length are looked at together: others have other chunks a stage and other
+        micro-batches, so that most of the whole box would be no plan at all.
         """
         shape, lengths = box.legal.shape, np.ravel(box.plan.pp)
-        values, times, used = (np.full(shape, np.nan) for _ in range(3))
+        values, times, used = np.full(shape, np.nan), np.full(shape, np.inf), np.full(shape, np.nan)
         reason, limit = np.zeros(shape, int), 0.0
+        asked = self.system, self.model, self.workload
         for length in np.unique(lengths):
             part, where = _trimmed(box, np.flatnonzero(lengths == length))
             if not part.size:
                 continue
-            found = evaluate(self.system, self.model, self.workload, part.plan, self.engine)
-            limit = float(np.min(found.metrics.memory_limit))
-            for whole, one in (
-                (values, getattr(found.metrics, self.metric)),
-                (times, found.metrics.step_time),
-                (reason, found.reason),
-                (used, found.metrics.memory_used),
-            ):
-                whole[np.ix_(*where)] = np.broadcast_to(one, part.legal.shape)
+            needed, limit = memory_needed(*asked, part.plan, engine)
+            fits = part.legal & (needed <= limit)
+            used[np.ix_(*where)] = np.broadcast_to(needed, fits.shape)
+            reason[np.ix_(*where)] = np.where(fits, 0, MEMORY.bit)
+            for rows in _alike(fits):
+                some, inside = _trimmed(TrainingBox(plan=part.plan, legal=fits), rows)
+                found = evaluate(*asked, some.plan, engine)
+                at = np.ix_(*(outer[inner] for outer, inner in zip(where, inside, strict=True)))
+                values[at] = np.broadcast_to(getattr(found.metrics, self.metric), some.legal.shape)
+                times[at] = np.broadcast_to(found.metrics.step_time, some.legal.shape)
+                reason[at] = np.broadcast_to(found.reason, some.legal.shape)
         good = box.legal & (reason == 0) & np.isfinite(values)
         scores = np.where(good, self.sign * values, -np.inf)
         return PricedPlans(scores=scores, times=times, used=used, limit=limit), reason
@@ -271,6 +266,32 @@ def _trimmed(box: TrainingBox, rows: np.ndarray | None = None) -> tuple[Training
     return TrainingBox(plan=plan, legal=legal), where
 
 
+def _alike(fits: np.ndarray) -> list[np.ndarray]:
+    """Rows of a box of which some plan fits, those together that fit with the same recomputation, schedules
+    and ZeRO levels: others of their box would be priced for nothing. Few rows alike join the rest.
+    """
+    levers = fits.any(axis=1).reshape(fits.shape[0], -1)
+    kinds, which, often = np.unique(levers, axis=0, return_inverse=True, return_counts=True)
+    few = often < ROWS_ALIKE
+    which = np.where(few[which.ravel()], -1, which.ravel())
+    which[~levers.any(axis=1)] = len(kinds)
+    return [np.flatnonzero(which == kind) for kind in np.unique(which) if kind < len(kinds)]
+
+
+def _told_places(box: TrainingBox, scores: np.ndarray, batch: float) -> np.ndarray:
+    """Flat places of the plans that a search tells of: the best of the best meshes, and of each value of each
+    lever.
+    """
+    places = [_best_of_each_mesh(box, scores)[:PLACED]]
+    for _, wide, each, _, _ in by_lever(box, scores, batch):
+        flat = np.broadcast_to(wide, scores.shape)
+        for value in np.unique(wide):
+            top = np.max(each[wide == value])
+            if np.isfinite(top):
+                places.append(np.flatnonzero((scores == top) & (flat == value))[:1])
+    return np.unique(np.concatenate(places))
+
+
 def _best_of_each_mesh(box: TrainingBox, scores: np.ndarray) -> np.ndarray:
     """Flat places of the best plan of every mesh that has one, best first."""
     each = scores.reshape(scores.shape[0], -1)
@@ -312,26 +333,3 @@ def _other_orders(
         if value > worth[which[i]]:
             worth[which[i]], orders[which[i]] = value, codes[i]
     return orders, worth, len(codes)
-
-
-def _levers(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
-    """What each value of each lever is worth with the best of all others."""
-    plan, best = box.plan, float(scores.max())
-    micro = batch / plan.dp / plan.microbatches
-    held = {name: getattr(plan, name) for name in LEVERS if name != "micro_batch"} | {"micro_batch": micro}
-    for name in LEVERS:
-        wide = np.broadcast_to(held[name], box.legal.shape)
-        tried = np.unique(wide[box.legal])
-        for value in tried if len(tried) > 1 else ():
-            at = (wide == value) & box.legal
-            top = float(scores[at].max())
-            fits = np.isfinite(top)
-            words = WORDS.get(name)
-            yield LeverWorth(
-                name=name,
-                value=words[int(value)] if words else f"{value:g}",
-                fitting=int(np.isfinite(scores[at]).sum()),
-                plans=int(at.sum()),
-                best=abs(top) if fits else float("nan"),
-                loss=abs(top / best - 1.0) if fits else float("nan"),
-            )

@@ -10,15 +10,29 @@ if TYPE_CHECKING:
     from strata.serving.first_token import FirstToken
     from strata.serving.frontier import ServingFrontier, serving_frontier
     from strata.serving.goals import ServingLimits
+    from strata.serving.launch import LaunchCommand, launch_command, launch_commands
     from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
     from strata.serving.load_metrics import LoadMetrics
     from strata.serving.pools import Disaggregation, disaggregate
-    from strata.serving.priced_service import PricedService, price_service
+    from strata.serving.priced_service import PricedService, price_service, promising_plans
     from strata.serving.requests import Requests
     from strata.serving.served_adapters import with_adapters
     from strata.serving.served_apart import attention_ffn_service
     from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
     from strata.serving.simulated import simulate, simulate_services
+    from strata.serving.simulated_answers import (
+        CostFrontier,
+        LargestRate,
+        LoadLatency,
+        PacedLoad,
+        cost_frontier,
+        find_rate,
+        highest_rate,
+        load_latency,
+    )
+    from strata.serving.simulated_drafts import mtp_drafting
+    from strata.serving.simulated_fleet import FleetAnswer, fleet_for, services_capped
+    from strata.serving.simulated_pools import disaggregated_services
     from strata.serving.simulated_result import ServiceSimulation
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
@@ -29,14 +43,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ClosedLoad",
+    "CostFrontier",
     "Curve",
     "Disaggregation",
     "DraftComparison",
     "Drafting",
     "FirstToken",
+    "FleetAnswer",
+    "LargestRate",
+    "LaunchCommand",
     "Lengths",
+    "LoadLatency",
     "LoadMetrics",
     "OpenLoad",
+    "PacedLoad",
     "PricedService",
     "RecordedLoad",
     "Requests",
@@ -53,15 +73,26 @@ __all__ = [
     "best_window",
     "closed_load",
     "compare_drafts",
+    "cost_frontier",
     "curve",
     "disaggregate",
+    "disaggregated_services",
+    "find_rate",
+    "fleet_for",
     "goodput",
+    "highest_rate",
     "largest_concurrency",
+    "launch_command",
+    "launch_commands",
+    "load_latency",
     "load_of",
+    "mtp_drafting",
     "open_load",
     "price_service",
+    "promising_plans",
     "serve_under_load",
     "served_plans",
+    "services_capped",
     "serving_frontier",
     "simulate",
     "simulate_services",
@@ -98,6 +129,23 @@ load_on_first_use(
         "speculate": "speculation",
         "Speculation": "speculation",
         "UnderLoad": "under_load",
+        "mtp_drafting": "simulated_drafts",
+        "find_rate": "simulated_answers",
+        "load_latency": "simulated_answers",
+        "cost_frontier": "simulated_answers",
+        "highest_rate": "simulated_answers",
+        "PacedLoad": "simulated_answers",
+        "LargestRate": "simulated_answers",
+        "LoadLatency": "simulated_answers",
+        "CostFrontier": "simulated_answers",
+        "fleet_for": "simulated_fleet",
+        "FleetAnswer": "simulated_fleet",
+        "services_capped": "simulated_fleet",
+        "disaggregated_services": "simulated_pools",
+        "launch_command": "launch",
+        "launch_commands": "launch",
+        "LaunchCommand": "launch",
+        "promising_plans": "priced_service",
         "PricedService": "priced_service",
         "price_service": "priced_service",
         "simulate": "simulated",

@@ -123,7 +123,9 @@ def launch_command(
 
 
 def _numbers(model: Model, plan: Plan, engine: Engine, window: int) -> dict[str, Any]:
-    told = {n: int(np.asarray(getattr(plan, n))) for n in ("tp", "cp", "dp", "pp", "ep", "moe_tp")}
+    told: dict[str, Any] = {
+        n: int(np.asarray(getattr(plan, n))) for n in ("tp", "cp", "dp", "pp", "ep", "moe_tp")
+    }
     told["ranks"] = told["tp"] * told["dp"]
     told["redundant_experts"] = int(np.asarray(plan.redundant_experts))
     told["expert_slots"] = int(np.asarray(model.experts)) + told["redundant_experts"]
@@ -176,8 +178,10 @@ def _experts(said: _Wording, ranks: int) -> None:
 
 
 def _limits(said: _Wording, engine: Engine, context: int, kv_blocks: int, prefix_caching: bool) -> None:
-    for key in ("sequences", "tokens", "page", "memory"):
+    for key in ("sequences", "tokens", "memory"):
         said.say(key, f"{key} = {said.numbers[key]}" if key != "memory" else "")
+    if not _as_stated(engine, "page"):  # an engine knows best which blocks its kernels take
+        said.say("page", f"blocks of {said.numbers['page']} tokens")
     if context:
         said.say("context", f"a context of {context} tokens")
     if kv_blocks:
@@ -186,6 +190,15 @@ def _limits(said: _Wording, engine: Engine, context: int, kv_blocks: int, prefix
         said.say("prefix_caching_off", "no prefix caching")
     mixed = bool(np.asarray(engine.mixed) > 0)
     said.say("mixed_on" if mixed else "mixed_off")
+
+
+def _as_stated(engine: Engine, name: str) -> bool:
+    """Whether a number of an engine is that of its file."""
+    try:
+        stated = as_engine(engine.name)
+    except StrataError:
+        return False
+    return float(np.asarray(getattr(stated, name))) == float(np.asarray(getattr(engine, name)))
 
 
 def _formats(said: _Wording, model: Model) -> None:
@@ -270,6 +283,15 @@ def _yaml(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in written(tree, 0))
 
 
+def _guessed(service: Any) -> dict[str, Any]:
+    """The draft of a deployment, where it has one."""
+    guess = service.drafting
+    if guess is None:
+        return {}
+    own = guess.draft.name == service.model.name
+    return {"draft": "mtp" if own else checkpoint_of(guess.draft), "window": int(guess.window)}
+
+
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
     return [
@@ -280,8 +302,8 @@ def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
             prefix_caching=s.prefix_caching,
             replicas=s.copies,
             role=s.rules.role,
+            **_guessed(s),
             **told,
         )
         for s in services
     ]
-

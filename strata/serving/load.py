@@ -48,6 +48,10 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     engine is slowed by the sequences in flight, and they by it. Arrivals see the engine as it is on average
     (Wolff, Oper. Res. 30 (1982) 223). Replicas that step by themselves have their own sequences, an even
     share of arrivals each; a prompt is read by the first lane of any of them that is free.
+
+    Against a simulation of every request (`simulate`) it holds to some 4 % up to 40 % of the highest rate
+    that is served. It cannot hold for bursts, lengths that vary widely, preemption and shared prefixes, nor
+    near saturation, where prompts that wait are read several in a step.
     """
     r = curve.requests
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)
@@ -201,6 +205,9 @@ def closed_load(curve: Curve, clients: Any, rounds: float = np.inf) -> LoadMetri
     never waits for itself: it meets the others' share of the load (mean value analysis after Schweitzer:
     Bard, in Performance of Computer Systems (1979)). Replicas that step by themselves have an even share of
     the clients each.
+
+    Clients are taken to be out of step. Those that all ask for the same lengths are not: they come together
+    and wait for each other's prompts, which a simulation (`simulate`) shows.
     """
     clients = np.atleast_1d(np.asarray(clients, float))
     require(bool(np.all(clients >= 1)), "there must be at least one client", clients=float(np.min(clients)))

@@ -44,13 +44,13 @@ class TokenTimes(LatencyStatistics):
 
 
 class ObservedReplica(Replica):
-    """A replica that is watched: the gaps between the tokens it brings, and each of its steps where asked for.
+    """A replica that is watched: the gaps between its tokens, and each of its steps where asked for.
 
     The gap of a token is the step that brings it, with the steps before it in which prompts were read alone;
     the time in which a preempted request waits is in its own TPOT, not in a gap.
     """
 
-    __slots__ = ("_stalled", "gaps", "tell")
+    __slots__ = ("_plain", "_stalled", "gaps", "tell")
 
     def __init__(
         self,
@@ -64,11 +64,18 @@ class ObservedReplica(Replica):
     ) -> None:
         super().__init__(index, table, pools, rules)
         self.gaps, self.tell = gaps, tell
+        self._plain = tell is None and len(pools) == 1 and rules.mixed and rules.tokens_per_step == 1.0
         # of each rank: how many wait for their next token while prompts are read alone, and how long so far
         self._stalled: list[list[list[float]]] = [[] for _ in pools]
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over: what it was is noted before it is forgotten."""
+        if self._plain:  # what is most often asked for, without the rest
+            count, steps = self.ranks[0].generating, self.steps
+            if count:
+                self.gaps.add_many((self.until - self.started) / steps, count * steps)
+            super().end(done)
+            return
         time, steps, mixed = self.until - self.started, self.steps, self.rules.mixed
         each, generating, tokens = time / steps, 0, 0
         for rank, stalled in zip(self.ranks, self._stalled, strict=True):

@@ -5,7 +5,7 @@ once, for any number of simulated runs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -22,11 +22,15 @@ from strata.params import data_folder
 from strata.records import readable
 from strata.search.power_caps import capped_system, checked_caps
 from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
+from strata.serving.pools import cache_bytes
 from strata.serving.requests import Requests
+from strata.serving.simulated_drafts import drafted_pricer
+from strata.serving.speculation import Drafting
 from strata.serving.steps import ServedSteps, dollars_per_s
 from strata.serving.under_load import serve_under_load
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.kv_pool import KvPool
+from strata.simulate.server.kv_tiers import KvTier, TierStore, host_tier, kv_tier
 from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
@@ -91,6 +95,9 @@ class PricedService:
     economics: Economics | None = None
     copies: int = 1  # such systems behind the router
     within: System | None = None  # of which the system is a part
+    tiers: tuple[KvTier, ...] = ()  # behind each device
+    drafting: Drafting | None = None
+    context: float = float("inf")  # tokens of prompt and answer beyond which a request is refused
 
     def __post_init__(self) -> None:
         whole = self.copies >= 1 and self.copies == int(self.copies)
@@ -113,6 +120,11 @@ class PricedService:
         return f"{many}{self.system.name}{does} ({plan_text(self.plan)})"
 
     @property
+    def _sharers(self) -> float:
+        """Devices over which the cache of a rank is taken to lie evenly."""
+        return float(self.plan.tp) * float(self.plan.cp) * float(self.plan.pp)
+
+    @property
     def strength(self) -> float:
         """Tokens a second that one of its engines brings, to weigh it against others [1/s]."""
         count = max(min(self.rules.sequences, SOME, self.room.blocks * self.room.page // int(USUAL)), 1)
@@ -124,9 +136,16 @@ class PricedService:
         """The engines of all copies with nothing to do yet, numbered from `first` on."""
         room = self.room
 
+        def store() -> TierStore | None:
+            if not self.tiers:
+                return None
+            each = float(np.max(cache_bytes(self.model, float(room.page)))) / self._sharers
+            return TierStore(self.tiers, each, lambda n, attended: self.table.step(0, 0.0, n, attended)[0])
+
         def pools() -> list[KvPool]:
             return [
-                KvPool(room.blocks, room.page, room.fixed, self.prefix_caching) for _ in range(self.ranks)
+                KvPool(room.blocks, room.page, room.fixed, self.prefix_caching, store())
+                for _ in range(self.ranks)
             ]
 
         return [
@@ -136,7 +155,9 @@ class PricedService:
 
     def dollars(self, power: float) -> float:
         """What all copies cost while they draw so much together [USD/s]; nan where the chip has no price."""
-        return self.copies * float(dollars_per_s(self.system, power / self.copies, self.economics))
+        return self.copies * float(
+            dollars_per_s(self.system, np.asarray(power / self.copies), self.economics)
+        )
 
 
 def price_service(
@@ -155,6 +176,10 @@ def price_service(
     power_cap: float | None = None,
     replicas: int = 1,
     role: str = "both",
+    drafting: Drafting | None = None,
+    eviction: str = "recompute",
+    priorities: bool = False,
+    kv_tiers: Sequence[str] = (),
     routed: dict[str, Any] | None = None,
     economics: Economics | None = None,
 ) -> PricedService:
@@ -162,13 +187,12 @@ def price_service(
 
     `tokens` of a step, `sequences` and `kv_blocks` of a rank replace the engine's own; `context` is the
     longest a sequence may become; `power_cap` limits each device [W]; `routed` says how tokens pick experts;
-    `replicas`: so many such systems; `role`: prefill or decode where they do only that.
+    `replicas`: so many such systems; `role`: prefill or decode where they do only that. `drafting` guesses
+    tokens ahead (`mtp_drafting` for the model's own module); requests without room are read again, moved to
+    the host (`eviction` swap) or, with none, let in only with room for all; `kv_tiers` hold caches behind the
+    device, by name; `priorities`: requests with the lowest number first.
     """
-    software = as_engine(engine)
-    changes = {k: float(v) for k, v in (("tokens", tokens), ("sequences", sequences)) if v is not None}
-    for name, value in (*changes.items(), ("kv_blocks", kv_blocks), ("context", context)):
-        require(value is None or value >= 1, f"{name} is a whole number of at least 1", **{name: value})
-    software = replace(software, **changes) if changes else software
+    software = _limited(as_engine(engine), tokens, sequences, kv_blocks, context)
     hardware, served = as_system(system), make_model(model) if isinstance(model, str) else model
     if power_cap is not None:
         hardware = capped_system(hardware, float(checked_caps([power_cap], hardware.chip)[0]))
@@ -176,14 +200,49 @@ def price_service(
     longest = float(context or max(LONGEST, sizes.longest if sizes else 0.0))
     _check_context(served, sizes)
     if isinstance(plan, str):
-        if not plan and sizes is None:
-            raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
+    if drafting is not None:
+        pricer, blocks = drafted_pricer(pricer, drafting)
+        kv_blocks = kv_blocks if kv_blocks is not None else blocks
     found = engine_service(pricer, longest, kv_blocks, prefix_caching)
-    return replace(
-        found, rules=replace(found.rules, role=role), economics=economics, copies=replicas
-    )
+    rules = replace(found.rules, role=role, eviction=eviction, priorities=priorities)
+    most, tiers = float(context or longest_context(served) or np.inf), _tiers(hardware, kv_tiers, eviction)
+    more: dict[str, Any] = {
+        "context": most,
+        "tiers": tiers,
+        "drafting": drafting,
+        "economics": economics,
+        "copies": replicas,
+    }
+    return replace(found, rules=_guessing(rules, drafting), **more)
+
+
+def _limited(
+    engine: Engine, tokens: int | None, sequences: int | None, kv_blocks: int | None, context: int | None
+) -> Engine:
+    """An engine with limits of its own replaced."""
+    told = {"tokens": tokens, "sequences": sequences, "kv_blocks": kv_blocks, "context": context}
+    for name, value in told.items():
+        require(value is None or value >= 1, f"{name} is a whole number of at least 1", **{name: value})
+    changes: dict[str, Any] = {
+        name: float(value)
+        for name, value in told.items()
+        if value is not None and name in ("tokens", "sequences")
+    }
+    return replace(engine, **changes) if changes else engine
+
+
+def _guessing(rules: Scheduling, drafting: Drafting | None) -> Scheduling:
+    if drafting is None:
+        return rules
+    return replace(rules, tokens_per_step=drafting.tokens, drafted=int(drafting.size))
+
+
+def _tiers(system: System, names: Sequence[str], eviction: str) -> tuple[KvTier, ...]:
+    """Tiers by name; what is moved away for want of room goes to the host, unless told."""
+    wanted = list(names) or (["host"] if eviction == "swap" else [])
+    return tuple(host_tier(system) if n == "host" else kv_tier(n) for n in wanted)
 
 
 def shipped_config(name: str) -> dict[str, Any]:
@@ -208,9 +267,10 @@ def longest_context(model: Model) -> float:
 
 def _check_context(model: Model, sizes: LoadSizes | None) -> None:
     most = longest_context(model)
-    if sizes is not None and 0.0 < most < sizes.longest:
+    mean = 0.0 if sizes is None else sizes.input + sizes.output
+    if 0.0 < most < mean:
         raise BadValue(
-            f"a request of {sizes.longest:,} tokens, prompt and answer, passes the context of {model.name} "
+            f"the mean request of {mean:,.0f} tokens, prompt and answer, passes the context of {model.name} "
             f"({most:,.0f}); cut the lengths, or take another model"
         )
 
@@ -221,15 +281,35 @@ def best_served_plan(
     """The plan that serves most of the mean request under limits on TTFT and TPOT; under none where none
     keeps them.
     """
-    assert sizes is not None
+    if sizes is None:
+        raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
     mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
-    limits = {k: v for k, v in (slo or {}).items() if k in ("ttft", "tpot")}
+    limits: dict[str, Any] = {k: v for k, v in (slo or {}).items() if k in ("ttft", "tpot")}
     found = serve_under_load(system, model, mean, None, engine, **limits)
     if not found.served.choices:
         found = serve_under_load(system, model, mean, None, engine)
     if not found.served.choices:
         raise BadValue(found.why_none)
     return found.served.choices[0].plan
+
+
+def promising_plans(
+    system: System | str, model: Model | str, load: Load, engine: Engine | str = "vllm"
+) -> list[Plan]:
+    """Plans worth a simulation where cost and latency are both asked for: the best for the mean request by
+    throughput, by price, and by the time of one request.
+    """
+    served = make_model(model) if isinstance(model, str) else model
+    sizes = load_sizes(load)
+    mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
+    found: dict[str, Plan] = {}
+    for goal in ("throughput", "cheapest", "fastest"):
+        answer = serve_under_load(system, served, mean, None, engine, goal=goal)
+        for choice in answer.served.choices[:1]:
+            found.setdefault(plan_text(choice.plan), choice.plan)
+        if answer.why_none and not answer.served.choices:
+            raise BadValue(answer.why_none)
+    return list(found.values())
 
 
 def engine_service(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Any
 
 from strata.errors import UnknownName, require
 from strata.hardware.money import Economics
@@ -41,15 +42,17 @@ def simulate(
     keep: bool = False,
     until: float = inf,
     progress: Progress | None = None,
+    **more: Any,
 ) -> ServiceSimulation:
     """Serve every request of a load on a system, step by step; without a plan, under the one that is best for
     its mean request.
 
     `replicas` such systems stand behind a `router`. `tokens` of a step, `sequences` and `kv_blocks` of a rank
     replace the engine's own; `context` is the longest a sequence may become; `power_cap` limits each device
-    [W]. `slo`: limits on `ttft`, `tpot`, `latency` and `queued` [s], which goodput counts. `keep` keeps every
-    request and step; `progress` is told the clock and how many are done now and then, and stops the run by
-    returning False. Ctrl-C ends the run with what is known so far (`stopped`).
+    [W]; `more`: what else `price_service` takes (drafting, eviction, kv_tiers ...). `slo`: limits on `ttft`,
+    `tpot`, `latency` and `queued` [s], which goodput counts. `keep` keeps every request and step;
+    `progress` is told the clock and how many are done now and then, and stops the run by returning False.
+    Ctrl-C ends the run with what is known so far (`stopped`).
 
     >>> import strata as st
     >>> short, chat = st.serving.Lengths(mean=512), st.serving.Lengths(mean=64, shape="exponential")
@@ -73,6 +76,7 @@ def simulate(
         power_cap=power_cap,
         economics=economics,
         replicas=replicas,
+        **more,
     )
     return simulate_services(
         [service], load, router=router, slo=slo, keep=keep, until=until, progress=progress

@@ -1,6 +1,6 @@
 """Questions to a simulated service: the largest rate that keeps limits, latency over load, cost against what
-users see, and what a power cap does. All runs of a question have the same requests (common random numbers), so
-that they differ by what is asked alone.
+users see. All runs of a question have the same requests (common random numbers): they differ by what is asked
+alone.
 """
 
 from __future__ import annotations
@@ -137,6 +137,17 @@ def highest_rate(services: Sequence[PricedService], load: Load, router: str = "l
     return simulate_services(services, fast, router=router).rate
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LoadLatency:
+    """Runs of the same requests at several rates."""
+
+    runs: list[tuple[float, ServiceSimulation]]
+    stopped: bool = False  # before the last of them
+
+    def __iter__(self) -> Iterator[tuple[float, ServiceSimulation]]:
+        return iter(self.runs)
+
+
 def load_latency(
     services: Sequence[PricedService],
     load: Load,
@@ -145,7 +156,7 @@ def load_latency(
     slo: dict[str, float] | None = None,
     router: str = "least-loaded",
     told: Callable[[float, ServiceSimulation], None] | None = None,
-) -> list[tuple[float, ServiceSimulation]]:
+) -> LoadLatency:
     """What requests see at each of some rates [1/s]; at shares of the highest that is served where none is
     told.
     """
@@ -155,17 +166,18 @@ def load_latency(
     if rates is None:
         most = highest_rate(services, load, router)
         rates = [share * most for share in SHARES]
-    found = []
+    found: list[tuple[float, ServiceSimulation]] = []
     for rate in rates:
+        require(rate > 0, "rates are positive", rate=rate)
         run = simulate_services(
             services, PacedLoad(load=load, speed=rate / sizes.rate), router=router, slo=slo
         )
         if run.stopped:
-            break
+            return LoadLatency(runs=found, stopped=True)
         found.append((rate, run))
         if told is not None:
             told(rate, run)
-    return found
+    return LoadLatency(runs=found)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +200,7 @@ class CostFrontier:
     share: float
     points: list[CostPoint]
     best: list[CostPoint]  # no other is both cheaper and quicker; quickest first
+    stopped: bool = False  # before all were tried
 
 
 def cost_frontier(
@@ -205,9 +218,11 @@ def cost_frontier(
     """
     if latency not in LATENCIES:
         raise UnknownName("latency", latency, LATENCIES)
-    points = []
+    points, stopped = [], False
     for services in candidates:
-        for rate, run in load_latency(services, load, rates, slo=slo, told=told):
+        made = load_latency(services, load, rates, slo=slo, told=told)
+        stopped = stopped or made.stopped
+        for rate, run in made:
             if slo and run.kept < share:
                 continue
             points.append(
@@ -220,12 +235,14 @@ def cost_frontier(
                     saturated=run.saturated,
                 )
             )
+        if stopped:
+            break
     fair = [p for p in points if not p.saturated and isfinite(p.cost)]
-    kept = non_dominated(np.array([[-p.seen, -p.cost] for p in fair])) if fair else []
+    scores = np.array([[-p.seen, -p.cost] for p in fair]).reshape(-1, 2)
+    kept = non_dominated(scores).tolist()
     best = [p for p, on in zip(fair, kept, strict=True) if on]
-    return CostFrontier(
-        latency=latency, share=share, points=points, best=sorted(best, key=lambda p: (p.seen, p.cost))
-    )
+    best.sort(key=lambda p: (p.seen, p.cost))
+    return CostFrontier(latency=latency, share=share, points=points, best=best, stopped=stopped)
 
 
 def answer_row(rate: float, run: ServiceSimulation) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""The smallest and the cheapest fleet that serves a load within limits, of one kind of system or of several."""
+"""The smallest and the cheapest fleet that serves a load within limits, of one kind of system or of more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from math import inf, isfinite
 
 import numpy as np
@@ -16,8 +17,10 @@ from strata.serving.simulated import checked_limits, simulate_services
 from strata.serving.simulated_answers import holds
 from strata.serving.simulated_result import ServiceSimulation
 from strata.simulate.server.fleet import Load
+from strata.simulate.server.load import RecordedLoad
 
 MOST_COPIES = 1024  # of one system
+FEW, APART = 64, 1e5  # requests that are served alone, so far apart [s]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -86,7 +89,9 @@ def fleet_for(
     def price(c: FleetChoice) -> float:
         return c.dollars if isfinite(c.dollars) else inf
 
-    good.sort(key=(lambda c: (price(c), c.devices)) if goal == "cheapest" else lambda c: (c.devices, price(c)))
+    good.sort(
+        key=(lambda c: (price(c), c.devices)) if goal == "cheapest" else lambda c: (c.devices, price(c))
+    )
     tried = list(search.tried.values())
     return FleetAnswer(goal=goal, share=share, choices=good, tried=tried, stopped=stopped)
 
@@ -100,6 +105,7 @@ class _FleetSearch:
     router: str
     told: Callable[[FleetChoice], None] | None
     tried: dict[tuple[int, ...], FleetChoice] = field(default_factory=dict)
+    alone: dict[int, bool] = field(default_factory=dict)
 
     def all(self, most: int, mixed: bool) -> None:
         """Every deployment alone, and pairs of them."""
@@ -130,8 +136,7 @@ class _FleetSearch:
 
         low, high = 0, 1
         while not self.at(fleet(high)):
-            run = self.tried[fleet(high)].run
-            if high >= most or not self._helps(run):
+            if high >= most or not self._alone(which):
                 return 0
             low, high = high, min(high * 2, most)
         while high - low > 1:
@@ -139,11 +144,14 @@ class _FleetSearch:
             low, high = (low, middle) if self.at(fleet(middle)) else (middle, high)
         return high
 
-    def _helps(self, run: ServiceSimulation) -> bool:
-        """Whether more copies could keep the limits: not where even requests that waited for nobody fail."""
-        return run.times["queued"].mean > 0.0 and any(
-            run.times[name].least <= limit for name, limit in self.slo.items()
-        )
+    def _alone(self, which: int) -> bool:
+        """Whether requests that meet no other keep the limits: else no number of copies does."""
+        if which not in self.alone:
+            apart = [(APART * i, r) for i, r in enumerate(islice(self.load.arrivals(), FEW))]
+            rows = [(time, r.input, r.output) for time, r in apart]
+            run = simulate_services([self.services[which]], RecordedLoad(rows=rows), slo=self.slo)
+            self.alone[which] = run.kept >= self.share
+        return self.alone[which]
 
     def mix(self, i: int, j: int, alone: int, most: int) -> None:
         """Fleets of fewer copies of one deployment, half as many each time, with what the other must add."""
@@ -156,7 +164,7 @@ class _FleetSearch:
             count //= 2
 
 
-def power_capped(
+def services_capped(
     system: System | str,
     caps: Sequence[float],
     **asked: object,

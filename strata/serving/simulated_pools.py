@@ -1,5 +1,5 @@
-"""Pools of a simulated fleet: all replicas behind one router, or those that read prompts apart from those that
-generate, with caches sent in between.
+"""Pools of a simulated fleet: all replicas behind one router, or those that read prompts apart from those
+that generate, with caches sent in between.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def cache_link(reader: PricedService) -> KvLink:
     """How long caches of prompts take from a service that reads them; each of its lanes has a link."""
     ranks = float(reader.plan.tp) * float(reader.plan.pp)
     times = [
-        send_time(reader.within or reader.system, float(cache_bytes(reader.model, n)), ranks, reader.engine) if n else 0.0
+        send_time(reader.within or reader.system, float(cache_bytes(reader.model, n)), ranks, reader.engine)
+        if n
+        else 0.0
         for n in SENT
     ]
     return KvLink(SENT, times, lanes=reader.engines * reader.ranks * reader.copies)
@@ -70,7 +72,9 @@ def fleet_pools(found: ServiceSimulation, router: str) -> tuple[Pool, ...]:
     if roles == {"both"}:
         return (_pool(found, "both", router),)
     if roles != {"prefill", "decode"}:
-        raise BadValue(f"a fleet does all of it, or prefill and decode apart, but got {', '.join(sorted(roles))}")
+        raise BadValue(
+            f"a fleet does all of it, or prefill and decode apart, but got {', '.join(sorted(roles))}"
+        )
     after = _pool(found, "decode", router)
     reader = next(s for s in found.services if s.rules.role == "prefill")
     return (_pool(found, "prefill", router, then=after, link=cache_link(reader)), after)
@@ -84,5 +88,9 @@ def _pool(found: ServiceSimulation, role: str, router: str, **more: Any) -> Pool
     alike = max(strengths) <= (1.0 + 1e-9) * min(strengths)
     weights = () if alike else [v / max(strengths) for v in strengths]
     return Pool(
-        replicas=list(replicas), router=Router(list(replicas), router, weights=weights), role=role, **more
+        context=min(s.context for _, s in own),
+        replicas=list(replicas),
+        router=Router(list(replicas), router, weights=weights),
+        role=role,
+        **more,
     )

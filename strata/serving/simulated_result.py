@@ -1,4 +1,4 @@
-"""What became of the requests of a simulated service: latencies, throughput, goodput, caches, energy, money."""
+"""What became of the requests of a simulated service: latencies, goodput, caches, energy, money."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ class ServiceSimulation:
     preemptions: int = 0
     cached_tokens: int = 0  # of prompts, found in the prefix cache
     saturated_from: float | None = None  # since when the queue grew until the last arrival [s]
-    overloads: list[Overload] = field(default_factory=list)  # times in which the queue grew without end in sight
+    overloads: list[Overload] = field(
+        default_factory=list
+    )  # times in which the queue grew without end in sight
     end: float = 0.0  # of the last event [s]
     stopped: bool = False  # by Ctrl-C or by whoever was told of progress, before all were served
     given_up: bool = False  # because more misses cannot change the answer
@@ -216,7 +218,7 @@ class ServiceSimulation:
             "duration": self.end,
             "stopped": self.stopped,
             "saturated_from": self.saturated_from,
-            "overloads": [vars(o) for o in self.overloads],
+            "overloads": [{k: _finite(v) for k, v in vars(o).items()} for o in self.overloads],
             "refusals": dict(self.refusals),
             **{name: _finite_summary(t) for name, t in self.times.items()},
             "inter_token": _finite_summary(self.gaps),
@@ -237,7 +239,17 @@ UNITS = {
     "duration": "s",
     "saturated_from": "s",
     "slo": "s",
-    **dict.fromkeys((*LATENCIES, "inter_token"), "s"),
+    **{
+        f"{name}.{what}": "s"
+        for name in (*LATENCIES, "inter_token")
+        for what in ("mean", "confidence", "p50", "p90", "p95", "p99", "largest")
+    },
+    "overloads.start": "s",
+    "overloads.end": "s",
+    "overloads.growth": "1/s",
+    **dict.fromkeys(("completed", "refused", "refusals", "good", "input_tokens", "output_tokens"), "1"),
+    **dict.fromkeys(("preemptions", "kv_use", "kv_highest", "prefix_hits", "kept", "overloads"), "1"),
+    **dict.fromkeys(("step_table_error", "fleet", "launch"), "1"),
 }
 
 
@@ -246,8 +258,11 @@ def _shown(times: LatencyStatistics) -> str:
 
 
 def _finite_summary(times: LatencyStatistics) -> dict[str, float | None]:
-    told = times.summary()
-    return {k: float(v) if np.isfinite(v) else None for k, v in told.items()}
+    return {k: _finite(v) for k, v in times.summary().items()}
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if np.isfinite(value) else None
 
 
 def _service_dict(service: PricedService) -> dict[str, Any]:

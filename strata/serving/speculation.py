@@ -19,7 +19,7 @@ from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.result import Result
 from strata.serving.acceptance import COUNTINGS, branch_acceptance, expected_tokens, tree_size
-from strata.workload.model import Model
+from strata.workload.model import Model, Pattern
 from strata.workload.tasks import decode
 
 WINDOWS = 12  # windows that are tried for the best
@@ -229,6 +229,13 @@ def speculate(
         memory=used,
         counting=counting,
     )
+
+
+def drafting_layer(model: Model) -> Model:
+    """The layer that guesses tokens for multi-token prediction: one like the last of the model, with
+    embedding and head.
+    """
+    return replace(model, pattern=Pattern((), 0.0, (model.pattern.period[-1],), 1.0))
 
 
 def draft_engine(engine: Engine | str) -> Engine:

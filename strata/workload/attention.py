@@ -161,10 +161,13 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
         special_per_element=0.0,
         precision=model.activations,
         parameters=(Extent(rank if model.direct_queries else model.q_rank + rank),),
+        role=LATENT_UP,
     )
     asked = (Extent(model.heads, model.head_dim, "heads"),)
     if model.direct_queries:
-        queries = attention_product(model, "q", (source,), "q", m=tokens, n=asked, k=Extent(model.hidden))
+        queries = attention_product(
+            model, "q", (source,), "q", m=tokens, n=asked, k=Extent(model.hidden), role=LATENT_UP
+        )
     else:
         queries = attention_product(
             model, "q_up", ("latent_n",), "q", m=tokens, n=asked, k=Extent(model.q_rank), role=LATENT_UP
@@ -181,6 +184,7 @@ def _latent_attention(model: Model, work: Workload, tokens: Extent, kind: str, s
         n=(Extent(model.heads, rope_dim, "heads"), Extent(rank + rope_dim)), reads=1.0, writes=1.0,
         flop_per_element=ROPE_FLOP, special_per_element=0.0, precision=model.activations, pieces=ROPE_PIECES,
         gradients=1,  # what flows back to the latent is a few columns, the same for all heads
+        role=LATENT_UP,
     )  # fmt: skip
     ops.append(rope)
     ends: list[str] = []

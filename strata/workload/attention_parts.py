@@ -15,7 +15,8 @@ from strata.workload.tasks import Workload
 
 ROPE_PIECES = 4.0  # where nothing is fused: queries and keys turned, keys and values written to the cache
 NO_WINDOW = 1e18
-LATENT_UP = "latent_up"  # role of products that make queries, keys and values of all heads from latents
+# role of ops that make queries, keys and values of all heads from latents: norms, products, rotation
+LATENT_UP = "latent_up"
 
 
 def eager_rotation(queries: Number, keys: Number, values: Number) -> EagerKernels:

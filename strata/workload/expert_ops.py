@@ -39,6 +39,7 @@ class ExpertMatMul(Op):
     groups: Number = 1.0  # equal parts of the experts that the router picks from
     top_groups: Number = 1.0  # parts that the picks of one token may lie in
     generates: bool = False  # of a step that only generates
+    weighted_bias: bool = False  # its bias is added to results times each row's routing weight
 
     @property
     def slots(self) -> Number:
@@ -89,6 +90,7 @@ class ExpertMatMul(Op):
             inputs=(back, f"forward:{self.inputs[0]}"),
             output=f"d_{self.name}_weight@{self.name}",
             weight_gradient=True,
+            weighted_bias=False,
         )
         return dgrad, wgrad
 
@@ -108,6 +110,10 @@ class Dispatch(Gather):
     top_k: Number
     width: Number
     token: Number  # elements of one token, before it is sent or after its results are added up
+
+    def partial_bytes(self) -> Number:
+        """Bytes of the rows that were sent: each pick of a token has `writes` elements."""
+        return self.output_bytes()
 
     def gradient(self) -> tuple[Op, ...]:
         return (_routed_back(self, Combine),)

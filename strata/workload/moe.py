@@ -4,6 +4,8 @@ experts.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from strata.arrays import Array, Number, lead, namespace
@@ -173,6 +175,7 @@ def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, .
     down = product(
         "experts_down", "experts_act", "experts_out", hidden, Extent(model.expert_ffn, 1.0, "expert_ffn")
     )
+    down = replace(down, weighted_bias=model.expert_bias)
     return (up, activation, down, _combine(model, routed, hidden))
 
 

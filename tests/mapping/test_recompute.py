@@ -48,7 +48,7 @@ def test_ops_are_found_by_what_they_are():
 
     dense, mixture = parts("llama-3-8b"), parts("deepseek-v3")
     assert dense == {"core_attn": 1, "layernorm": 3, "mlp": 3}
-    assert mixture["mla_up_proj"] == 2 and mixture["moe_act"] == 1 and mixture["shared_experts"] == 3
+    assert mixture["mla_up_proj"] == 4 and mixture["moe_act"] == 1 and mixture["shared_experts"] == 3
     assert mixture["moe"] > mixture["shared_experts"]
 
 

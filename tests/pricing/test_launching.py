@@ -9,6 +9,7 @@ import pytest
 
 from strata.mapping.engine import engine
 from strata.mapping.plan import plan
+from strata.mapping.trainer import ExpertBias
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.steps import dense_model, priced_step
 from strata.workload.tasks import train
@@ -203,14 +204,12 @@ def test_wide_products_and_graphs_do_not():
 # ------------------------------------------------------------------------------------- experts
 
 
-def mixture(**host):
+def mixture(name="qwen3-30b-a3b", **host):
     """A layer pass forward of a mixture on 8 devices, whose experts are divided over them."""
     used = engine("megatron")
     used = replace(used, training=replace(used.training, **host))
     given = plan(dp=8, ep=8, moe_tp=1, microbatches=1)
-    found = priced_step(
-        Catalogue().system("8xh100"), Catalogue().model("qwen3-30b-a3b"), train(8.0, 64.0), given, used
-    )
+    found = priced_step(Catalogue().system("8xh100"), Catalogue().model(name), train(8.0, 64.0), given, used)
     return forward(found)
 
 
@@ -219,6 +218,14 @@ def test_products_of_experts_are_launched_expert_by_expert():
     # 128 experts over 8 ranks, two products in each of 48 layers
     assert mixture(host_kernel=0.0, host_expert=1e-3) == pytest.approx(48 * 2 * 16 * 1e-3)
     assert mixture(host_kernel=0.0, host_expert=None) == pytest.approx(bare)
+
+
+def test_biases_of_experts_are_launched_expert_by_expert():
+    """Of 32 experts over 8 ranks in each of 24 layers; a model without biases has none of it."""
+    bare = {"host_kernel": 0.0, "host_expert": 0.0, "captured": "static"}
+    kernels = ExpertBias(moved=0.0, moved_back=0.0, host=1e-2, host_back=0.0)
+    assert mixture("gpt-oss-20b", **bare, expert_bias=kernels) == pytest.approx(24 * 4 * 1e-2, rel=1e-4)
+    assert mixture(**bare, expert_bias=kernels) == mixture(**bare, expert_bias=None)
 
 
 def test_graphs_hold_what_routing_does_not_change():

@@ -140,6 +140,60 @@ def test_modules_that_are_recomputed_are_not_kept():
     assert every - kept("core_attn") == pytest.approx(32 * 2048 * 4.0 * 32)
 
 
+def kept_of_layers(name, plan, **facts):
+    """Bytes that a layer of each kind keeps of a token, by block."""
+    work = st.train(1.0, 4096.0)
+    graph = st.model(name).trace(work)
+    asked = st.plan(plan)
+    sharding = asked.sharding(graph, work, asked.active())
+    own = replace(trainer_of(engine("megatron")).memory, **facts)
+    level = asked.recompute
+    return {
+        b.name: kept_activations(footprint_of(b, sharding, True), level, own, unfused=False) / 4096.0
+        for b in graph.blocks
+        if b.direction == "forward" and graph.sequence.in_layers(b.name)
+    }
+
+
+def test_a_mixture_keeps_the_rows_that_were_sent():
+    """Of a token and 2 of 8 experts, in bf16: two streams (what the norm took in and gave), a score and a
+    weight for each expert, a statistic of the norm; rows sent, gate and up, and their product; results of
+    experts only where routing weights multiply them.
+    """
+    h, f, k = 4096, 14336, 2
+    rows = 2.0 * k * (h + 3 * f)
+    apart, fused = (
+        kept_of_layers("mixtral-8x7b", "tp=1", expert_results=share)["ffn.moe"] for share in (1.0, 0.0)
+    )
+    assert fused == pytest.approx(2.0 * 2 * h + rows + 8 * 6.0 + 4.0)
+    assert apart - fused == pytest.approx(2.0 * k * h)
+
+
+def test_a_layer_of_deepseek_v3_as_its_report_keeps_it():
+    """A token's bytes by hand: attention and mixture each keep the stream; latents of queries, keys and values;
+    attention's result in 12 bits; rows sent to 8 experts in fp8, what SwiGLU reads in fp8; the shared expert's.
+    arXiv 2412.19437, sec. 3.2.3 (RMSNorm and up-projections recomputed) and 3.3.3 (E5M6, fp8, SwiGLU).
+    """
+    plan = "recompute=selective,recompute_modules=layernorm+mla_up_proj+moe_act"
+    kept = kept_of_layers("deepseek-v3", plan, activation_input=1.0, attention_result=1.5)
+    stream, statistic = 2.0 * 7168, 4.0
+    latents, attended = 2.0 * (1536 + 512 + 64), 1.5 * 128 * 128
+    by_hand = stream + latents + attended + 128 * statistic
+    assert kept["attention.full"] == pytest.approx(by_hand, rel=0.001)
+    rows, shared = 8 * (7168 + 2 * 2048), 3 * 2048
+    by_hand = stream + rows + shared + 256 * (2.0 + 4.0)
+    assert kept["ffn.moe"] == pytest.approx(by_hand, rel=0.001)
+    usual = kept_of_layers("deepseek-v3", "tp=1")
+    assert sum(usual.values()) > 2 * sum(kept.values())
+
+
+def test_queries_keys_and_values_of_three_products_keep_no_buffer():
+    """4h + 2q + 2k + 3f, without what a rotation read."""
+    together, apart = (kept_of_layers("llama-3-8b", "tp=1", qkv_apart=share) for share in (0.0, 1.0))
+    saved = sum(together.values()) - sum(apart.values())
+    assert saved == pytest.approx(2.0 * (4096 + 1024))
+
+
 def test_offload_hsdp_and_formats():
     work = st.train(8.0, 2048.0)
     base = "dp=8,zero=1"

@@ -7,7 +7,9 @@ import pytest
 
 import strata as st
 from strata.errors import BadValue
+from strata.mapping.engine import engine
 from strata.mapping.plans import plans_of_training
+from strata.mapping.training_plan import RECOMPUTE
 from strata.search.plans import plan_at
 from strata.search.training_search import search_training
 from strata.training.checks import check_training_plan
@@ -47,6 +49,30 @@ def test_the_box_prices_as_singles_do(found):
             float(one.metrics.step_time), rel=1e-9
         )
         assert bool(np.broadcast_to(priced.fits, box.legal.shape)[at]) == one.fits
+
+
+@pytest.mark.parametrize("floor", ["ideal", "nanotron"])
+def test_what_is_left_out_of_the_box_changes_nothing(floor):
+    """Plans that do not fit are not priced, and bounds only where they are told: levers and the best plan are those
+    of the whole box with them, also where the bound binds (nanotron's 100 ms a step)."""
+    software = replace(engine("megatron"), at_least=floor)
+    asked = (st.system("16xh100"), st.model("mixtral-8x7b"), st.train(32, 2048))
+    found = search_training(*asked, software, top=3)
+    box = plans_of_training(16, asked[1], 32.0)
+    priced = st.evaluate(*asked, box.plan, software)
+    good = box.legal & np.broadcast_to(priced.fits, box.legal.shape)
+    rates = np.where(good, np.broadcast_to(priced.metrics.tokens_per_s, good.shape), 0.0)
+    assert found.feasible == good.sum() and found.considered == box.size
+    assert float(found.choices[0].result.metrics.tokens_per_s) >= rates.max() * (1 - 1e-9)
+    for lever in found.levers:
+        if lever.name in ("tp", "pp", "dp", "ep", "zero", "recompute"):
+            words = RECOMPUTE.index(lever.value) if lever.name == "recompute" else float(lever.value)
+            at = np.broadcast_to(getattr(box.plan, lever.name) == words, good.shape)
+            assert lever.fitting == (good & at).sum() and lever.plans == (box.legal & at).sum()
+            if lever.fitting:  # other orders on the fabric and fewer recomputed layers may be better still
+                assert lever.best >= rates[at].max() * (1 - 1e-9)
+    limits = {"ideal": 1.2, "nanotron": 1.05}  # of what those can add
+    assert found.levers[0].best <= rates.max() * limits[floor]
 
 
 def test_no_plan_drawn_at_random_is_better(found):

@@ -19,7 +19,7 @@ from strata.serving.simulated_answers import (
     holds,
     load_latency,
 )
-from strata.serving.simulated_fleet import fleet_for, power_capped
+from strata.serving.simulated_fleet import fleet_for, services_capped
 from strata.serving.simulated_pools import disaggregated_services
 
 ASKED = ("8xh200", "llama-3-70b", "tp=8", "vllm")
@@ -33,11 +33,6 @@ def poisson(rate, count=600, seed=3, read=FIXED, written=CHAT):
 @pytest.fixture(scope="module")
 def service():
     return st.serving.price_service(*ASKED, load=poisson(2.0))
-
-
-@pytest.fixture(scope="module")
-def small():
-    return st.serving.price_service("1xh200", "llama-3-8b", "", "vllm", load=poisson(2.0))
 
 
 def test_a_run_sums_up_what_its_requests_say(service):
@@ -174,7 +169,7 @@ def test_the_fewest_copies_keep_the_limits_and_one_less_does_not(service):
     assert not holds(less, 0.95)
 
 
-def test_of_several_systems_the_cheapest_fleet_is_taken(service, small):
+def test_of_several_systems_the_cheapest_fleet_is_taken(service):
     other = st.serving.price_service("4xb200", "llama-3-70b", "tp=4", "vllm", load=poisson(2.0))
     found = fleet_for([service, other], poisson(30.0), {"ttft": 0.4, "tpot": 0.03})
     prices = [c.dollars for c in found.choices]
@@ -200,7 +195,7 @@ def test_cost_falls_as_a_latency_is_let_rise(service):
 def test_a_power_cap_saves_energy_and_costs_time():
     runs = {
         name: st.serving.simulate_services([s], poisson(4.0, 200))
-        for name, s in power_capped("8xh200", [350.0], model=ASKED[1], plan="tp=8", load=poisson(4.0, 200))
+        for name, s in services_capped("8xh200", [350.0], model=ASKED[1], plan="tp=8", load=poisson(4.0, 200))
     }
     own, capped, fixed = runs["own limit"], runs["350 W"], runs["fixed clock"]
     assert capped.energy_per_token < own.energy_per_token <= fixed.energy_per_token * (1 + 1e-9)
@@ -219,12 +214,24 @@ def test_devices_apart_never_stall_generation(service):
 
 def test_without_a_plan_the_best_of_the_mean_request_is_taken():
     run = st.simulate("8xh200", "llama-3-70b", poisson(2.0, 50), slo={"tpot": 0.03})
-    best = st.serve_under_load("8xh200", "llama-3-70b", st.serving.Requests(1024, 128), None, "vllm", tpot=0.03)
+    best = st.serve_under_load(
+        "8xh200", "llama-3-70b", st.serving.Requests(1024, 128), None, "vllm", tpot=0.03
+    )
     assert str(run.plan) == str(best.served.choices[0].plan)
 
 
+def test_what_passes_the_context_is_refused_and_counted():
+    wide = st.serving.Lengths(mean=2048, shape="lognormal", spread=1.0)
+    run = st.simulate(*ASKED[:2], poisson(2.0, 400, read=wide), "tp=8", keep=True)
+    long = [r for r in run.records if r.input + r.output > 8192]
+    assert 0 < len(long) == run.refused == run.refusals["longer than the context"]
+    assert run.completed == 400 - run.refused
+
+
 def test_told_progress_stops_a_run(service):
-    run = st.serving.simulate_services([service], poisson(20.0, 20000), progress=lambda clock, done: done < 2000)
+    run = st.serving.simulate_services(
+        [service], poisson(20.0, 20000), progress=lambda clock, done: done < 2000
+    )
     assert run.stopped and 2000 <= run.completed < 20000
 
 
@@ -241,7 +248,7 @@ def test_ctrl_c_ends_a_run_with_what_is_known(service):
 def test_a_dictionary_is_plain_json_with_units(service):
     told = st.serving.simulate_services([service], poisson(2.0, 40), slo={"ttft": 1.0}).to_dict()
     assert json.loads(json.dumps(told)) == told
-    assert told["units"]["ttft"] == "s" and told["ttft"]["confidence"] is not None or told["completed"] == 40
+    assert told["units"]["ttft.mean"] == "s" and told["completed"] == 40 and told["kept"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -264,3 +271,47 @@ def test_bad_input_is_one_line(call, said):
     with pytest.raises(StrataError, match=said) as error:
         call()
     assert "\n" not in str(error.value)
+
+
+def test_guesses_shorten_the_time_between_tokens_as_much_as_closed_forms_say():
+    """One request alone: its TPOT is that of `speculate` at a batch of one."""
+    target, draft = st.model("llama-3-70b"), st.model("llama-3.2-1b")
+    guess = st.serving.Drafting(draft, acceptance=0.7, window=3.0, plan=st.plan("tp=8"))
+    alone = st.serving.RecordedLoad(rows=[(0.0, 1024, 512)])
+    run = st.simulate("8xh200", target, alone, "tp=8", "vllm", drafting=guess)
+    told = {"batch": 1.0, "context": 1280.0, "acceptance": 0.7, "window": 3.0, "engine": "vllm"}
+    form = st.serving.speculate(
+        st.system("8xh200"), target, draft, st.plan("tp=8"), draft_plan=guess.plan, **told
+    )
+    assert run.times["tpot"].mean == pytest.approx(float(form.tpot), rel=0.02)
+    plain = st.simulate("8xh200", target, alone, "tp=8", "vllm")
+    assert run.times["tpot"].mean < plain.times["tpot"].mean and run.room.blocks < plain.room.blocks
+
+
+def test_a_model_guesses_for_itself_and_the_command_says_so():
+    model = st.model("deepseek-v3")
+    guess = st.serving.mtp_drafting(model, 0.8, 2.0)
+    service = st.serving.price_service(
+        "8xh200", model, "tp=8,ep=8", "sglang", load=poisson(1.0), drafting=guess
+    )
+    assert service.rules.tokens_per_step == pytest.approx(2.44)
+    (command,) = st.serving.launch_commands([service])
+    assert "--speculative-num-steps 2" in command.command
+
+
+@pytest.mark.parametrize("eviction", ["recompute", "swap", "none"])
+def test_requests_without_room_are_all_served_in_the_end(eviction):
+    load = poisson(20.0, 200)
+    run = st.simulate("1xh200", "llama-3-8b", load, "tp=1", "vllm", kv_blocks=400, eviction=eviction)
+    assert run.completed == 200 and run.kv_highest <= 1.0
+    assert (run.preemptions == 0) == (eviction == "none")
+
+
+def test_tiers_behind_the_device_keep_beginnings_for_later_turns():
+    text = "sessions:rate=1,turns=5,input=200,output=150,system=1000,think=20s,count=60"
+    load = st.serving.load_of(text)
+    hits = [
+        st.simulate("1xh200", "llama-3-8b", load, "tp=1", "vllm", kv_blocks=1000, kv_tiers=tiers).prefix_hits
+        for tiers in ([], ["host"])
+    ]
+    assert hits[1] > hits[0] > 0

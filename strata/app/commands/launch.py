@@ -6,25 +6,35 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import CacheFormat, JsonFlag, ModelName, SetItems, WeightFormat
+from strata.app.commands.options import CacheFormat, JsonFlag, ModelName, SetItems, TableFile, WeightFormat
+from strata.app.rows_out import keep_table
 from strata.app.terminal import names_of, print_json, put_line, system_names, whole
 from strata.errors import BadValue, require
 
 PlanOption = Annotated[
-    str, typer.Option("--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best on --system]")
+    str,
+    typer.Option(
+        "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best on --system]"
+    ),
 ]
 SystemOption = Annotated[
     str,
-    typer.Option("--system", "-s", metavar="NAME", help="system whose best plan it is", autocompletion=system_names),
+    typer.Option(
+        "--system", "-s", metavar="NAME", help="system whose best plan it is", autocompletion=system_names
+    ),
 ]
 EngineOption = Annotated[
     str,
     typer.Option(
-        "--engine", metavar="NAMES", help="vllm, sglang, trtllm, or several: vllm,sglang", autocompletion=names_of("engine")
+        "--engine",
+        metavar="NAMES",
+        help="vllm, sglang, trtllm, or several: vllm,sglang",
+        autocompletion=names_of("engine"),
     ),
 ]
 CheckpointOption = Annotated[
-    str, typer.Option("--checkpoint", metavar="PATH", help="weights  [default: where the model was published]")
+    str,
+    typer.Option("--checkpoint", metavar="PATH", help="weights  [default: where the model was published]"),
 ]
 ContextOption = Annotated[
     str, typer.Option("--context", metavar="N", help="longest prompt and answer  [default: the model's]")
@@ -70,6 +80,7 @@ def launch_written(
     kv: CacheFormat = "",
     set: SetItems = None,
     json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
     from strata.search.inputs import named_inputs, usual_plan
@@ -102,7 +113,9 @@ def launch_written(
                 window=int(whole(window, "--draft")) if window else 0,
             )
         )
+    told = [{**one.to_dict(), "units": {"servers": "1"}} for one in found]
     if json:
-        print_json([one.to_dict() for one in found], units=False)
+        print_json(told, units=False)
     else:
         put_line("\n\n".join(one.text for one in found))
+    keep_table(table, told)

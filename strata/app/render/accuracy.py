@@ -155,11 +155,11 @@ def fitted_dict(
             "before": o.before,
             "after": o.after,
             "values": o.values,
-            "value_units": {path: units[path]["unit"] for path in o.values},
         }
         for o in outcomes
     ]
-    return {kind: record.name, "families": families}
+    moved = {path: units[path]["unit"] for o in outcomes for path in o.values}
+    return {kind: record.name, "families": families, "units": moved}
 
 
 def fitted_table(record: Chip | Transport, outcomes: Sequence[FitOutcome], measured: str = "kernels") -> Any:

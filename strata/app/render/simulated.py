@@ -19,6 +19,7 @@ ROW_UNITS = {
     "cost_per_mtoken": "USD",
     "energy_per_token": "J",
     "power": "W",
+    "kept": "1",
     **{f"{n}_{q}": "s" for n in ("ttft", "tpot", "latency") for q in ("mean", "p50", "p95", "p99")},
 }
 LABELS = {
@@ -31,7 +32,7 @@ LABELS = {
 SHORT_RUN = 10.0  # mean latencies that a run must last to have forgotten its start
 
 
-def limits_text(slo: dict[str, float]) -> str:
+def slo_text(slo: dict[str, float]) -> str:
     """Limits in words."""
     names = {"ttft": "TTFT", "tpot": "TPOT", "latency": "end to end", "queued": "queued"}
     return ", ".join(f"{names[n]} at most {show(v, 's')}" for n, v in slo.items())
@@ -99,9 +100,13 @@ def _served(run: ServiceSimulation, share: float) -> Any:
     if run.slo:
         good = f"{run.goodput:.4g}"
         kept = "keeps" if run.kept >= share else "misses"
-        table.add_row("goodput", good, f"requests/s within {limits_text(run.slo)}")
-        table.add_row("within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {share:.3g}")
-    about = f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
+        table.add_row("goodput", good, f"requests/s within {slo_text(run.slo)}")
+        table.add_row(
+            "within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {100 * share:g} %"
+        )
+    about = (
+        f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
+    )
     table.add_row("KV cache held", f"{run.kv_use:.1%}", about)
     table.add_row("prefix hits", f"{run.prefix_hits:.1%}", "of prompt tokens")
     table.add_row("preemptions", f"{run.preemptions:,}", "")
@@ -116,7 +121,7 @@ def _served(run: ServiceSimulation, share: float) -> Any:
     table.add_row(
         "step table",
         f"{errors['decode_mean']:.2%}",
-        f"mean error of a decode step drawn between priced ones, {errors['mixed_mean']:.2%} of one that reads",
+        f"mean error of a decode step between priced ones, {errors['mixed_mean']:.2%} of one that reads",
     )
     return table
 
@@ -133,13 +138,24 @@ def curve_tables(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, flo
     if not runs:
         return ["stopped before the first run was over"]
     title = f"{runs[0][1].model.name} on {runs[0][1].fleet_text}, engine {runs[0][1].engine.name}"
-    limits = f"; within: share of requests that keep {limits_text(slo)}" if slo else ""
+    limits = f"; within: share of requests that keep {slo_text(slo)}" if slo else ""
     return [titled(title, _runs_table(runs, bool(slo)), f"the same requests at every rate{limits}")]
 
 
 def _runs_table(runs: list[tuple[float, ServiceSimulation]], limited: bool) -> Any:
     table = plain_table()
-    names = ("requests/s", "tokens/s", "TTFT", "p95", "p99", "TPOT", "p95", "end to end", "USD/Mtok", "J/token")
+    names = (
+        "requests/s",
+        "tokens/s",
+        "TTFT",
+        "p95",
+        "p99",
+        "TPOT",
+        "p95",
+        "end to end",
+        "USD/Mtok",
+        "J/token",
+    )
     for name in (*names, *(["within"] if limited else []), ""):
         table.add_column(name, justify="right", no_wrap=True)
     for rate, run in runs:
@@ -163,7 +179,7 @@ def rate_dict(found: LargestRate) -> dict[str, Any]:
         "stopped": found.stopped,
         "run": found.run.to_dict() if found.run else None,
         "runs": [answer_row(rate, run) for rate, run in sorted(found.runs, key=lambda p: p[0])],
-        "units": {**UNITS, **ROW_UNITS, "fails_at": "1/s"},
+        "units": {**UNITS, **ROW_UNITS, "fails_at": "1/s", "width": "1", "share": "1"},
     }
 
 
@@ -172,8 +188,10 @@ def rate_tables(found: LargestRate, slo: dict[str, float]) -> list[Any]:
     if not found.runs:
         return ["stopped before the first run was over"]
     run = found.runs[0][1]
-    asked = f"{found.share:.3g} of requests within {limits_text(slo)}"
-    if found.rate:
+    asked = f"{100 * found.share:g} % of requests within {slo_text(slo)}"
+    if found.rate and found.above == float("inf"):
+        said = f"every rate up to {found.rate:.3g} requests/s keeps {asked}: too few requests (--count)"
+    elif found.rate:
         said = f"{found.rate:.3g} requests/s keep {asked}; {found.above:.3g} do not"
         said += f" (found within {found.width:.1%}, {len(found.runs)} runs of the same requests)"
     else:
@@ -205,8 +223,14 @@ def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
         for c in [*found.choices, *[t for t in found.tried if not t.holds]]
     ]
     units = {"dollars_per_hour": "USD/h", "cost_per_mtoken": "USD", "energy_per_token": "J"}
-    units |= {"ttft_p95": "s", "tpot_p95": "s"}
-    return {"goal": found.goal, "share": found.share, "stopped": found.stopped, "fleets": rows, "units": units}
+    units |= {"ttft_p95": "s", "tpot_p95": "s", "replicas": "1", "kept": "1", "share": "1"}
+    return {
+        "goal": found.goal,
+        "share": found.share,
+        "stopped": found.stopped,
+        "fleets": rows,
+        "units": units,
+    }
 
 
 def fleet_tables(found: FleetAnswer) -> list[Any]:
@@ -227,8 +251,8 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
             f"{c.run.kept:.1%}",
         )
     best = found.choices[0].run
-    limits = limits_text(best.slo)
-    title = f"{found.goal} fleet for {best.model.name}: {found.share:.3g} of requests within {limits}"
+    limits = slo_text(best.slo)
+    title = f"{found.goal} fleet for {best.model.name}: {100 * found.share:g} % of requests within {limits}"
     below = f"{len(found.tried)} fleets simulated with the same requests"
     below += "; stopped: what is known so far" if found.stopped else ""
     return [titled(title, table, below)]
@@ -237,14 +261,14 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
 # ---------------------------------------------------------------------------------- cost, caps
 
 
-def cost_dict(found: CostFrontier) -> dict[str, Any]:
+def cost_frontier_dict(found: CostFrontier) -> dict[str, Any]:
     best = {id(p) for p in found.best}
     rows = [{**vars(p), "best": id(p) in best} for p in found.points]
-    units = {"rate": "1/s", "seen": "s", "cost": "USD", "energy": "J"}
+    units = {"rate": "1/s", "seen": "s", "cost": "USD", "energy": "J", "share": "1"}
     return {"latency": found.latency, "share": found.share, "points": rows, "units": units}
 
 
-def cost_tables(found: CostFrontier) -> list[Any]:
+def cost_frontier_tables(found: CostFrontier) -> list[Any]:
     """The frontier of cost against a latency."""
     table = plain_table()
     table.add_column("fleet", no_wrap=True)

@@ -98,7 +98,8 @@ def _summary(run: ServiceSimulation) -> str:
         cells = "".join(f"<td>{escape(show(v, 's'))}</td>" for v in values)
         rows.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
     style = (
-        "<style>table.t{border-collapse:collapse;margin:6px 0 10px}table.t td,table.t th{padding:2px 14px 2px 0;"
+        "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
+        "table.t td,table.t th{padding:2px 14px 2px 0;"
         "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
     )
     kept = f"; {run.kept:.1%} within limits" if run.slo else ""
@@ -133,7 +134,8 @@ def _chart(
         for _, colour, a, b in _phases(r):
             if b > a:
                 inner.append(
-                    f'<rect class="n" x="{a * scale:.2f}" y="{top:.1f}" width="{max((b - a) * scale, 0.3):.2f}" '
+                    f'<rect class="n" x="{a * scale:.2f}" y="{top:.1f}" '
+                    f'width="{max((b - a) * scale, 0.3):.2f}" '
                     f'height="{ROW - 1.5:.1f}" fill="{colour}"><title>{said}</title></rect>'
                 )
     labels.append(f'<text x="6" y="{y + 22.0:.1f}">requests</text>')
@@ -174,10 +176,17 @@ def _joined(steps: list[StepsRecord]) -> list[StepsRecord]:
     found = []
     for i in range(0, len(steps), by):
         some = steps[i : i + by]
-        most = [max(s[k] for s in some) for k in (4, 5, 6, 7)]
-        first, last = some[0], some[-1]
         found.append(
-            StepsRecord(first.replica, first.start, last.end, sum(s.steps for s in some), *most)  # type: ignore[arg-type]
+            StepsRecord(
+                replica=some[0].replica,
+                start=some[0].start,
+                end=some[-1].end,
+                steps=sum(s.steps for s in some),
+                generating=max(s.generating for s in some),
+                reading=max(s.reading for s in some),
+                waiting=max(s.waiting for s in some),
+                kv=max(s.kv for s in some),
+            )
         )
     return found
 

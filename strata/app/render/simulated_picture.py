@@ -94,9 +94,7 @@ def _distribution(axes: Any, times: LatencyStatistics, colour: str, title: str) 
     time_axis(axes.xaxis, log)
 
 
-def draw_load_latency(
-    runs: list[tuple[float, ServiceSimulation]], slo: dict[str, float], path: Path
-) -> Path:
+def draw_load_latency(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, float], path: Path) -> Path:
     """Latencies over the rate of requests: median, 95th and 99th percentile; what is saturated hollow."""
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):
@@ -153,7 +151,9 @@ def draw_cost_frontier(found: CostFrontier, path: Path) -> Path:
         for i, fleet in enumerate(fleets):
             own = sorted((p for p in found.points if p.fleet == fleet), key=lambda p: p.rate)
             colour = COLOURS[i % len(COLOURS)]
-            axes.plot([p.seen for p in own], [p.cost for p in own], "-", color=colour, linewidth=0.9, alpha=0.5)
+            axes.plot(
+                [p.seen for p in own], [p.cost for p in own], "-", color=colour, linewidth=0.9, alpha=0.5
+            )
             for p in own:
                 fill = "white" if p.saturated else colour
                 axes.plot([p.seen], [p.cost], "o", color=colour, markerfacecolor=fill, markersize=4.5)

@@ -11,6 +11,7 @@ from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.hierarchy import far_level
 from strata.hardware.noc import access_energy
 from strata.mapping.engine import Engine, trainer_of
+from strata.mapping.trainer import ExpertBias
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
 from strata.pricing.kernels.dram_access import Banks, banks_of, noc_of
@@ -61,6 +62,7 @@ class KernelSoftware:
     # bytes read of an operand to round it in training; None: it comes rounded
     quantize_bytes: Number | None = None
     fused_gradient_add: Number = 1.0  # 1 where their product does so
+    expert_bias: ExpertBias | None = None  # kernels that add biases of experts; None: their product does
     # products spend the energy of their thriftiest tiling, whichever is quickest (search/bounds.py)
     for_bounds: bool = False
     unfused_attention: bool = False  # scores lie in DRAM between kernels
@@ -93,6 +95,7 @@ def training_software(engine: Engine) -> dict[str, Any]:
         "main_gradients": trainer.main_gradients,
         "quantize_bytes": trainer.quantize_bytes,
         "fused_gradient_add": fused_add,
+        "expert_bias": trainer.expert_bias,
     }
 
 

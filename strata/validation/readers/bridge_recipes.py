@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from strata.arrays import Number
 from strata.errors import BadValue
 from strata.mapping.trainer import CAPTURES, EXCHANGES, FORMATS, WORKING
+from strata.mapping.training_plan import RECOMPUTE, RECOMPUTE_MODULES, flags_code
 from strata.params import quantity, text
 
+NO_MODULES = "none"
 CONTAINER = "nemo:"  # of the images that releases come in
 
 
@@ -34,6 +36,9 @@ class BridgeRecipe:
         "1", "1 where tokens go to experts beside the kernels of another micro-batch", optional=True
     )
     captured: str = text("kernels in CUDA graphs", choices=("", *CAPTURES), default="")
+    recompute: str = text(
+        "modules of layers that are recomputed, joined by +, or none; left out: as before", default=""
+    )
     gathered: str = text("format in which updated weights are gathered", choices=("", *FORMATS), default="")
 
     def holds(self, release: str, system: str, model: str, precision: str, ranks: float) -> bool:
@@ -55,6 +60,7 @@ class RunSettings:
     overlap_moe_expert_parallel_comm: float = 0.0
     captured: str = CAPTURES[0]
     gathered_parameters: str = WORKING
+    recompute: str = NO_MODULES  # modules; of the plan, not of the trainer
 
 
 def run_settings(
@@ -69,13 +75,25 @@ def run_settings(
     'none'
     """
     exchange, overlap, captured = RunSettings.expert_exchange, 0.0, RunSettings.captured
-    gathered = RunSettings.gathered_parameters
+    gathered, again = RunSettings.gathered_parameters, RunSettings.recompute
     for recipe in recipes:
         if recipe.holds(release, system, model, precision, ranks):
             exchange, captured = recipe.expert_exchange or exchange, recipe.captured or captured
             overlap = overlap if recipe.overlap is None else float(recipe.overlap)
-            gathered = recipe.gathered or gathered
-    return RunSettings(exchange, overlap, captured, gathered)
+            gathered, again = recipe.gathered or gathered, recipe.recompute or again
+    return RunSettings(exchange, overlap, captured, gathered, again)
+
+
+def recomputed_modules(modules: str) -> dict[str, float]:
+    """Degrees of a plan that recomputes some modules, or none.
+
+    >>> recomputed_modules("layernorm+moe_act"), recomputed_modules("none")
+    ({'recompute': 1.0, 'recompute_modules': 10.0}, {})
+    """
+    if modules == NO_MODULES:
+        return {}
+    code = flags_code(modules, RECOMPUTE_MODULES, "recomputed module")
+    return {"recompute": float(RECOMPUTE.index("selective")), "recompute_modules": code}
 
 
 def release_order(release: str) -> tuple[int, ...]:

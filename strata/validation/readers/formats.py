@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from strata.errors import BadValue
+from strata.hardware.chip import Chip
 
 
 @dataclass(frozen=True)
@@ -54,9 +55,12 @@ WEIGHT_FORMATS = {
     "mxfp4": "mxfp4",
     "w4a16_mxfp4": "mxfp4",
     "w4a8_mxfp4_mxfp8": "mxfp4",
+    "int8": "int8",
     "int8_wo": "int8",
     "int4_wo": "int4",
 }
+# Formats of one width that differ in how elements share their scales: a chip multiplies one of them.
+FOUR_BITS = ("fp4", "mxfp4")
 
 
 def kernel_format(name: str) -> KernelFormat:
@@ -71,3 +75,17 @@ def weight_format(name: str) -> str:
     if name.lower() not in WEIGHT_FORMATS:
         raise BadValue(f"a weight format must be one of {', '.join(WEIGHT_FORMATS)}, but got '{name}'")
     return WEIGHT_FORMATS[name.lower()]
+
+
+def multiplied_format(name: str, chip: Chip) -> str:
+    """The format of weights that a chip multiplies, of a run that says no more than how wide they are: 'fp4'
+    is that of its matrix units.
+
+    >>> from strata.hardware.chip import chip
+    >>> [multiplied_format("fp4", chip(name)) for name in ("b200", "mi355x", "h200")]
+    ['fp4', 'mxfp4', 'fp4']
+    """
+    rates = chip.compute.matrix_rate
+    if name.lower() != "fp4" or "fp4" in rates:
+        return name
+    return next((f for f in FOUR_BITS if f in rates), name)

@@ -16,12 +16,12 @@ from strata.errors import MissingQuantity
 from strata.mapping.engine import Engine
 from strata.precision import bytes_of
 from strata.serving.acceptance import expected_tokens
-from strata.serving.speculation import cycle_time, draft_engine
+from strata.serving.speculation import cycle_time, draft_engine, drafting_layer
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes
 from strata.validation.readers.formats import weight_format
 from strata.validation.readers.online_conditions import RunConditions
-from strata.validation.readers.steps import Serving, drafting_layer, priced_step, served_batch, used_bytes
+from strata.validation.readers.steps import Serving, priced_step, served_batch, used_bytes
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import decode, mixed, prefill

@@ -12,9 +12,9 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.simulate.server.fleet import Fleet, Router
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
 

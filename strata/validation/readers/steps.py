@@ -157,10 +157,3 @@ def dense_model(
 def with_layers(model: Model, layers: Number) -> Model:
     """The model with another number of layers."""
     return replace(model, pattern=replace(model.pattern, layers=layers))
-
-
-def drafting_layer(model: Model) -> Model:
-    """The layer that guesses tokens for multi-token prediction: one like the last of the model, with
-    embedding and head.
-    """
-    return replace(model, pattern=Pattern((), 0.0, (model.pattern.period[-1],), 1.0))

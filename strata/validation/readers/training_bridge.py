@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from strata.mapping.plan import plan
 from strata.params import part, quantity, text
 from strata.units import finite_number
 from strata.validation.readers.benchmark_conditions import read_conditions
-from strata.validation.readers.bridge_recipes import BridgeRecipe, run_settings
+from strata.validation.readers.bridge_recipes import BridgeRecipe, recomputed_modules, run_settings
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.labels import dashed, dashed_all, trained_format
@@ -115,6 +115,7 @@ def _recipes(
         system = systems_of(catalogue, system_name, v["gpus"])
         settings = run_settings(known.recipes, key[4], system_name, model_name, precision_name, key[5])
         trainer = asdict(settings) | {"host_kernel": known.host_kernel}
+        layout = replace(layout, **recomputed_modules(trainer.pop("recompute")))
         step = training_step(catalogue, system, model, v["gbs"], v["seq_len"], layout, adapters, **trainer)
         return v["gbs"] * v["seq_len"] / step.time / v["gpus"]
 

@@ -32,7 +32,7 @@ def test_a_log_is_read_fitted_and_written(here, capsys):
     )
     (family,) = fitted["families"]
     assert fitted["transport"] == "nvlink4" and family["after"] < family["before"]
-    assert family["value_units"]["rings.start.flagged"] == "s"
+    assert fitted["units"]["rings.start.flagged"] == "s"
     assert sorted(p.name for p in (here / "fitted").rglob("*.*")) == [
         "hgx-h100.toml",
         "nccl.csv",

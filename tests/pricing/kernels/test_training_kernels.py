@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 from strata.hardware.chip import chip
+from strata.mapping.engine import engine
 from strata.pricing.kernels.attention import AttentionShape, attention_backward, attention_kernel
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.graph_product import price_matmul
+from strata.pricing.kernels.graph_product import biased_results, price_matmul, price_routed
 from strata.pricing.kernels.quantize import quantize_both_ways
 from strata.pricing.kernels.vector import price_loss, price_vector
 from strata.validation.readers.bare_kernels import benchmark_time
+from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.ffn import EAGER_GATED
 from strata.workload.graph import Extent
 from strata.workload.ops import CrossEntropy, MatMul, Vector
@@ -112,3 +114,25 @@ def test_narrow_products_round_activations_forward_and_gradients_backward_but_on
     assert extra[:2] == pytest.approx(expected) and extra[2] == 0.0
     wide = replace(forward, weight="bf16")
     assert price_matmul(wide, rounding).time == price_matmul(wide, ready).time
+
+
+# rows of 2,880 elements in bf16 and experts: ms of adding biases times weights in fp32 expert by expert, forward and
+# backward (what Megatron-LM's TEGroupedMLP._apply_bias does)
+BIASES = [(65536, 16, 2.343, 3.746), (32768, 2, 1.125, 1.689)]
+
+
+@pytest.mark.parametrize(("rows", "experts", "forward", "backward"), BIASES)
+def test_biases_of_experts(rows, experts, forward, backward):
+    sizes = {"tokens": Extent(float(rows)), "top_k": 1.0, "experts": Extent(float(experts)), "skew": 0.0}
+    down = ExpertMatMul(
+        name="down", module="moe", inputs=("act",), output="out", n=(Extent(2880.0),), k=Extent(2880.0),
+        all_experts=float(experts), weight="bf16", activation="bf16", bias=True, weighted_bias=True, **sizes,
+    )  # fmt: skip
+    kernels, h200 = engine("megatron").training.expert_bias, device(H200, trains=True)
+    back, weights = down.gradient()
+    found = [1e3 * float(biased_results(op, kernels, h200).time) for op in (down, back)]
+    assert found == pytest.approx([forward, backward], rel=0.12)
+    charged = device(H200, trains=True, expert_bias=kernels)
+    for op, more in ((down, found[0]), (back, found[1]), (weights, 0.0)):
+        added = price_routed(op, charged).time - price_routed(op, h200).time
+        assert 1e3 * float(added) == pytest.approx(more, abs=1e-6)

@@ -1,0 +1,51 @@
+"""Guesses in a simulated service: what a step that verifies them costs, and the room that the draft takes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from strata.arrays import Array, Number
+from strata.evaluate import evaluate
+from strata.serving.drafts import quickest_plan
+from strata.serving.speculation import Drafting, draft_time, drafting_layer
+from strata.simulate.server.step_table import StepPricer, kv_room
+from strata.workload.model import Model
+from strata.workload.tasks import decode
+
+USUAL_CONTEXT = 2048.0  # tokens of a sequence at which memory is looked at
+
+
+def mtp_drafting(model: Model, acceptance: float, window: float = 1.0) -> Drafting:
+    """Multi-token prediction: the model's own module guesses, under the model's plan.
+
+    >>> from strata.workload.model import model
+    >>> round(mtp_drafting(model("deepseek-v3"), 0.8, 2.0).tokens, 3)
+    2.44
+    """
+    return Drafting(drafting_layer(model), acceptance=acceptance, window=window)
+
+
+def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> tuple[StepPricer, int]:
+    """An engine whose decode steps verify the guesses of a draft; blocks of a rank's cache with the draft in
+    memory.
+    """
+    engine, system, draft = pricer.engine, pricer.system, drafting.draft
+    plan = drafting.plan or (
+        pricer.plan  # a module of the model lies as the model does
+        if draft.name == pricer.model.name
+        else quickest_plan(system, draft, pricer.lanes, USUAL_CONTEXT, engine)
+    )
+
+    def guessing(batch: Number, context: Number) -> Array:
+        rows = np.maximum(batch, float(plan.dp))
+        told = {"window": drafting.window, "branches": drafting.branches}
+        return np.asarray(draft_time(system, draft, plan, engine, batch=rows, context=context, **told))
+
+    rows = max(pricer.lanes, float(plan.dp))
+    held = evaluate(system, draft, decode(rows, USUAL_CONTEXT), plan, engine).metrics.memory_used
+    smaller = replace(engine, reserve=engine.reserve + max(float(np.max(held)) - float(engine.reserve), 0.0))
+    room = kv_room(replace(pricer, engine=smaller), context=USUAL_CONTEXT)
+    found = replace(pricer, draft_tokens=drafting.size, guessing=guessing)
+    return found, room.blocks

@@ -1,0 +1,143 @@
+"""`strata simulate` and `strata launch`: answers, files, mistakes, and Ctrl-C."""
+
+import csv
+import json
+
+import pytest
+
+from strata.app.cli import run_command
+from strata.serving.observed import ObservedReplica
+
+ASKED = ("simulate", "-m", "llama-3-8b", "-s", "1xh200", "--plan", "tp=1")
+
+
+def test_a_run_says_what_requests_saw(answer):
+    said = answer(*ASKED, "--rate", "4", "--count", "100", "--ttft", "1s", "--tpot", "20ms")
+    for part in ("time to first token", "between tokens", "p99", "goodput", "cost/Mtoken", "step table"):
+        assert part in said
+    got = answer(*ASKED, "--rate", "4", "--count", "100", "--json")
+    assert got["completed"] == 100 and got["fleet"][0]["plan"] == "tp=1" and got["refused"] == 0
+    again = answer(*ASKED, "--rate", "4", "--count", "100", "--json", "--seed", "0")
+    assert again["ttft"] == got["ttft"]
+    assert answer(*ASKED, "--rate", "4", "--count", "100", "--json", "--seed", "1")["ttft"] != got["ttft"]
+
+
+def test_every_request_goes_into_a_file(answer, tmp_path):
+    table, lines = tmp_path / "r.csv", tmp_path / "r.json"
+    answer(*ASKED, "--clients", "4", "--count", "60", "--requests", table)
+    answer(*ASKED, "--clients", "4", "--count", "60", "--requests", lines)
+    rows = list(csv.DictReader(table.open()))
+    assert len(rows) == 60 and float(rows[0]["ttft [s]"]) > 0
+    assert [r["ttft"] for r in json.loads(lines.read_text())] == [float(r["ttft [s]"]) for r in rows]
+
+
+def test_a_trace_is_served_and_bad_ones_are_one_line(answer, strata, tmp_path):
+    good = tmp_path / "trace.csv"
+    good.write_text("arrival,input,output\n0.0,100,20\n0.5,200,30\n")
+    got = answer(*ASKED, "--trace", good, "--json")
+    assert (got["completed"], got["input_tokens"], got["output_tokens"]) == (2, 300, 50)
+    for name, text, said in (
+        ("columns.csv", "arrival,input\n0.0,100\n", "output"),
+        ("times.csv", "arrival,input,output\n-1,100,20\n", "negative"),
+        ("long.csv", "arrival,input,output\n0,100000,20\n", "context"),
+    ):
+        bad = tmp_path / name
+        bad.write_text(text)
+        got = strata(*ASKED, "--trace", bad)
+        assert got.code == 2 and said in got.err and got.err.count("\n") == 1, got.err
+
+
+def test_pictures_pages_and_traces(answer, tmp_path):
+    page, trace, picture = (tmp_path / n for n in ("run.html", "run.json", "cdf.svg"))
+    answer(*ASKED, "--rate", "8", "--count", "80", "--html", page, "--perfetto", trace, "--picture", picture)
+    text = page.read_text()
+    assert text.count("<title>request") >= 80 and "replica 0 generates" in text and "http" not in text
+    events = json.loads(trace.read_text())["traceEvents"]
+    kinds = {e["cat"] for e in events if e["ph"] == "X"}
+    assert {"queued", "reading", "generating", "decode"} <= kinds
+    assert sum(e.get("cat") == "generating" for e in events) == 80
+    assert "<svg" in picture.read_text() and "p95" in picture.read_text()
+    curve, cost = tmp_path / "curve.svg", tmp_path / "cost.svg"
+    answer(*ASKED, "--rate", "4", "--count", "60", "--rates", "2,20,60", "--picture", curve, "--tpot", "9ms")
+    answer(*ASKED, "--rate", "4", "--count", "60", "--cost", "--picture", cost)
+    assert "requests/s" in curve.read_text() and "USD" in cost.read_text()
+
+
+def test_questions(answer):
+    found = answer(*ASKED, "--rate", "8", "--count", "200", "--find-rate", "--tpot", "8ms", "--json")
+    assert found["rate"] < found["fails_at"] <= 1.031 * found["rate"]
+    fleet = answer(*ASKED, "--rate", "100", "--count", "300", "--fleet", "--tpot", "8ms", "--json")
+    best = fleet["fleets"][0]
+    assert best["holds"] and best["replicas"][0] > 1
+    caps = answer(*ASKED, "--rate", "8", "--count", "60", "--caps", "400", "--json")["caps"]
+    assert [row["cap"] for row in caps] == ["own limit", "400 W", "fixed clock"]
+    apart = answer(
+        *("simulate", "-m", "llama-3-8b", "-s", "2xh200", "--prefill", "tp=1", "--decode", "tp=1"),
+        *("--rate", "4", "--count", "60", "--json"),
+    )
+    assert [part["system"] for part in apart["fleet"]] == ["1 of 2xh200", "1 of 2xh200"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "needs requests"),
+        (("--rate", "2", "--clients", "3"), "both say"),
+        (("--rate", "-2"), "positive"),
+        (("--rate", "2", "--input", "lognorm:100"), "lognormal"),
+        (("--rate", "2", "--find-rate"), "limit"),
+        (("--rate", "2", "--find-rate", "--rates", "auto"), "one question"),
+        (("--rate", "2", "--share", "2"), "--share"),
+        (("--rate", "2", "--prefill", "tp=1"), "--decode"),
+        (("--rate", "2", "--picture", "a.png"), ".svg"),
+        (("--rate", "2", "--rates", "auto", "--html", "a.html"), "single run"),
+        (("--rate", "2", "--router", "fair"), "router"),
+        (("--load", "poison:rate=3"), "poisson"),
+        (("--rate", "30", "--fleet", "--tpot", "1us"), "no number of these systems"),
+    ],
+)
+def test_mistakes_are_one_line(strata, words, said):
+    got = strata(*ASKED, "--count", "20", *words) if words else strata(*ASKED)
+    assert got.code == 2 and said in got.err and got.err.count("\n") == 1, got.err
+
+
+def test_ctrl_c_prints_what_is_known_so_far(monkeypatch, capsys):
+    ends = []
+
+    def end(self, done, own=ObservedReplica.end):
+        ends.append(1)
+        if len(ends) == 400:
+            raise KeyboardInterrupt
+        own(self, done)
+
+    monkeypatch.setattr(ObservedReplica, "end", end)
+    code = run_command([*ASKED, "--rate", "8", "--count", "1000"])
+    said = capsys.readouterr()
+    assert code == 130 and "what is known so far" in said.out and "time to first token" in said.out
+
+
+def test_launch_commands_are_those_of_each_engine(answer):
+    got = answer(
+        "launch", "-m", "deepseek-v3", "--plan", "dp=8,ep=8", "--engine", "vllm,sglang,trtllm", "--json"
+    )
+    vllm, sglang, trtllm = got
+    assert "--data-parallel-size 8" in vllm["command"] and "--enable-expert-parallel" in vllm["command"]
+    assert "--tp-size 8 --dp-size 8 --enable-dp-attention --ep-size 8" in sglang["command"]
+    assert "--tp_size 8 --ep_size 8" in trtllm["command"] and "enable_attention_dp: true" in trtllm["config"]
+    assert all(one["servers"] == 1 and not one["notes"] for one in got)
+
+
+def test_what_flags_cannot_say_is_said(answer, strata):
+    (one,) = answer("launch", "-m", "llama-3-70b", "--plan", "tp=4,cp=2", "--weights", "nvfp4", "--json")
+    assert any("cp=2" in note for note in one["notes"]) and any("NVFP4" in note for note in one["notes"])
+    (two,) = answer("launch", "-m", "llama-3-70b", "--plan", "tp=4,dp=2", "--engine", "trtllm", "--json")
+    assert two["servers"] == 2 and "--tp_size 4" in two["command"]
+    (fp8,) = answer(
+        "launch", "-m", "llama-3-70b", "--plan", "tp=8", "--kv", "fp8", "--weights", "fp8", "--json"
+    )
+    assert "--quantization fp8" in fp8["command"] and "--kv-cache-dtype fp8" in fp8["command"]
+    assert (
+        "names no launcher" in strata("launch", "-m", "llama-3-8b", "--plan", "tp=1", "--engine", "ideal").err
+    )
+    text = answer(*ASKED, "--rate", "2", "--count", "20", "--launch")
+    assert "vllm serve" in text and "--max-num-seqs 1024" in text
