@@ -116,8 +116,9 @@ def _aggregated(
     for key, same in rows_by_key(keys, len(rows)):
         asked = [loop for i in same if (loop := loops[i]) is not None]
         if asked:
-            layout = plan(**{name: float(v) for name, v in zip(degrees, key, strict=False)})
-            system = systems_of(catalogue, chip_name, layout.tp * layout.pp * layout.dp)
+            told: dict[str, Any] = {name: float(v) for name, v in zip(degrees, key, strict=False)}
+            layout = plan(**told)
+            system = systems_of(catalogue, chip_name, np.asarray(layout.tp * layout.pp * layout.dp))
             means = simulated_first_tokens(system, model, layout, engine, asked, skew=float(known.skew))
             ttft[same] = means + run.first[same] / run.rounds[same]
     return ttft, tpot
