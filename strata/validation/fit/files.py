@@ -14,6 +14,7 @@ BY_HAND = (
     "a100/gemm_ncu.csv",
     "area/deepstack_cores.csv",
     "dram/channel.csv",
+    "serving/inferencex.csv",
     "training/a100_singlenode.csv",
     "training/h100_nanotron.csv",
     "training/h100_nanotron_oom.csv",

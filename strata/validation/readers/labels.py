@@ -22,7 +22,7 @@ TRAINED_FORMATS = {
     "nvfp4": "nvfp4",
 }
 # Serving software by the label of its name; what follows a name (a router, a harness) is another's.
-SERVERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trtllm": "trtllm"}
+SERVERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trtllm": "trtllm", "trt": "trtllm"}
 
 
 def dashed(name: str) -> str:
@@ -40,14 +40,14 @@ def dashed_all(names: Iterable[str]) -> list[str]:
 
 
 def server_of(label: str) -> str:
-    """The catalogue's name of a serving engine by its label; a router or harness around it does not change
-    it.
+    """The catalogue's name of a serving engine by its label; a router or harness around it, named before or
+    after it, does not change it.
 
-    >>> server_of("tensorrt-llm-dynamo"), server_of("vllm")
-    ('trtllm', 'vllm')
+    >>> server_of("tensorrt-llm-dynamo"), server_of("vllm"), server_of("mori-sglang")
+    ('trtllm', 'vllm', 'sglang')
     """
     for name, known in SERVERS.items():
-        if label == name or label.startswith(f"{name}-"):
+        if f"-{name}-" in f"-{label}-":
             return known
     raise UnknownName("serving engine", label, list(SERVERS), ", ".join(SERVERS))
 

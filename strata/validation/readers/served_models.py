@@ -19,12 +19,17 @@ from strata.serving.acceptance import expected_tokens
 from strata.serving.speculation import cycle_time, draft_engine, drafting_layer
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes
+from strata.validation.readers.engine_releases import ReleaseTimes
 from strata.validation.readers.formats import weight_format
 from strata.validation.readers.online_conditions import RunConditions
 from strata.validation.readers.steps import Serving, priced_step, served_batch, used_bytes
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 from strata.workload.tasks import decode, mixed, prefill
+
+POOL_ROUNDS = 2  # secants towards the number of sequences being generated
+STEEPEST = 10.0  # of those secants
+AS_IN_FILE = ReleaseTimes(step=np.zeros(1), kernels=np.ones(1), prompts=np.ones(1), guessing=np.zeros(1))
 
 
 def in_process(engine: Engine) -> Engine:
@@ -148,27 +153,54 @@ def pooled_times(
     at_once: Array,
     clients: Array,
     run: RunConditions,
+    release: Mapping[str, ReleaseTimes] | None = None,
+    full: Array | None = None,
 ) -> tuple[Any, Any]:
-    """TTFT and TPOT that clients of a closed loop see of workers that only read prompts, `at_once` together,
-    and workers that only generate [s]. A token waits for nobody's prompt, prompts wait for prompts only.
+    """TTFT and TPOT that clients of a closed loop see of workers that only read prompts, `at_once` together
+    and up to `full` where they queue, and workers that only generate [s]. A token waits for nobody's prompt,
+    prompts wait for prompts only; sequences being generated and prompts that wait or are read are all
+    clients.
     """
     reading, engine, output = pool["prefill"], pool["prefill"].engine, run.output
-    round_time = reading.step(prefill(at_once, run.input, skew=reading.skew)).time
+    times = release or dict.fromkeys(("prefill", "decode"), AS_IN_FILE)
+
+    def read(prompts: Array) -> Any:
+        return times["prefill"].prompts * reading.step(prefill(prompts, run.input, skew=reading.skew)).time
+
+    round_time = read(at_once)
     each = round_time / at_once / workers["prefill"]
+    if full is not None:
+        each = np.minimum(each, read(full) / full / workers["prefill"])
 
     def with_decoding(busy: Any) -> tuple[Any, Any]:
         """TTFT and token time with so many sequences being generated: what the prefill workers do not keep up
         with waits for them.
         """
         _, step, token = token_times(pool["decode"], np.ceil(busy / workers["decode"]), run)
+        released = times["decode"].stepped(step, run.guesses > 0)
+        token = token * released / step
         prompts = np.maximum(clients - at_once * workers["prefill"], 0.0) * each
         met = np.minimum(prompts / (output * token) * each, prompts) / 2.0
         behind = np.maximum(clients * each - output * token - round_time, 0.0)
         start = prompts / (2.0 * run.rounds)
-        return engine.request + round_time + step + np.maximum(met, behind) + start, token
+        return engine.request + round_time + released + np.maximum(met, behind) + start, token
 
-    ttft, token = with_decoding(clients)
-    return with_decoding(np.maximum(clients * output * token / (ttft + output * token), 1.0))
+    def excess(logarithm: Any) -> Any:
+        """How many more are being generated than taken for, both as logarithms: it falls where they rise."""
+        ttft, token = with_decoding(np.exp(logarithm))
+        generating = np.maximum(clients * output * token / (ttft + output * token), 1.0)
+        return np.log(generating) - logarithm
+
+    most = np.log(clients)
+    last, at_last = most, excess(most)
+    busy = np.clip(last + at_last / 2.0, 0.0, most)
+    for _ in range(POOL_ROUNDS):  # secants
+        found = excess(busy)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            slope = np.nan_to_num((found - at_last) / (busy - last), nan=-1.0)
+        last, at_last = busy, found
+        busy = np.clip(busy - found / np.clip(slope, -STEEPEST, -1.0), 0.0, most)
+    return with_decoding(np.exp(busy))
 
 
 def named_in_file(table: Table, pattern: str) -> list[str]:

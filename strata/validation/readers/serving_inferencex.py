@@ -11,12 +11,13 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.errors import BadValue
+from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
 from strata.params import by_name, part, quantity, text
 from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.closed_loop import client_times
+from strata.validation.readers.closed_loop import EngineTimes, client_times
 from strata.validation.readers.comparison import (
     ComparedPoints,
     compare_metric,
@@ -24,6 +25,7 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
+from strata.validation.readers.engine_releases import EngineRelease, ReleaseTimes, release_of, release_times
 from strata.validation.readers.labels import dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.online_conditions import Polling, RunConditions
@@ -38,6 +40,24 @@ from strata.validation.readers.tables import Table
 from strata.workload.model import Model
 
 FILE = "serving/inferencex.toml"
+UNDATED = "9999"  # a run without a date counts as one of the last release
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AcceptanceByLength:
+    """Text that goes on for long repeats itself, and is guessed more easily: a line in the logarithm of the
+    length between two.
+    """
+
+    short: Number = quantity("1", "chance that a guess is right in outputs of short_tokens and fewer")
+    short_tokens: Number = quantity("1", "tokens of such outputs", positive=True)
+    long: Number = quantity("1", "chance that a guess is right in outputs of long_tokens and more")
+    long_tokens: Number = quantity("1", "tokens of such outputs", positive=True)
+
+    def at(self, output: Array) -> Array:
+        """The chance in outputs of such lengths."""
+        between = np.log(output / self.short_tokens) / np.log(self.long_tokens / self.short_tokens)
+        return self.short + (self.long - self.short) * np.clip(between, 0.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -48,10 +68,16 @@ class InferencexConditions:
     skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
     mean_share: Number = quantity("1", "mean length over the one it names", positive=True)
     rounds: Number = quantity("1", "requests of each client", positive=True)
-    acceptance: Number = quantity("1", "chance that a guessed token is right")
+    acceptance: AcceptanceByLength = part(AcceptanceByLength, "chance that a guessed token is right")
     polling: Polling = part(Polling, "who looks for requests now and then")
     guesses: dict[str, Number] = by_name("1", "tokens guessed in a step, by engine")
     data_parallel_guesses: dict[str, Number] = by_name("1", "the same with data-parallel attention")
+    whole_worker: Number = quantity(
+        "1", "devices up to which a worker of unrecorded layout is tensor parallel"
+    )
+    release: tuple[EngineRelease, ...] = part(
+        EngineRelease, "releases of engines, the first counts", many=True
+    )
 
 
 def inferencex(table: Table, catalogue: Catalogue) -> ComparedPoints:
@@ -91,6 +117,49 @@ def inferencex(table: Table, catalogue: Catalogue) -> ComparedPoints:
     return join_metrics(parts)
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class AggregatedRuns:
+    """Rows of one engine on one chip whose workers read prompts and generate, as the engine's file prices
+    them.
+    """
+
+    times: EngineTimes
+    clients: Array
+    running: Array
+    ranks: Array  # attention ranks
+    experts: Array  # ranks that experts are dealt out over
+    run: RunConditions
+
+    def seen(self, release: ReleaseTimes, engine: Engine) -> tuple[Any, Any]:
+        """TTFT and TPOT that clients see of a release [s]."""
+        times = release.of(self.times, self.run.guesses)
+        return client_times(times, self.clients, self.running, self.ranks, self.run, engine)
+
+
+def aggregated_runs(
+    rows: Table,
+    catalogue: Catalogue,
+    chip_name: str,
+    model: Model,
+    engine: Engine,
+    known: InferencexConditions,
+) -> AggregatedRuns:
+    """One pool of workers that read prompts and generate."""
+    degrees = _degrees(rows, "", rows.number("devices"))
+    serving = _pool(catalogue, chip_name, model, engine, known, degrees)
+    dp, clients = degrees["dp"], rows.number("concurrency")
+    run = _run(rows, chip_name, engine, dp, known)
+    running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
+    return AggregatedRuns(
+        times=engine_times(serving, running, run),
+        clients=clients,
+        running=running,
+        ranks=dp,
+        experts=degrees["ep"],
+        run=run,
+    )
+
+
 def _aggregated(
     rows: Table,
     catalogue: Catalogue,
@@ -99,13 +168,9 @@ def _aggregated(
     engine: Engine,
     known: InferencexConditions,
 ) -> tuple[Any, Any]:
-    """One pool of workers that read prompts and generate."""
-    degrees = _degrees(rows, "", rows.number("devices"))
-    serving = _pool(catalogue, chip_name, model, engine, known, degrees)
-    dp, clients = degrees["dp"], rows.number("concurrency")
-    run = _run(rows, chip_name, engine, dp, known)
-    running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
-    return client_times(engine_times(serving, running, run), clients, running, dp, run, engine)
+    runs = aggregated_runs(rows, catalogue, chip_name, model, engine, known)
+    place = released(rows, catalogue.chip(chip_name), runs.experts, known)
+    return runs.seen(release_times(known.release, place), engine)
 
 
 def _disaggregated(
@@ -116,24 +181,40 @@ def _disaggregated(
     engine: Engine,
     known: InferencexConditions,
 ) -> tuple[Any, Any]:
-    """Prefill and decode workers apart; a prefill worker reads a prompt on each attention rank at once."""
-    pool, workers, ranks = {}, {}, {}
+    """Prefill and decode workers apart; a prefill worker reads a prompt on each attention rank at once, and
+    as many as its steps hold where they queue.
+    """
+    pool, workers, ranks, release = {}, {}, {}, {}
     for side, prefix in (("prefill", "prefill_"), ("decode", "")):
         workers[side] = parallel_degree(rows, f"{side}_workers")
-        degrees = _degrees(rows, prefix, parallel_degree(rows, f"{side}_devices") / workers[side])
+        each = parallel_degree(rows, f"{side}_devices") / workers[side]
+        degrees = _degrees(rows, prefix, each, known.whole_worker)
         pool[side] = _pool(catalogue, chip_name, model, engine, known, degrees)
         ranks[side] = degrees["dp"]
+        place = released(rows, catalogue.chip(chip_name), degrees["ep"], known)
+        release[side] = release_times(known.release, place)
     run = _run(rows, chip_name, engine, ranks["decode"], known)
-    return pooled_times(pool, workers, ranks["prefill"], rows.number("concurrency"), run)
+    at_once, clients = ranks["prefill"], rows.number("concurrency")
+    full = np.maximum(np.floor(engine.tokens / run.input), 1.0) * at_once
+    return pooled_times(pool, workers, at_once, clients, run, release, full)
 
 
-def _degrees(rows: Table, prefix: str, devices: Array) -> dict[str, Array]:
+def released(rows: Table, chip: Chip, ep: Array, known: InferencexConditions) -> Array:
+    """Place of the release of each row, by its date and layout; rows of one engine and precision."""
+    (label,), precision = dashed_all(rows.text("engine")[:1]), rows.text("precision")[0]
+    dates = np.where(rows.text("date") == "", UNDATED, rows.text("date"))
+    return release_of(known.release, label, chip, precision, dates, ep > 1)
+
+
+def _degrees(rows: Table, prefix: str, devices: Array, whole: Number = 0.0) -> dict[str, Array]:
     """Degrees of a worker of so many devices. A worker of several devices whose layout says 1 is not filled
-    in: it is tensor parallel, or data and expert parallel where it says data-parallel attention.
+    in: it is tensor parallel, or data and expert parallel where it says data-parallel attention and has more
+    than `whole` devices.
     """
     tp, ep = (parallel_degree(rows, f"{prefix}{c}") for c in ("tp", "ep"))
     apart = rows.number(f"{prefix}dp_attention", empty=0.0) > 0
     untold = (tp == 1) & (devices > 1)
+    apart = apart & ~(untold & (devices <= whole))
     ep = np.where(untold & apart, devices, ep)
     return {"tp": np.where(apart, 1.0, devices), "dp": np.where(apart, devices, 1.0), "ep": ep}
 
@@ -172,7 +253,7 @@ def _run(
         input=known.mean_share * isl,
         output=np.where(np.isnan(output), known.mean_share * osl, output),
         guesses=np.where(rows.text("speculative") == "mtp", guesses, 0.0),
-        acceptance=known.acceptance,
+        acceptance=known.acceptance.at(osl),
         polled=np.where(polled, interval, 1.0),
         burst=np.maximum(polling.chunk / (known.mean_share * isl), 1.0),
         fresh=one,
