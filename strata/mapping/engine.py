@@ -124,6 +124,13 @@ class Engine:
         optional=True,
         minimum=0,
     )
+    whole_prompt: Number | None = quantity(
+        "1",
+        "1 where a request is let in only where blocks of the cache are free for all of its prompt; left "
+        "out: where they are for the first chunk of it",
+        optional=True,
+        minimum=0,
+    )
     separate_quantize_share: Number = quantity(
         "1",
         "share of narrow products before which a kernel of its own rounds the activations; the "

@@ -325,6 +325,8 @@ def engine_service(
         sequences=int(np.asarray(software.sequences)),
         mixed=bool(np.asarray(software.mixed) > 0),
         request_time=float(np.asarray(software.request)),
+        ahead=bool(np.asarray(software.asynchronous or 0.0) > 0),
+        whole_prompt=bool(np.asarray(software.whole_prompt or 0.0) > 0),
     )
     room = kv_room(pricer, context=min(longest, USUAL))
     room = room if kv_blocks is None else replace(room, blocks=kv_blocks)

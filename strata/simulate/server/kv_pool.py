@@ -24,7 +24,7 @@ def block_cycle(page: int, tokens_per_step: float) -> tuple[int, int]:
 
 
 class _Prefix:
-    """Blocks that requests with the same beginning share."""
+    """Blocks that requests with the same beginning share, or that one has left and may come back for."""
 
     __slots__ = ("blocks", "holders", "tokens")
 
@@ -36,10 +36,22 @@ class KvPool:
     """A number of blocks of `page` tokens each; a sequence holds `fixed` beside those of its tokens.
 
     What is shared stays after the last request that holds it, and goes, least recently used first, where
-    blocks are wanted: into `tiers` behind the device, where there are any.
+    blocks are wanted: into `tiers` behind the device, where there are any. So does what a request leaves
+    that must make room and will come back, its last blocks first.
     """
 
-    __slots__ = ("_idle", "_prefixes", "blocks", "evictable", "fixed", "free", "page", "reuses", "tiers")
+    __slots__ = (
+        "_idle",
+        "_left",
+        "_prefixes",
+        "blocks",
+        "evictable",
+        "fixed",
+        "free",
+        "page",
+        "reuses",
+        "tiers",
+    )
 
     def __init__(
         self, blocks: int, page: int, fixed: int = 0, reuses: bool = True, tiers: TierStore | None = None
@@ -50,6 +62,7 @@ class KvPool:
         self.evictable = 0  # blocks of prefixes that nobody holds
         self._prefixes: dict[Any, _Prefix] = {}
         self._idle: OrderedDict[Any, _Prefix] = OrderedDict()
+        self._left = 0  # requests that may come back for blocks they left
 
     @property
     def used(self) -> int:
@@ -64,18 +77,25 @@ class KvPool:
             if blocks > self.free + self.evictable:
                 return False
             while blocks > self.free:
-                key, prefix = self._idle.popitem(last=False)
-                del self._prefixes[key]
-                self.evictable -= prefix.blocks
-                self.free += prefix.blocks
-                if self.tiers is not None:
-                    self.tiers.put(key, prefix.blocks, prefix.tokens)
+                key, prefix = next(iter(self._idle.items()))
+                part = min(prefix.blocks, blocks - self.free) if key is prefix else prefix.blocks
+                self.evictable -= part
+                self.free += part
+                if key is not prefix:
+                    del self._prefixes[key], self._idle[key]
+                    if self.tiers is not None:
+                        self.tiers.put(key, prefix.blocks, prefix.tokens)
+                    continue
+                prefix.blocks, prefix.tokens = prefix.blocks - part, prefix.tokens - part * self.page
+                if not prefix.blocks:
+                    del self._idle[key]
+                    self._left += prefix.holders  # -1 where somebody may come back
         self.free -= blocks
         return True
 
-    def match(self, request: Request, tokens: int) -> int:
+    def match(self, request: Request, tokens: int, fits: int = 0) -> int:
         """Let a request in with blocks for so many tokens, shared ones among them: tokens of its prompt that
-        the cache has already, or -1 where there is no room.
+        the cache has already, or -1 where there is no room, or none for as many as are to fit.
 
         Not its last token: a step must have at least one to read.
         """
@@ -88,8 +108,10 @@ class KvPool:
             found = prefix.tokens
         own = self.blocks_of(tokens) - found // self.page
         idle = sum(p.blocks for _, p in held if not p.holders)
-        if own > self.free + self.evictable - idle:
+        more = max(self.blocks_of(fits) - found // self.page, own)
+        if more > self.free + self.evictable - idle:
             return -1
+        found = self._come_back(request, found)
         for key, prefix in held:
             if not prefix.holders:
                 del self._idle[key]
@@ -99,6 +121,18 @@ class KvPool:
         self.take(own)
         return found
 
+    def _come_back(self, request: Request, found: int) -> int:
+        """Blocks that a request left and nobody took since are its own again: tokens it has with them."""
+        left, request.left = request.left, None
+        if left is None or not left.blocks:
+            return found
+        del self._idle[left]
+        self._left -= 1
+        self.evictable -= left.blocks
+        self.free += left.blocks
+        begins = left.tokens - left.blocks * self.page  # what it shared then must still be there
+        return max(left.tokens, found) if begins <= found else found
+
     def cached(self, request: Request) -> int:
         """Tokens of a prompt that are in the cache, without holding them: for a router."""
         found = 0
@@ -107,13 +141,16 @@ class KvPool:
             if prefix is None or prefix.tokens >= request.prompt:
                 break
             found = prefix.tokens
+        left = request.left
+        if left is not None and left.tokens - left.blocks * self.page <= found:
+            found = max(left.tokens, found)
         return found
 
     def found(self, request: Request) -> tuple[int, float]:
         """Tokens of a prompt that need not be read, in the cache or quicker to load from a tier, and the time
         to load these [s].
         """
-        here = self.cached(request) if request.prefix else 0
+        here = self.cached(request) if request.prefix or request.left is not None else 0
         if self.tiers is None or not self.reuses:
             return here, 0.0
         rest = [named for named in request.prefix if named[1] > here and named[0] not in self._prefixes]
@@ -140,6 +177,20 @@ class KvPool:
             self._prefixes[key] = prefix
             request.shared += 1
 
+    def leave(self, request: Request, own: int, tokens: int) -> None:
+        """A request goes that will come back: whole blocks of its so many tokens are its own again then, if
+        nobody took them.
+        """
+        whole = min(tokens // self.page - self.shared_blocks(request), own) if self.reuses else 0
+        whole = max(whole, 0)
+        self.release(request, own - whole, 0, keeps=False)
+        if whole:
+            left = request.left = _Prefix(whole, tokens // self.page * self.page)
+            left.holders = -1
+            self._idle[left] = left
+            self._left += 1
+            self.evictable += whole
+
     def release(self, request: Request, own: int, tokens: int, keeps: bool = True) -> None:
         """A request goes: its own blocks are free, shared ones stay, and under the name it may have for that,
         its whole context of so many tokens, to be the beginning of a next turn.
@@ -150,7 +201,12 @@ class KvPool:
             if whole > 0:
                 kept = _Prefix(whole, tokens // self.page * self.page)
                 own -= whole
-        self.free += own
+        if self._left and own:  # blocks left before these are taken before these
+            others = _Prefix(own, 0)
+            self._idle[others] = others
+            self.evictable += own
+        else:
+            self.free += own
         if kept is not None:  # older than its beginnings: it goes first
             self._prefixes[request.keep] = self._idle[request.keep] = kept
             self.evictable += kept.blocks

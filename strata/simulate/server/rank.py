@@ -22,6 +22,7 @@ class EngineRank:
         "_answers",
         "_full",
         "_heap",
+        "_leaving",
         "_phases",
         "_serial",
         "_stride",
@@ -48,14 +49,14 @@ class EngineRank:
         self.waiting = WaitingRequests(rules.priorities)
         self.reading: list[tuple[Request, int]] = []  # prompts of this step, and how many tokens of each
         self.running: dict[int, Request] = {}  # all that hold blocks, in the order they came
-        self.generating = 0
+        self.generating = self._serial = 0
         self.context = 0.0  # tokens in the caches of those that generate
         self.count = 0  # decode steps so far
         self.preemptions = 0
         self.made_room = False  # whether one made room for others since the last step
         self.loading = self.swapping = 0.0  # of the next step, from tiers; from and to them [s]
         self.kv_time, self.kv_largest = 0.0, 0  # blocks held, times seconds; and at most
-        self._serial = 0
+        self._leaving: list[tuple[Request, int, int]] = []  # done, but their blocks are not known to be free
         self._swapped: dict[Request, int] = {}  # tokens in the caches of those that a tier keeps
         self._answers = AnswerSteps(rules, index)
         self._taken = False  # whether blocks of the next decode step are taken
@@ -77,8 +78,8 @@ class EngineRank:
 
     # -- what the next step has
 
-    def read_prompts(self, clock: float) -> tuple[int, float]:
-        """Choose the prompts of the next step; their tokens, and the sum of what each of these attends to."""
+    def read_prompts(self, clock: float, number: int = 0, admits: bool = True) -> tuple[int, float]:
+        """Choose the prompts of a step; their tokens, and the sum of what each of these attends to."""
         rules, waiting = self.rules, self.waiting
         if not waiting and not self.reading:
             return 0, 0.0
@@ -92,9 +93,10 @@ class EngineRank:
             chunk = chunk if self._grow(request, chunk) else 0
             chosen.append((request, chunk))
             budget -= chunk
-        while waiting and budget > 0 and not self.made_room:
+        places = rules.sequences - len(self._leaving)
+        while waiting and budget > 0 and admits and not self.made_room and waiting.head.seen <= number:
             head = waiting.head
-            chunk = self._admit(head, budget) if len(self.running) < rules.sequences else -1
+            chunk = self._admit(head, budget) if len(self.running) < places else -1
             if chunk < 0:
                 if rules.preempts and self._makes_room(head):
                     self.made_room = False  # for this one
@@ -132,7 +134,8 @@ class EngineRank:
         known, load = (prompt, 0.0) if brings else self.pool.found(request)
         chunk = min(prompt - known, budget)
         reach = request.input + request.output if self.rules.eviction == "none" else known + chunk
-        if (brings and not self._has_room(request, reach)) or self.pool.match(request, reach) < 0:
+        whole = prompt if self.rules.whole_prompt else 0
+        if (brings and not self._has_room(request, reach)) or self.pool.match(request, reach, whole) < 0:
             return -1
         self.loading += load
         request.read = known
@@ -211,15 +214,16 @@ class EngineRank:
     def _preempt(self, request: Request) -> None:
         """Put a request back to the waiting ones: its cache is to be computed again, or kept in a tier."""
         del self.running[request.rank_serial]
-        own = request.own
+        own, tokens = request.own, request.read
         if request.state == "generating":
             done = (self.count - (request.finish - request.rounds)) * self.rules.tokens_per_step
             own = self._held(request)
             self._stop(request)
             request.generated = min(request.generated + int(done), request.output - 1)
+            tokens = request.prompt - 1  # its last token is not in the cache yet
             if self.rules.eviction == "swap":
                 self._swap_out(request, own)
-        self.pool.release(request, own, 0, keeps=False)
+        self.pool.leave(request, own, 0 if request in self._swapped else tokens)
         request.preempted += 1
         self.preemptions += 1
         self.made_room = True
@@ -364,9 +368,19 @@ class EngineRank:
         self, request: Request, own: int, tokens: int, clock: float, done: Callable[[Request], None]
     ) -> None:
         del self.running[request.rank_serial]
-        self.pool.release(request, own, tokens)
+        if self.rules.ahead:
+            self._leaving.append((request, own, tokens))
+        else:
+            self.pool.release(request, own, tokens)
         request.state, request.last = "done", clock
         done(request)
+
+    def catch_up(self, number: int) -> int:
+        """The number of the next step that may let in more than that of a number, which was chosen."""
+        found = number + 1 if self._leaving else self.waiting.next_seen(number)
+        while self._leaving:
+            self.pool.release(*self._leaving.pop())
+        return found
 
     def _read_on(self, clock: float, done: Callable[[Request], None]) -> None:
         still: list[tuple[Request, int]] = []

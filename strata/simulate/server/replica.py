@@ -12,8 +12,9 @@ from random import Random
 from typing import Protocol
 
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import EngineRank, Scheduling
+from strata.simulate.server.rank import EngineRank
 from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import NEVER, Scheduling
 
 SPREAD = 1.25  # times the mean load that a replica or rank may have and still get a request for its cache
 
@@ -80,7 +81,9 @@ class Replica:
         "busy",
         "drift",
         "energy",
+        "held",
         "index",
+        "number",
         "present_time",
         "ranks",
         "rules",
@@ -113,6 +116,8 @@ class Replica:
         self.steps = 0  # of the event under way; 0: it waits for requests
         self.total_steps = self.served = 0
         self.started = self.until = 0.0
+        self.number = 0  # of the next step
+        self.held = NEVER  # number of the step since which prompts wait for more of them
         self.version = 0  # of the event under way: one that was cut is another
 
     @property
@@ -145,12 +150,21 @@ class Replica:
         self.seen = now
 
     def enqueue(self, request: Request, now: float) -> None:
-        """A request for one of the ranks; of decode steps under way, the one in which it came is the last."""
+        """A request for one of the ranks; of decode steps under way, the last is the one after which the
+        engine looks for requests.
+        """
         self._see(now)
         rank = self.ranks[0] if len(self.ranks) == 1 else self._rank_for(request)
         rank.enqueue(request)
-        if self.steps > 1:
-            self._cut(now)
+        request.seen = self.number
+        if not self.steps:
+            return
+        running, looks = self._running(now), self.rules.looks
+        later = self.number + max(running, 1) + (self.rules.ahead and running > 0)
+        request.seen = -(-later // looks) * looks
+        if request.seen - self.number < self.steps:
+            self._end_with(request.seen - self.number)
+            self.version += 1
 
     def _rank_for(self, request: Request) -> EngineRank:
         """The rank with the fewest; each in turn; or the one that has most of its prompt in its cache, unless
@@ -168,6 +182,15 @@ class Replica:
 
     def _cut(self, now: float) -> None:
         """End the decode steps under way with the one that runs now."""
+        steps = self._running(now)
+        if steps < self.steps:
+            self._end_with(steps)
+            self.version += 1
+
+    def _running(self, now: float) -> int:
+        """Which of the steps under way runs now; 0 where the first begins only now."""
+        if self.steps == 1 or now <= self.started:
+            return int(now > self.started)
         passed = now - self.started - self._lead
         steps = int(passed / (self.until - self.started - self._lead) * self.steps)
         steps = min(max(steps, 1), self.steps)
@@ -175,9 +198,7 @@ class Replica:
             steps -= 1
         while steps < self.steps and self._decode(steps)[0] < passed:
             steps += 1
-        if steps < self.steps:
-            self._end_with(steps)
-            self.version += 1
+        return steps
 
     def _end_with(self, steps: int) -> None:
         time, self._energy = self._decode(steps)
@@ -248,19 +269,16 @@ class Replica:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
         if self.drift is not None:
             self.table, self._after = self.drift.at(now)
-        mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
-        lead = load = 0.0
+        rules, lead, load = self.rules, 0.0, 0.0
+        plain = not rules.ahead and not rules.wait_steps and rules.looks == 1
+        while True:
+            reads, read, settled = self._choose(now)
+            told = NEVER if plain else min([r.catch_up(self.number) for r in self.ranks])
+            told = min(told, self.held + rules.wait_steps)
+            if told == NEVER or reads or any([r.generating for r in self.ranks]):
+                break
+            self.number = told  # an engine that has nothing to do does not wait for a step to end
         for rank in self.ranks:
-            if mixed:
-                rank.take_decode_blocks()
-            chosen = rank.read_prompts(now)
-            read.append(chosen)
-            if chosen[0]:
-                reads = True
-            elif not mixed:
-                rank.take_decode_blocks()
-            if rank.made_room:
-                settled = False
             if rank.swapping or rank.loading:
                 lead, load = max(lead, rank.swapping), max(load, rank.loading)
                 rank.swapping = rank.loading = 0.0
@@ -275,9 +293,45 @@ class Replica:
         if not ahead:
             self.steps = 0
             return False
-        self._end_with(min(ahead) if settled else 1)
+        self._end_with(min(told - self.number, *ahead) if settled else 1)
         if self.until > self._after and self.steps > 1:
             self._cut(self._after)
+        return True
+
+    def _choose(self, now: float) -> tuple[bool, list[tuple[int, float]], bool]:
+        """What the next step has: whether it reads, what each rank reads, and whether the next may follow
+        without another choice.
+        """
+        mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
+        admits = not self.rules.wait_steps or not self._holds()
+        for rank in self.ranks:
+            if mixed:
+                rank.take_decode_blocks()
+            chosen = rank.read_prompts(now, self.number, admits)
+            read.append(chosen)
+            if chosen[0]:
+                reads = True
+            elif not mixed:
+                rank.take_decode_blocks()
+            if rank.made_room:
+                settled = False
+        return reads, read, settled
+
+    def _holds(self) -> bool:
+        """Whether prompts wait for others to be read together with."""
+        rules, since = self.rules, min(self.held, self.number)
+        self.held = NEVER
+        if not any([r.generating for r in self.ranks]):
+            return False
+        if len(self.ranks) > 1:
+            there = [r.waiting.tokens(self.number, 1) > 0 for r in self.ranks]
+            some, enough = any(there), all(there)
+        else:
+            tokens = self.ranks[0].waiting.tokens(self.number, max(rules.wait_tokens, 1))
+            some, enough = tokens > 0, tokens >= rules.wait_tokens
+        if not some or enough or self.number - since >= rules.wait_steps:
+            return False
+        self.held = since
         return True
 
     def end(self, done: Callable[[Request], None]) -> None:
@@ -292,6 +346,7 @@ class Replica:
         if self._lead:
             self.energy += self.table.idle * self._share * self._lead
         self.total_steps += self.steps
+        self.number += self.steps
         self.steps = 0
 
 

@@ -23,6 +23,7 @@ class Request:
         "keep",
         "key",
         "last",
+        "left",
         "model",
         "output",
         "own",
@@ -33,6 +34,7 @@ class Request:
         "read",
         "rounds",
         "scheduled",
+        "seen",
         "session",
         "shared",
         "state",
@@ -72,6 +74,8 @@ class Request:
         self.finish = 0  # the decode step of its rank at which it is done
         self.rounds = 0  # decode steps its remaining answer takes
         self.preempted = 0
+        self.left: Any = None  # blocks it held when it had to make room
+        self.seen = 0  # number of the first step of its engine that may have it
         self.rank_serial = 0  # its place among those that its rank let in
         self.state = ""
 

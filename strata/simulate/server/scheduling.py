@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from strata.errors import UnknownName, require
 
 EVICTIONS = ("recompute", "swap", "none")
+NEVER = 2**62  # no step of this number is ever run
 ROLES = ("both", "prefill", "decode")
 RANK_ROUTERS = ("least-loaded", "round-robin", "prefix-aware")
 
@@ -31,6 +32,13 @@ class Scheduling:
     drawn: tuple[float, ...] = ()
     seed: int = 0
     rank_router: str = "least-loaded"  # which of several ranks of a replica takes a request
+    ahead: bool = False  # a step is chosen while the one before it runs, and knows nothing of what that does
+    looks: int = 1  # an engine looks for requests before steps whose numbers this divides
+    # steps that prompts wait beside those that generate, unless so many tokens of prompts are there, or every
+    # rank has some
+    wait_steps: int = 0
+    wait_tokens: int = 0
+    whole_prompt: bool = False  # a request is let in where all of its prompt has blocks, not its first chunk
     single_steps: bool = False  # one event a step: slow, to compare with
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from math import ceil
 from random import Random
 
 from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.scheduling import NEVER, Scheduling
 
 
 class WaitingRequests:
@@ -53,6 +53,26 @@ class WaitingRequests:
     @property
     def head(self) -> Request:
         return self._heap[0][2] if self._line is None else self._line[0]
+
+    def next_seen(self, number: int) -> int:
+        """The first step after that of a number that may have one that came too late for it."""
+        found = NEVER
+        for request in reversed(self._line or ()):
+            if request.seen <= number:
+                break
+            found = min(found, request.seen)
+        for _, _, request in self._heap:
+            found = min(found, request.seen) if request.seen > number else found
+        return found
+
+    def tokens(self, number: int, most: int) -> int:
+        """Tokens of prompts that the step of a number could have, up to `most`."""
+        found = 0
+        for request in [r for _, _, r in self._heap] if self._line is None else self._line:
+            if found >= most:
+                break
+            found += request.prompt if request.seen <= number else 0
+        return found
 
     def pop(self) -> Request:
         return heappop(self._heap)[2] if self._line is None else self._line.popleft()

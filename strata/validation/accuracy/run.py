@@ -60,8 +60,8 @@ def validate(
     `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is
     compared, and "unseen_models" says the same of served models that no fit has seen.
 
-    Fractions, not percent. `not_yet` names files, and groups of rows of read files, whose physics is not
-    modelled yet, `unknown` files no reader fits, and `unread` files (row 0) and rows that cannot be read,
+    Fractions, not percent. `not_yet` names groups of rows of read files whose physics is not modelled
+    yet, `unknown` files no reader fits, and `unread` files (row 0) and rows that cannot be read,
     with the reason; the others are compared all the same. `progress` is called before each file and at the
     end.
     """
@@ -91,8 +91,8 @@ def validate(
         found = [group for entry in files for group in entry["groups"]]
         if not any(fits(group, (pattern,)) for group in found):
             unknown_rows(pattern, every, found)
-    later, unknown = not_read([name for name in names if name in selected.whole], catalogue)
-    outcome: dict[str, Any] = {"files": files, "not_yet": later + rows_later, "unknown": unknown}
+    unknown = not_read([name for name in names if name in selected.whole], catalogue)
+    outcome: dict[str, Any] = {"files": files, "not_yet": rows_later, "unknown": unknown}
     outcome["unread"] = unread
     if unseen:
         outcome["unseen_models"] = [row for name in SERVED_FILES for row in served.get(name, [])]

@@ -30,7 +30,7 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.mapping.engine import Engine
-from strata.validation.readers.benchmark_conditions import RunConditions
+from strata.validation.readers.online_conditions import RunConditions
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,6 +62,7 @@ def client_times(
     start = (run.first + all_fresh / 2.0) / run.rounds
     ttft = (
         engine.request
+        + run.outside
         + balanced
         + run.fresh * times.own
         + (1.0 - run.fresh) * times.step

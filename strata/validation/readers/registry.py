@@ -30,6 +30,7 @@ from strata.validation.readers import (
     serving_mlperf,
     serving_offline,
     serving_online,
+    serving_requests,
     step_power,
     streams,
     thermal,
@@ -73,6 +74,7 @@ READERS: dict[str, Reader] = {
     "serving/inferencex.csv": serving_inferencex.inferencex,
     "serving/mlperf.csv": serving_mlperf.mlperf_serving,
     "serving/ml_energy.csv": ml_energy.energy_runs,
+    "serving/requests/*.csv": serving_requests.recorded_requests,
     "serving/trtllm_max_throughput.csv": serving_offline.max_throughput,
     "serving/*_nemo.csv": serving_offline.nemo,
     "serving/*_[0-9]*x*_nim.csv": serving_online.nim,
@@ -103,7 +105,6 @@ READERS: dict[str, Reader] = {
     "*/deepbench_gemm.csv": deepbench.deepbench_gemm,
     "*/deepbench_rnn.csv": deepbench.deepbench_rnn,
 }
-NOT_YET = ("serving/requests/*.csv",)
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted
 # What stands beside the data in the project's folder.
 BESIDE = (
@@ -137,11 +138,9 @@ def matches(name: str, *patterns: str) -> bool:
     return any(fnmatch.fnmatchcase(name, p) and name.count("/") == p.count("/") for p in patterns)
 
 
-def not_read(names: list[str], catalogue: Catalogue) -> tuple[list[str], list[str]]:
-    """Of some files those whose physics is not modelled yet, and those no reader fits."""
-    unread = [n for n in names if reader_of(n, catalogue) is None]
-    later = [n for n in unread if _any(n, NOT_YET)]
-    return later, [n for n in unread if n not in later and n not in INPUTS]
+def not_read(names: list[str], catalogue: Catalogue) -> list[str]:
+    """Of some files those no reader fits."""
+    return [n for n in names if reader_of(n, catalogue) is None and n not in INPUTS]
 
 
 def data_files(folder: Path) -> list[str]:

@@ -17,11 +17,11 @@ from strata.mapping.engine import Engine
 from strata.precision import bytes_of
 from strata.serving.acceptance import expected_tokens
 from strata.serving.speculation import cycle_time, draft_engine, drafting_layer
-from strata.validation.readers.benchmark_conditions import RunConditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes
 from strata.validation.readers.engine_releases import ReleaseTimes
 from strata.validation.readers.formats import weight_format
+from strata.validation.readers.online_conditions import RunConditions
 from strata.validation.readers.steps import Serving, priced_step, served_batch, used_bytes
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
@@ -62,6 +62,15 @@ def stored_model(catalogue: Catalogue, name: str, weights: str) -> Model:
     width, *widths = (round(float(bytes_of(w)), 1) for w in (wanted, own.weights, own.expert_weights))
     same = width in widths
     return own if same else catalogue.model(name, weights=wanted)
+
+
+def handed_over_time(serving: Serving, batch: Array, length: Array) -> Any:
+    """Time to read the prompts of a batch that are handed over one after another: an engine in a process of
+    its own begins with the first, and finds the others when that is read [s].
+    """
+    others = np.maximum(batch - 1.0, 1.0)
+    later = prompt_time(serving, others, length) - serving.engine.request
+    return prompt_time(serving, np.ones_like(batch), length) + np.where(batch > 1.0, later, 0.0)
 
 
 def prompt_time(serving: Serving, batch: Array, length: Array) -> Any:

@@ -15,12 +15,7 @@ from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
 from strata.params import by_name, part, quantity, text
-from strata.validation.readers.benchmark_conditions import (
-    Polling,
-    RunConditions,
-    parallel_degree,
-    read_conditions,
-)
+from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes, client_times
 from strata.validation.readers.comparison import (
@@ -33,6 +28,7 @@ from strata.validation.readers.comparison import (
 from strata.validation.readers.engine_releases import EngineRelease, ReleaseTimes, release_of, release_times
 from strata.validation.readers.labels import dashed_all, server_names, server_of
 from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.online_conditions import Polling, RunConditions
 from strata.validation.readers.served_models import (
     engine_times,
     largest_running_batch,

@@ -28,6 +28,7 @@ from strata.validation.readers.comparison import (
 )
 from strata.validation.readers.like_cases import case_keys
 from strata.validation.readers.served_models import (
+    handed_over_time,
     in_process,
     largest_running_batch,
     named_in_file,
@@ -56,7 +57,7 @@ def vllm_batches(table: Table, catalogue: Catalogue) -> ComparedPoints:
         engine = replace(then, graphs=1.0 - float(key[4] == "1"), stream=0.0)
         serving = Serving(catalogue.system(key[0]), model, plan(tp=v["tp"], ep=v["ep"]), engine, known.skew)
         step = served_batch(serving, v["batch"], v["input_tokens"], v["output_tokens"]).step
-        reading = prompt_time(serving, v["batch"], v["input_tokens"])
+        reading = handed_over_time(serving, v["batch"], v["input_tokens"])
         return v["batch"] / step, v["batch"] * v["input_tokens"] / reading
 
     forecasts = forecast(table, keys, price, tuple(s), metrics=2)

@@ -16,14 +16,7 @@ from strata.errors import BadValue
 from strata.mapping.engine import Engine
 from strata.mapping.plan import plan
 from strata.precision import supports
-from strata.validation.readers.benchmark_conditions import (
-    ClientConditions,
-    OnlineConditions,
-    online_runs_of,
-    parallel_degree,
-    plain_runs,
-    read_conditions,
-)
+from strata.validation.readers.benchmark_conditions import ClientConditions, parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import client_times
 from strata.validation.readers.comparison import (
@@ -32,9 +25,17 @@ from strata.validation.readers.comparison import (
     forecast,
     group_names,
     join_metrics,
+    rows_by_key,
 )
 from strata.validation.readers.launch_flags import launched_engine
 from strata.validation.readers.like_cases import case_keys
+from strata.validation.readers.online_conditions import (
+    OnlineConditions,
+    closed_runs,
+    drawn_rows,
+    online_runs_of,
+    plain_runs,
+)
 from strata.validation.readers.served_models import (
     engine_times,
     largest_running_batch,
@@ -42,6 +43,7 @@ from strata.validation.readers.served_models import (
     pooled_times,
     served_model,
 )
+from strata.validation.readers.simulated_loop import simulated_first_tokens
 from strata.validation.readers.steps import Serving, systems_of
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
@@ -66,7 +68,7 @@ def online_runs(table: Table, catalogue: Catalogue) -> ComparedPoints:
     weights = np.where(text["gemm_quant_mode"] == "", text["precision"], text["gemm_quant_mode"])
     experts = np.where(text["moe_quant_mode"] == "", weights, text["moe_quant_mode"])
     known = read_conditions(OnlineConditions, table, "serving/silicon.toml")
-    drawn = known.is_drawn(table.number("isl"), table.number("osl"))
+    drawn = drawn_rows(table, known)
     keys = [text["model"], text["system"], text["backend"], weights, experts, text["mode"]]
     keys += [told["backend_version"], told["measured"], drawn]
 
@@ -118,7 +120,19 @@ def _aggregated(
         online_runs_of(rows, chip_name, engine.name, bool(model.kv_rank), known),
     )
     running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
-    return client_times(engine_times(serving, running, run), clients, running, dp, run, engine)
+    ttft, tpot = client_times(engine_times(serving, running, run), clients, running, dp, run, engine)
+    degrees = {"tp": tp, "pp": pp, "dp": dp, **experts}
+    loops = closed_runs(rows, engine, model.name, run, known)
+    keys = [*degrees.values(), np.broadcast_to(run.guesses, tp.shape), [loop is None for loop in loops]]
+    for key, same in rows_by_key(keys, len(rows)):
+        asked = [loop for i in same if (loop := loops[i]) is not None]
+        if asked:
+            told: dict[str, Any] = {name: float(v) for name, v in zip(degrees, key, strict=False)}
+            layout = plan(**told)
+            system = systems_of(catalogue, chip_name, np.asarray(layout.tp * layout.pp * layout.dp))
+            means = simulated_first_tokens(system, model, layout, engine, asked, skew=float(known.skew))
+            ttft[same] = means + run.first[same] / run.rounds[same]
+    return ttft, tpot
 
 
 def _disaggregated(

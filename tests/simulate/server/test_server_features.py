@@ -31,13 +31,22 @@ def full_pool(eviction, **told):
 
 def test_recompute():
     """The one that came last gives its blocks up when the tenth block is begun and reads all again."""
-    found = full_pool("recompute")
+    found = full_pool("recompute", reuses=False)
     first, second = sorted(found.done, key=lambda r: r.key)
     assert (first.preempted, second.preempted) == (0, 1)
     # of 80 tokens each has 40, 24 of them generated, when the next block is wanted; the second waits for the
     # first to end, reads its 40 again, which brings a token, and makes the other 15
     assert first.last == 40.0 and found.replicas[0].read == 32 + 40
     assert second.last == 40.0 + 1.0 + 15.0
+
+
+def test_what_nobody_took_is_not_read_again_where_prompts_are_kept():
+    found = full_pool("recompute")
+    first, second = sorted(found.done, key=lambda r: r.key)
+    # its cache of 39 tokens had four whole blocks; the first took two blocks until it ended, its last ones:
+    # the one that was not whole, and one of these
+    assert second.preempted == 1 and found.replicas[0].read == 32 + 16
+    assert (first.last, second.last) == (40.0, 40.0 + 1.0 + 15.0)
 
 
 def test_swap_moves_blocks_and_reads_nothing_again():

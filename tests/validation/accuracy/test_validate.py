@@ -10,7 +10,7 @@ import pytest
 import strata
 from strata.errors import BadFile
 from strata.validation import compared_files, validate
-from strata.validation.readers.registry import NOT_YET, READERS
+from strata.validation.readers.registry import READERS
 
 DATA = Path(strata.__file__).resolve().parents[1] / "validation"
 KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"} | {"within_15", "within_30"}
@@ -49,12 +49,8 @@ def test_shape_of_the_answer(outcome):
 
 def test_every_known_file_is_predicted_and_nothing_else_fails(outcome):
     assert {f["file"]: f["failed"] for f in outcome["files"] if f["failed"]} == {}
-    assert len(outcome["files"]) == len(READERS) - 1  # ns3/collectives.csv is kept apart
-    assert outcome["unknown"] == []
-    assert outcome["not_yet"] == [
-        "serving/requests/rtx4090_llama-3.1-8b.csv",
-        "serving/requests/rtxpro6000_llama-3.1-8b.csv",
-    ]
+    assert len(outcome["files"]) == len(READERS)  # ns3/collectives.csv is kept apart; two files of requests
+    assert (outcome["unknown"], outcome["not_yet"]) == ([], [])
 
 
 def test_points_are_counted_after_merging_backends(outcome):
@@ -182,15 +178,13 @@ def test_files_are_matched_by_pattern(tmp_path):
     assert made["file"] == "serving/llama31_8b_1xh100_nim.csv" and made["failed"] == 0
 
 
-def test_unknown_files_and_files_for_later(tmp_path):
-    later = "serving/requests/rtx4090_llama-3.1-8b.csv"
-    folder = part(tmp_path, "h200/gemm.csv", later)
+def test_unknown_files(tmp_path):
+    folder = part(tmp_path, "h200/gemm.csv")
     (folder / "ns3").mkdir()
     for name in ("ns3/ring.csv", "h200/odd.csv", "README.md"):
         (folder / name).write_text("a\n1\n", encoding="utf-8")
     made = validate(folder)
-    assert made["not_yet"] == [later] and made["unknown"] == ["h200/odd.csv", "ns3/ring.csv"]
-    assert "serving/requests/*.csv" in NOT_YET
+    assert made["not_yet"] == [] and made["unknown"] == ["h200/odd.csv", "ns3/ring.csv"]
 
 
 def test_rows_that_cannot_be_predicted_are_named(tmp_path):

@@ -10,13 +10,12 @@ import pytest
 from strata.errors import BadFile
 from strata.params import data_folder
 from strata.validation.readers.benchmark_conditions import (
-    OnlineConditions,
     ThroughputConditions,
-    online_runs_of,
     parallel_degree,
     read_conditions,
 )
 from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.online_conditions import OnlineConditions, online_runs_of
 from strata.validation.readers.registry import data_files, reader_of
 from strata.validation.readers.tables import read_table
 

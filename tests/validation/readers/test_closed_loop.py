@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from strata.mapping.engine import engine
-from strata.validation.readers.benchmark_conditions import plain_runs
 from strata.validation.readers.closed_loop import EngineTimes, client_times
+from strata.validation.readers.online_conditions import plain_runs
 
 ROUNDS = 10.0
 

@@ -6,14 +6,10 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.validation.readers.benchmark_conditions import (
-    OnlineConditions,
-    online_runs_of,
-    parallel_degree,
-    read_conditions,
-)
+from strata.validation.readers.benchmark_conditions import parallel_degree, read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.online_conditions import OnlineConditions, online_runs_of
 from strata.validation.readers.served_models import served_model
 from strata.validation.readers.serving_offline import koyeb, max_throughput, nemo, vllm_batches
 from strata.validation.readers.serving_online import nim, online_runs
