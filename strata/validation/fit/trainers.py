@@ -109,7 +109,9 @@ def leave_families_out(
         if len(names) < 2:
             continue
         predicted = now.predicted.copy()
-        for name in names if lines is not None else ():
+        for name in names:
+            if lines is None:  # nothing of this file was fitted
+                break
             inside = family == name
             moved = version.points(moved_along(lines, ~inside & (now.line % HELD_OUT != 0)))
             predicted[inside] = moved.predicted[inside]
@@ -131,7 +133,7 @@ class _Version:
         start = [float(value_at(self.engine, path)) for path in self.own]
         if fit is not None and fit.conditions is not None:
             kind, name, self.told = fit.conditions
-            known = read_conditions(kind, table, name)
+            known: Any = read_conditions(kind, table, name)
             start += [float(value_at(known, path)) for path in self.told]
         self.start = np.array(start)
 
