@@ -63,10 +63,11 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     use = np.where(np.isfinite(reads) & np.isfinite(curve.alone), use, np.inf)
     bad = use >= 1.0
     request = float(np.max(np.asarray(curve.engine.request, float)))
+    under_way = np.concatenate([np.zeros_like(steps[:, :1]), steps], axis=1)
     first = FirstToken(
         chance=flight.chance,
-        base=request + reading,
-        step=np.concatenate([np.zeros_like(steps[:, :1]), steps], axis=1),
+        base=request + reading + _chosen_ahead(curve) * under_way,
+        step=under_way,
         queued=queue,
         waiting=np.asarray(chance_to_wait(load, lanes)),
         slot=flight.wait,
@@ -94,6 +95,13 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
         devices=np.full(rate.shape, curve.devices),
         first_token=first,
     )
+
+
+def _chosen_ahead(curve: Curve) -> float:
+    """1 where a step is chosen while the one before it runs: a request also waits for one that was chosen
+    before it came.
+    """
+    return 1.0 if np.max(np.asarray(curve.engine.asynchronous or 0.0, float)) > 0 else 0.0
 
 
 def _reading(
@@ -172,9 +180,10 @@ class _ClosedLoop:
         beside = c.pieces * np.maximum(c.between(c.step, met) + c.between(c.extra, met), alone)
         reads = (1.0 - meets) * c.pieces * alone + meets * beside
         nothing = np.zeros_like(reads)
+        late = before + beside + _chosen_ahead(c) * step
         return FirstToken(
             chance=np.stack([1.0 - meets, meets], axis=-1),
-            base=np.stack([before + c.pieces * alone + nothing, before + beside], axis=-1),
+            base=np.stack([before + c.pieces * alone + nothing, late], axis=-1),
             step=np.stack([nothing, step], axis=-1),
             queued=np.asarray(mean_wait(rate * self.others, reads, lanes, c.requests.variation)),
             waiting=np.asarray(chance_to_wait(rate * self.others * reads / lanes, lanes)),

@@ -10,7 +10,7 @@ from strata.errors import BadValue
 from strata.hardware.chip import chip
 from strata.mapping.plan import plan
 from strata.validation.readers import serving_inferencex
-from strata.validation.readers.benchmark_conditions import plain_runs, read_conditions
+from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.closed_loop import EngineTimes
 from strata.validation.readers.engine_releases import (
@@ -20,6 +20,7 @@ from strata.validation.readers.engine_releases import (
     release_times,
 )
 from strata.validation.readers.labels import server_of
+from strata.validation.readers.online_conditions import plain_runs
 from strata.validation.readers.registry import reader_of
 from strata.validation.readers.served_models import AS_IN_FILE, pooled_times, served_model
 from strata.validation.readers.serving_inferencex import AcceptanceByLength, InferencexConditions
