@@ -76,7 +76,7 @@ def settled_record(record: Any) -> Any:
     """Mark a record of single numbers, and the records in its fields, as one that is used again and again:
     answers are kept for it.
     """
-    if record not in _SETTLED:
+    if kept_by_identity(record.__class__) and record not in _SETTLED:
         inside = [getattr(record, name) for name in field_names(record.__class__)]
         for one in (record, *inside):
             if kept_by_identity(one.__class__) and hasattr(one, "__weakref__"):
@@ -92,7 +92,7 @@ def is_settled(*records: Any) -> bool:
     >>> is_settled(other), is_settled(settled_record(other))
     (False, True)
     """
-    return all(record in _SETTLED for record in records)
+    return all(kept_by_identity(record.__class__) and record in _SETTLED for record in records)
 
 
 class Memo:

@@ -294,6 +294,8 @@ def _guessed(service: Any) -> dict[str, Any]:
 
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
+    if not all(hasattr(s, "drafting") for s in services):
+        raise BadValue("launch_commands takes deployments, as price_service makes them")
     return [
         launch_command(
             s.model,

@@ -18,6 +18,7 @@ from strata.serving.simulated_answers import holds
 from strata.serving.simulated_result import ServiceSimulation
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load import RecordedLoad
+from strata.workload.model import Model
 
 MOST_COPIES = 1024  # of one system
 FEW, APART = 64, 1e5  # requests that are served alone, so far apart [s]
@@ -167,12 +168,15 @@ class _FleetSearch:
 def services_capped(
     system: System | str,
     caps: Sequence[float],
+    *,
+    model: Model | str,
     **asked: object,
 ) -> list[tuple[str, PricedService]]:
     """A deployment with its devices as they are, at each power cap [W], and with clocks that no power limit
     lowers; `asked` as in `price_service`.
     """
     hardware = as_system(system)
+    asked["model"] = model
     found = [("own limit", price_service(hardware, **asked))]  # type: ignore[arg-type]
     plan = found[0][1].plan
     told = {**asked, "plan": plan}

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from strata.validation.accuracy.holdout import is_fitted, unseen_models
 from strata.validation.fit.engines import seen_by_fits
 from strata.validation.fit.files import FITTED_FILES
@@ -22,6 +24,7 @@ def test_files_of_every_fit_are_held_out():
         "*/power.csv",
         "*/step_power.csv",
         "ops/gemm_power.csv",
+        "serving/inferencex.csv",
         "ops/gemm.csv",
         "ops/moe.csv",
         "ops/amd_gemm.csv",
@@ -56,6 +59,7 @@ def test_files_of_every_fit_are_held_out():
 
 def test_models_no_fit_has_seen_are_told_apart():
     table = read_table(DATA, "serving/silicon.csv")
+    table = table.keep(np.arange(len(table)) % 3 < 1)
     found = online_runs(table, Catalogue())
     seen = seen_by_fits(table.name, table, found)
     told = {

@@ -13,19 +13,17 @@ def some_runs(every=14):
     return table.keep((np.arange(len(table)) % every == 0) & (table.text("mode") == "agg"))
 
 
-def test_token_times_hold_on_models_and_engines_that_were_left_out():
-    table = some_runs()
-    by_model, by_engine = leave_served_families_out(table, ["model", "engine"])
-    assert by_engine.names == ("sglang", "trtllm", "vllm")
-    assert "gpt-oss-120b" in by_model.names and len(by_model.points) == len(table)
-    for found in (by_model, by_engine):
-        error = np.abs(found.points.predicted / found.points.measured - 1.0)
-        assert np.median(error) < 0.13 and np.mean(error) < 0.17
+def test_token_times_hold_on_engines_that_were_left_out():
+    table = some_runs(28)
+    (found,) = leave_served_families_out(table, ["engine"])
+    assert found.names == ("sglang", "trtllm", "vllm") and len(found.points) == len(table)
+    error = np.abs(found.points.predicted / found.points.measured - 1.0)
+    assert np.median(error) < 0.13 and np.mean(error) < 0.17
 
 
 def test_experts_that_are_widened_are_not_two_times_too_slow():
     """Rows of a fallback kernel made gpt-oss 1.6 times too slow under vLLM, 1.2 under TensorRT-LLM."""
-    table = some_runs(5).keep(some_runs(5).text("model") == "gpt-oss-120b")
+    table = some_runs(12).keep(some_runs(12).text("model") == "gpt-oss-120b")
     (by_engine,) = leave_served_families_out(table, ["engine"])
     ratio = by_engine.points.predicted / by_engine.points.measured
     for name in by_engine.names:
