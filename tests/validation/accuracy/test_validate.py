@@ -135,7 +135,7 @@ def test_a_fitted_file_is_judged_on_its_held_out_third(outcome, unseen):
     every, third = ({f["file"]: f["points"] for f in o["files"]} for o in (outcome, unseen))
     assert every["h200/gemm.csv"] == 456 and 140 <= third["h200/gemm.csv"] <= 160
     assert every["h200/decoder.csv"] == third["h200/decoder.csv"]  # no fit has seen it
-    assert every["serving/silicon.csv"] == 674 and 150 <= third["serving/silicon.csv"] <= 200
+    assert every["serving/silicon.csv"] == 674 and 200 <= third["serving/silicon.csv"] <= 250
     assert "h200/gemm.csv" in unseen["held_out"] and "held_out" not in outcome
 
 
