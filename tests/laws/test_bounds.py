@@ -13,7 +13,7 @@ from strata.workload.graph import is_collective
 
 
 @given(points())
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_durations_bytes_and_joules_are_never_negative_nor_nan(point):
     r = st.evaluate(*point)
     quantities = [
@@ -32,7 +32,7 @@ def test_durations_bytes_and_joules_are_never_negative_nor_nan(point):
 
 
 @given(points())
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_a_time_lies_between_its_bounds(point):
     r = st.evaluate(*point)
     assert r.metrics.lower <= r.metrics.step_time * (1 + 1e-12) and r.metrics.step_time <= r.metrics.upper * (
@@ -51,7 +51,7 @@ def test_a_time_lies_between_its_bounds(point):
 
 
 @given(points())
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_no_device_does_more_than_its_peaks(point):
     r = st.evaluate(*point)
     assert 0 < r.metrics.mfu <= 1
@@ -59,7 +59,7 @@ def test_no_device_does_more_than_its_peaks(point):
 
 
 @given(points())
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_energy_parts_add_up(point):
     """Power is energy over time: static and dynamic, devices and hosts, tokens and steps."""
     where, _, work, plan = point
@@ -77,7 +77,7 @@ def test_energy_parts_add_up(point):
 
 
 @given(points())
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_energy_by_level_adds_up_and_no_level_gives_energy_back(point):
     r = st.evaluate(*point)
     parts = r.summary.energy
@@ -87,7 +87,7 @@ def test_energy_by_level_adds_up_and_no_level_gives_energy_back(point):
 
 
 @given(points())
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_time_by_kind_of_op_adds_up_to_the_mean_device(point):
     r = st.evaluate(*point)
     for step in r.steps:
@@ -96,7 +96,7 @@ def test_time_by_kind_of_op_adds_up_to_the_mean_device(point):
 
 
 @given(points(sizes=(1, 2, 8)))
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_without_a_pipeline_the_mean_device_is_busy_all_the_time(point):
     """Nothing waits for another stage, so the times by kind of op are the whole step: recomputed layers and
     the optimiser included.
