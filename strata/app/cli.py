@@ -51,6 +51,7 @@ COMMANDS = {
     "search": ("search", "register_search"),
     "study": ("study", "register_study"),
     "kernel": ("kernel_programs", "register_kernel"),
+    "serve": ("serve", "register_serve"),
 }
 
 

@@ -1,0 +1,52 @@
+"""Parts of questions, checked at the door: names of shipped things, sizes, fields that are set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+
+
+def _no_file(name: str) -> str:
+    if name.lower().endswith((".toml", ".json", ".csv", ".onnx", ".py")):
+        raise ValueError("names of shipped things only, no files")
+    return name
+
+
+Name = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+:-]*$", max_length=80),
+    AfterValidator(_no_file),
+]
+NameOrNone = Annotated[
+    str,
+    StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._@+:-]*)?$", max_length=80),
+    AfterValidator(_no_file),
+]
+Text = Annotated[str, StringConstraints(max_length=200)]
+FieldPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]*$", max_length=120)]
+FieldValue = Annotated[str, StringConstraints(min_length=1, max_length=80)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+
+
+class WebQuestion(BaseModel):
+    """What a request says; anything else in it is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class NoQuestion(WebQuestion):
+    """A request that says nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """One thing that can be asked: its path under /api/, the function that answers, what it takes."""
+
+    path: str
+    call: str  # "module.function" of `answers`
+    says: str  # one line of documentation
+    question: type[WebQuestion] = NoQuestion
+    job: bool = False  # long: started, watched and cancelled
+    example: dict[str, Any] | None = None

@@ -1,0 +1,211 @@
+"""The server: routes of all answers, jobs, the page's files, behind the guard."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from strata import __version__
+from strata.app.web.answers import all_routes
+from strata.app.web.guard import LOOPBACK, Door, Guard
+from strata.app.web.questions import Route
+from strata.app.web.workers import Busy, Workers
+
+STATIC = Path(__file__).parent / "static"
+WAIT = 20.0  # s that a request for news of a job waits
+KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+
+
+class Told(BaseModel):
+    """An error, in one line."""
+
+    error: str
+
+
+class JobTold(BaseModel):
+    """A job: its state, what it has reported, its answer at the end."""
+
+    job: str
+    call: str
+    state: str
+    seconds: float
+    told: list[dict[str, Any]]
+    reports: int
+    answer: Any = None
+    error: str = ""
+
+
+ERRORS: dict[int | str, dict[str, Any]] = {
+    code: {"model": Told} for code in (400, 401, 403, 404, 405, 413, 414, 415, 421, 422, 429, 504)
+}
+JobKey = Annotated[str, InPath(pattern=r"^[0-9a-f]{16}$")]
+
+
+def web_app(folder: Path, door: Door | None = None, count: int | None = None) -> Any:
+    """The page as an ASGI app; studies are read and written in `folder` alone."""
+    folder.mkdir(parents=True, exist_ok=True)
+    workers = Workers(str(folder.resolve()), count or max(2, min(4, os.cpu_count() or 2)))
+
+    @asynccontextmanager
+    async def life(_: FastAPI) -> AsyncIterator[None]:
+        await workers.start()
+        warming = [
+            asyncio.create_task(workers.ask("catalogue.warm", {"worker": i})) for i in range(workers.count)
+        ]
+        yield
+        for task in warming:
+            task.cancel()
+        await workers.stop()
+
+    app = FastAPI(
+        title="Strata",
+        version=__version__,
+        description="Predict and optimise AI systems that do not exist yet.",
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/openapi.json",
+    )
+    app.state.workers = workers
+    for route in all_routes():
+        _add(app, workers, route)
+    _add_jobs(app, workers)
+    _add_errors(app)
+    _add_files(app)
+    return Guard(app, door or Door(hosts=LOOPBACK, port=8765))
+
+
+def _add(app: FastAPI, workers: Workers, route: Route) -> None:
+    """One route: a short question is answered, a long one becomes a job."""
+    kept: dict[str, Any] = {"responses": ERRORS, "summary": route.says, "tags": [route.call.split(".")[0]]}
+
+    async def short(question: Any) -> Response:
+        status, body = await workers.ask(route.call, question.model_dump())
+        return Response(body, status, media_type="application/json")
+
+    async def long(question: Any) -> Any:
+        return workers.begin(route.call, question.model_dump()).summary()
+
+    async def plain() -> Response:
+        return await short(route.question())
+
+    name = route.call.replace(".", "_")
+    if not route.question.model_fields and not route.job:
+        app.get(f"/api/{route.path}", operation_id=name, **kept)(plain)
+        return
+    endpoint = long if route.job else short
+    endpoint.__annotations__["question"] = route.question
+    if route.job:
+        app.post(f"/api/{route.path}", operation_id=name, status_code=202, response_model=JobTold, **kept)(
+            endpoint
+        )
+    else:
+        app.post(f"/api/{route.path}", operation_id=name, **kept)(endpoint)
+
+
+def _add_jobs(app: FastAPI, workers: Workers) -> None:
+    def job_of(key: str) -> Any:
+        if key not in workers.jobs:
+            raise HTTPException(404, "there is no such job, or it has been forgotten")
+        return workers.jobs[key]
+
+    @app.get("/api/jobs/{key}", response_model=JobTold, responses=ERRORS, tags=["jobs"])
+    async def job_news(
+        key: JobKey,
+        since: Annotated[int, Query(ge=0, le=10**6)] = 0,
+        wait: Annotated[float, Query(ge=0, le=WAIT)] = 0.0,
+    ) -> Any:
+        """What a job has reported after the first `since`; waits up to `wait` seconds for news."""
+        job = job_of(key)
+        if wait and len(job.told) <= since and not job.ended:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(job.moved.wait(), wait)
+        return job.summary(since)
+
+    @app.get("/api/jobs/{key}/events", responses=ERRORS, tags=["jobs"])
+    async def job_events(key: JobKey, request: Request) -> StreamingResponse:
+        """The reports of a job as server-sent events, until it ends."""
+        job = job_of(key)
+
+        async def events() -> AsyncIterator[bytes]:
+            since = 0
+            while not await request.is_disconnected():
+                told = job.summary(since)
+                since = told["reports"]
+                yield f"data: {json.dumps(told)}\n\n".encode()
+                if job.ended:
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(job.moved.wait(), WAIT)
+
+        return StreamingResponse(events(), media_type="text/event-stream")
+
+    @app.delete("/api/jobs/{key}", response_model=JobTold, responses=ERRORS, tags=["jobs"])
+    async def job_cancel(key: JobKey) -> Any:
+        """Stop a job at once; what it has reported stays."""
+        job = job_of(key)
+        workers.cancel(job)
+        return job.summary()
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every error is one line of JSON."""
+
+    @app.exception_handler(RequestValidationError)
+    async def unread(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        place = ".".join(str(p) for p in first["loc"] if p not in ("body", "query", "path"))
+        said = first["msg"].removeprefix("Value error, ")
+        return JSONResponse({"error": f"{place}: {said}" if place else said}, 422)
+
+    @app.exception_handler(HTTPException)
+    async def refused(_: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": str(error.detail)}, error.status_code, headers=error.headers)
+
+    @app.exception_handler(Busy)
+    async def busy(_: Request, __: Busy) -> JSONResponse:
+        return JSONResponse({"error": "too many questions at once; try again in a moment"}, 429)
+
+
+def _add_files(app: FastAPI) -> None:
+    """The page and its files: these and no others, each under its own name."""
+    known = {p.relative_to(STATIC).as_posix(): p for p in sorted(STATIC.rglob("*")) if p.is_file()}
+
+    @app.get("/", include_in_schema=False)
+    async def start() -> FileResponse:
+        return FileResponse(known["index.html"], media_type="text/html")
+
+    @app.get("/static/{name:path}", include_in_schema=False)
+    async def static(name: str) -> FileResponse:
+        if name == "plotly.min.js":
+            return FileResponse(
+                plotly_script(), media_type=KINDS[".js"], headers={"cache-control": "max-age=86400"}
+            )
+        if name not in known:
+            raise HTTPException(404, "no such file")
+        return FileResponse(
+            known[name], media_type=KINDS[known[name].suffix], headers={"cache-control": "no-cache"}
+        )
+
+    @app.get("/favicon.ico", include_in_schema=False)
+    async def icon() -> FileResponse:
+        return FileResponse(known["strata.svg"], media_type=KINDS[".svg"])
+
+
+def plotly_script() -> Path:
+    """The plotting library as its package ships it, so that pages open offline."""
+    import plotly
+
+    return Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

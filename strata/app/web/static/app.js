@@ -1,0 +1,74 @@
+// The frame: pages by name, the theme, errors.
+import { failure, fill, h, startHovers } from "./dom.js";
+import { themeTurned } from "./charts.js";
+import { here } from "./state.js";
+
+// name, title, one line for the start page
+export const PAGES = [
+  ["what-if", "What-if", "Move a number and see time, heat, memory and cost answer at once."],
+  ["stack", "Stack", "Layers drawn to scale, what bounds their bandwidth, and how hot each one gets."],
+  ["fabric", "Fabric", "The topology drawn, where TP, EP and PP lie, and how loaded each link is."],
+  ["technology", "Technology", "From budgets to a die drawn to scale, and which budget binds."],
+  ["mapping", "Mapping", "A program's graph, fused into partitions, with what each one costs."],
+  ["serving", "Serving", "Latency against load, the cheapest fleet for an SLO, a minute of requests."],
+  ["training", "Training", "Stages, memory and the timeline of one optimiser step."],
+  ["search", "Search", "Start a study, watch its frontier and its bound grow, open any point."],
+  ["validation", "Validation", "Predicted against measured, row by row."],
+  ["studies", "Studies", "Claims of the papers, each with what this model finds."],
+];
+
+const main = document.getElementById("main"),
+  nav = document.getElementById("nav");
+let shown = null;
+
+// A page may have rules of its own, in a file beside it.
+const STYLED = new Set([]);
+function styled(name) {
+  if (!STYLED.has(name) || document.querySelector(`link[href$="/pages/${name}.css"]`)) return;
+  document.head.append(h("link", { rel: "stylesheet", href: `/static/pages/${name}.css` }));
+}
+
+async function open() {
+  const { page } = here();
+  const known = PAGES.find(([name]) => name === page);
+  fill(
+    nav,
+    PAGES.map(([name, title]) =>
+      h("a", { href: `#${name}`, "aria-current": name === page ? "page" : null }, title),
+    ),
+  );
+  document.title = known ? `${known[1]} · Strata` : "Strata";
+  try {
+    styled(known?.[0]);
+    const module = await import(`./pages/${known ? known[0] : "start"}.js`);
+    if (shown !== page) {
+      fill(main);
+      main.scrollTop = 0;
+      scrollTo(0, 0);
+    }
+    shown = page;
+    await module.show(main);
+  } catch (error) {
+    fill(main, failure(error));
+  }
+}
+
+document.getElementById("theme").addEventListener("click", () => {
+  const dark = document.documentElement.dataset.theme
+    ? document.documentElement.dataset.theme === "dark"
+    : matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  try {
+    localStorage.setItem("strata-theme", document.documentElement.dataset.theme);
+  } catch {
+    /* private windows keep nothing */
+  }
+  themeTurned();
+});
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themeTurned);
+addEventListener("hashchange", open);
+addEventListener("popstate", open);
+startHovers();
+// A token has done its work once the cookie is set: it does not stay in the address.
+if (location.search.includes("token=")) history.replaceState(null, "", location.pathname + location.hash);
+open();
