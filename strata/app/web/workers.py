@@ -1,5 +1,6 @@
 """Worker processes of the server. Short questions go to a few warm workers, in turn; long ones (jobs) get a
-process of their own that can be cancelled. The server itself only waits, so that no question holds up another.
+process of their own that can be cancelled. The server itself only waits, so that no question holds up
+another.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What the page asks: one module a page, each with `ROUTES`, questions (checked at the door) and pure functions
-that answer them as JSON types.
+"""What the page asks: one module a page, each with `ROUTES`, questions (checked at the door) and pure
+functions that answer them as JSON types.
 """
 
 from importlib import import_module

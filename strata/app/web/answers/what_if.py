@@ -11,7 +11,7 @@ from strata.app.render.explanation import busy_text, op_rows
 from strata.app.render.metrics import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction import finite, prediction_title, step_bound
 from strata.app.render.ranking import choice_text
-from strata.app.web.questions import Count, FieldPath, FieldValue, Name, NameOrNone, WebQuestion, Route, Text
+from strata.app.web.questions import Count, FieldPath, FieldValue, Name, NameOrNone, Route, Text, WebQuestion
 from strata.mapping.plan import division_text
 from strata.params import MARKS, stated
 from strata.pricing.metrics import METRICS
