@@ -9,6 +9,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any, BinaryIO
 
 from strata.app.web.fence import Fenced, fence
@@ -21,7 +22,7 @@ Tell = Callable[[dict[str, Any]], None]
 Answer = Callable[..., Any]
 
 
-def answered(call: str, question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANSWERS) -> dict[str, Any]:
     """The answer of a function of `answers`, by "module.function"; those that take `tell` report on the way.
 
     >>> answered("catalogue.shipped_names", {}, print)["done"]["chips"][0]["name"]
@@ -30,7 +31,7 @@ def answered(call: str, question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     422
     """
     module, _, name = call.partition(".")
-    function = getattr(import_module(f"{ANSWERS}.{module}"), name)
+    function = getattr(import_module(f"{package}.{module}"), name)
     try:
         done = function(question, tell) if getattr(function, "tells", False) else function(question)
     except Unforeseen as error:
@@ -61,7 +62,7 @@ def tells(function: Answer) -> Answer:
     return function
 
 
-def work(inward: BinaryIO, outward: BinaryIO) -> None:
+def work(inward: BinaryIO, outward: BinaryIO, package: str) -> None:
     """Answer questions until there are no more."""
 
     def tell(told: dict[str, Any]) -> None:
@@ -70,17 +71,20 @@ def work(inward: BinaryIO, outward: BinaryIO) -> None:
 
     while line := inward.readline():
         asked = parsed(line)
-        outward.write(frame(answered(asked["call"], asked["question"], tell)))
+        outward.write(frame(answered(asked["call"], asked["question"], tell, package)))
         outward.flush()
 
 
 def main() -> None:
     """Answer the server. What libraries print goes to stderr: the standard output carries answers alone."""
     warnings.simplefilter("ignore")
+    package = sys.argv[1] if len(sys.argv) > 1 else ANSWERS
+    for module in iter_modules(import_module(package).__path__):
+        import_module(f"{package}.{module.name}")
     fence(os.getcwd())
     outward = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    work(sys.stdin.buffer, outward)
+    work(sys.stdin.buffer, outward, package)
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.web.frames import LONGEST_FRAME, frame, parsed
+from strata.app.web.worker import ANSWERS
 
 SHORT_LIMIT = 20.0  # s for one short question
 JOB_LIMIT = 900.0  # s for one job
@@ -33,8 +34,8 @@ class Busy(Exception):
 class Worker:
     """One process that answers one question at a time."""
 
-    def __init__(self, folder: str, low: bool = False) -> None:
-        self.folder, self.low = folder, low
+    def __init__(self, folder: str, answers: str, low: bool = False) -> None:
+        self.folder, self.answers, self.low = folder, answers, low
         self.process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -44,7 +45,7 @@ class Worker:
         package = str(Path(__file__).resolve().parents[3])  # a worker stands in another folder
         found = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
         env = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "PYTHONSAFEPATH": "1", "PYTHONPATH": found}
-        words = [sys.executable, "-m", "strata.app.web.worker"]
+        words = [sys.executable, "-m", "strata.app.web.worker", self.answers]
         self.process = await asyncio.create_subprocess_exec(
             *words,
             stdin=asyncio.subprocess.PIPE,
@@ -116,8 +117,8 @@ class Job:
 class Workers:
     """The server's processes."""
 
-    def __init__(self, folder: str, count: int = 2) -> None:
-        self.folder, self.count = folder, count
+    def __init__(self, folder: str, count: int = 2, answers: str = ANSWERS) -> None:
+        self.folder, self.count, self.answers = folder, count, answers
         self.idle: asyncio.Queue[Worker] = asyncio.Queue()
         self.all: list[Worker] = []
         self.jobs: OrderedDict[str, Job] = OrderedDict()
@@ -130,7 +131,7 @@ class Workers:
     async def start(self) -> None:
         """Start the short questions' workers."""
         for _ in range(self.count):
-            worker = Worker(self.folder)
+            worker = Worker(self.folder, self.answers)
             await worker.start()
             self.all.append(worker)
             self.idle.put_nowait(worker)
@@ -214,7 +215,11 @@ class Workers:
         async with self.slots:
             if job.state != "waiting":
                 return
-            job.state, job.began, job.worker = "running", time.monotonic(), Worker(self.folder, low=True)
+            job.state, job.began, job.worker = (
+                "running",
+                time.monotonic(),
+                Worker(self.folder, self.answers, low=True),
+            )
             job.note()
             try:
                 async with asyncio.timeout(JOB_LIMIT):

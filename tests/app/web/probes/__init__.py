@@ -1,0 +1,1 @@
+"""Answers that only tests ask for."""
