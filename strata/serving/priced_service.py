@@ -203,8 +203,7 @@ def price_service(
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
     if drafting is not None:
-        pricer, blocks = drafted_pricer(pricer, drafting)
-        kv_blocks = kv_blocks if kv_blocks is not None else blocks
+        pricer = drafted_pricer(pricer, drafting)
     found = engine_service(pricer, longest, kv_blocks, prefix_caching)
     rules = replace(found.rules, role=role, eviction=eviction, priorities=priorities)
     most, tiers = float(context or longest_context(served) or np.inf), _tiers(hardware, kv_tiers, eviction)
@@ -327,6 +326,8 @@ def engine_service(
         request_time=float(np.asarray(software.request)),
         ahead=bool(np.asarray(software.asynchronous or 0.0) > 0),
         whole_prompt=bool(np.asarray(software.whole_prompt or 0.0) > 0),
+        # prompts wait for those of the other attention ranks, where an engine has them read together
+        wait_steps=int(np.asarray(software.balance)) if pricer.shares_experts else 0,
     )
     room = kv_room(pricer, context=min(longest, USUAL))
     room = room if kv_blocks is None else replace(room, blocks=kv_blocks)
