@@ -55,6 +55,14 @@ DraftOption = Annotated[
 ]
 
 
+PerNodeOption = Annotated[
+    str,
+    typer.Option(
+        "--per-node", metavar="N", help="devices of a machine  [default: as --system has them, else all]"
+    ),
+]
+
+
 def register_launch(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
@@ -76,6 +84,7 @@ def launch_written(
     no_prefix_caching: NoPrefix = False,
     role: RoleOption = "both",
     draft: DraftOption = "",
+    per_node: PerNodeOption = "",
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
@@ -84,7 +93,7 @@ def launch_written(
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
     from strata.search.inputs import named_inputs, usual_plan
-    from strata.serving.launch import launch_command
+    from strata.serving.launch import devices_per_machine, launch_command
     from strata.workload.tasks import serve
 
     require(role in ("both", "prefill", "decode"), "--role is prefill or decode", role=role)
@@ -92,6 +101,7 @@ def launch_written(
         raise BadValue("launch needs --plan, or --system to find the best plan on it")
     guess, _, window = draft.partition(":")
     require(not draft or bool(window), "--draft is written like mtp:3 or llama-3.2-1b:4", given=draft)
+    machine = int(whole(per_node, "--per-node")) if per_node else 0
     limits = {"sequences": sequences, "tokens": tokens}
     changes = [*(set or []), *[f"engine.{k}={whole(v, f'--{k}'):g}" for k, v in limits.items() if v]]
     found = []
@@ -111,6 +121,7 @@ def launch_written(
                 role=role,
                 draft=guess,
                 window=int(whole(window, "--draft")) if window else 0,
+                per_node=machine or (devices_per_machine(hardware) if system else 0),
             )
         )
     told = [{**one.to_dict(), "units": {"servers": "1"}} for one in found]

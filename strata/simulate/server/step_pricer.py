@@ -98,12 +98,12 @@ class StepPricer:
             ranks = [prefill(b / float(self.plan.pp), tokens, **self.routed) for b in (some, every)]
         else:
             ranks = [decode(b, tokens + 1.0, tokens=tokens, **self.routed) for b in (some, every)]
-        few, all_ = (self._spread_time(work) for work in ranks)
-        return np.maximum(all_ - few, 0.0)
+        few, full = (self._spread_time(work) for work in ranks)
+        return np.maximum(full - few, 0.0)
 
     def _spread_time(self, work: Workload) -> Array:
         """Of a step with fewer sequences than ranks [s]."""
-        if float(self.plan.pp) == 1.0:
+        if float(self.plan.pp) == 1.0 or work.phase == "prefill":
             return np.asarray(self.evaluated(work).metrics.step_time, float)
         # lanes without a sequence are no plan: the sum of what kernels take, one micro-batch a lane
         lanes = replace(self, plan=replace(self.plan, microbatches=self.plan.pp))
