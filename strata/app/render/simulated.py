@@ -48,8 +48,26 @@ def run_tables(run: ServiceSimulation, share: float) -> list[Any]:
         times.add_row(LABELS[name], *_cells(kept))
     for name in ("latency", "queued"):
         times.add_row(LABELS[name], *_cells(run.times[name]))
-    title = f"{run.model.name} on {run.fleet_text}, engine {run.engine.name}"
-    return [titled(title, times, "\n".join(_remarks(run))), "", _served(run, share)]
+    engines = ", ".join(dict.fromkeys(s.engine.name for s in run.services))
+    title = f"{run.models_text} on {run.fleet_text}, engine {engines}"
+    models = ["", _by_model(run)] if run.by_model else []
+    return [titled(title, times, "\n".join(_remarks(run))), *models, "", _served(run, share)]
+
+
+def _by_model(run: ServiceSimulation) -> Any:
+    """What requests for each of several models saw."""
+    table = plain_table()
+    table.add_column("asked for", no_wrap=True)
+    for name in ("requests", "refused", "tokens/s", "TTFT", "p95", "TPOT", "p95", "end to end"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, one in sorted(run.by_model.items()):
+        ttft, tpot, latency = (one.times[n] for n in ("ttft", "tpot", "latency"))
+        pairs = [show(v, "s") for t in (ttft, tpot) for v in (t.mean, t.percentile(0.95))]
+        rate = show(one.output_tokens / run.end if run.end else 0.0)
+        table.add_row(
+            name or "-", f"{one.completed:,}", f"{one.refused:,}", rate, *pairs, show(latency.mean, "s")
+        )
+    return table
 
 
 def _cells(times: LatencyStatistics) -> list[str]:
@@ -104,9 +122,8 @@ def _served(run: ServiceSimulation, share: float) -> Any:
         table.add_row(
             "within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {100 * share:g} %"
         )
-    about = (
-        f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
-    )
+    held = f"{run.room.blocks:,} blocks of {run.room.page:,} tokens" if len(run.services) == 1 else "blocks"
+    about = f"of a rank's {held}, at most {run.kv_highest:.1%}"
     table.add_row("KV cache held", f"{run.kv_use:.1%}", about)
     table.add_row("prefix hits", f"{run.prefix_hits:.1%}", "of prompt tokens")
     table.add_row("preemptions", f"{run.preemptions:,}", "")

@@ -127,6 +127,50 @@ def test_launch_commands_are_those_of_each_engine(answer):
     assert all(one["servers"] == 1 and not one["notes"] for one in got)
 
 
+POOLS = """
+[[pool]]
+name = "chat"
+model = "llama-3-8b"
+system = "1xh200"
+plan = "tp=1"
+
+[[pool]]
+name = "code"
+model = "llama-3-8b"
+system = "1xh200"
+plan = "tp=1"
+most_waiting = 8
+
+[pool.adapters]
+names = ["sql", "python"]
+rank = 16
+slots = 2
+bandwidth = "50 GB/s"
+"""
+
+
+def test_pools_come_from_a_file(answer, strata, tmp_path):
+    path = tmp_path / "fleet.toml"
+    path.write_text(POOLS)
+    load = "poisson:rate=8,input=300,output=60,count=120,models=chat:0.5/sql:0.5"
+    got = answer("simulate", "--pools", path, "--load", load, "--json")
+    assert got["completed"] + got["refused"] == 120 and set(got["by_model"]) == {"chat", "sql"}
+    assert [one["pool"] for one in got["fleet"]] == ["chat", "code"]
+    said = answer("simulate", "--pools", path, "--load", load, "--launch")
+    assert "asked for" in said and " sql " in said and said.count("vllm serve") == 2
+    assert "models=NAME:SHARE" in strata("simulate", "--pools", path, "--rate", "3").err
+    for more, why in (
+        (("--plan", "tp=1"), "leave out --plan"),
+        (("--engine", "sglang"), "leave out --engine"),
+        (("--or", "1xb200"), "leave out --or"),
+        (("--fleet", "--ttft", "1s"), "leave out --pools"),
+    ):
+        got = strata("simulate", "--pools", path, "--load", load, *more)
+        assert got.code == 2 and why in got.err and got.err.count("\n") == 1
+    assert "no file of pools" in strata("simulate", "--pools", tmp_path / "none", "--rate", "3").err
+    assert "needs --system" in strata("simulate", "-m", "llama-3-8b", "--rate", "3").err
+
+
 def test_servers_in_several_machines(answer, strata):
     """Flags of each engine; the size of a machine is told, or that of the system."""
     asked = ("launch", "-m", "llama-3-70b", "--plan", "tp=8,pp=2", "--engine", "vllm,sglang,trtllm", "--json")
