@@ -20,8 +20,8 @@ class Launcher:
     experts; `ep_all`: over all ranks or not at all. `mixed_on` and `mixed_off`: prompts in the steps that
     generate, where that is not, or is, what the engine does unasked. `config`: the same for lines of a
     configuration file, keys within keys joined by dots. `nodes`: a server in several machines, and
-    `other_nodes` of those after the first beside it; `dp_nodes` and `other_dp_nodes`: where each has whole data
-    parallel ranks.
+    `other_nodes` of those after the first beside it; `dp_nodes` and `other_dp_nodes`: where each has whole
+    data parallel ranks.
     """
 
     name: str = text("short name, as in the file's name")

@@ -191,8 +191,8 @@ def price_service(
     `replicas`: so many such systems; `role`: prefill or decode where they do only that. `drafting` guesses
     tokens ahead (`mtp_drafting` for the model's own module); requests without room are read again, moved to
     the host (`eviction` swap) or, with none, let in only with room for all; `kv_tiers` hold caches behind the
-    device, by name; `priorities`: requests with the lowest number first; `rank_router`: which attention rank of
-    an engine takes a request.
+    device, by name; `priorities`: requests with the lowest number first; `rank_router`: which attention rank
+    of an engine takes a request.
     """
     software = _limited(as_engine(engine), tokens, sequences, kv_blocks, context)
     hardware, served = as_system(system), make_model(model) if isinstance(model, str) else model

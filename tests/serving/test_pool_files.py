@@ -103,7 +103,8 @@ def test_the_rate_of_pools_may_be_asked_for(two):
 
 
 def test_ranks_of_a_pool_are_chosen_as_it_says(written):
-    text = '[[pool]]\nmodel = "gpt-oss-120b"\nsystem = "2xh200"\nplan = "dp=2,ep=2"\nrank_router = "round-robin"\n'
+    text = '[[pool]]\nmodel = "gpt-oss-120b"\nsystem = "2xh200"\nplan = "dp=2,ep=2"\n'
+    text += 'rank_router = "round-robin"\n'
     load = load_of("poisson:rate=4,input=200,output=40,count=10")
     (pool,) = read_pools(written(text), load)
     assert pool.services[0].rules.rank_router == "round-robin" and pool.services[0].ranks == 2

@@ -96,8 +96,8 @@ class StepTable:
 
     @cached_property
     def _saved(self) -> tuple[Surface, Surface]:
-        """By which steps that generate, and steps that read, are shorter where fewer ranks have tokens: by the
-        tokens of the fullest and how many of the ranks that share experts have as many.
+        """By which steps that generate, and steps that read, are shorter where fewer ranks have tokens: by
+        the tokens of the fullest and the share of the ranks around its experts that have as many.
         """
         sequences, _, tokens = self._most
         ranks = self.pricer.sharers

@@ -94,7 +94,7 @@ def test_one_request_alone_is_the_plain_prediction(case):
 @pytest.mark.parametrize("case", [SHARED, EXPERTS, WAITS])
 @pytest.mark.parametrize("count", [2, 8, 12, 20, 64])
 def test_a_steady_batch_is_the_plain_prediction(tables, case, count):
-    """Whether or not it divides by the ranks: the fullest has one sequence more, experts see those there are."""
+    """Whether or not it divides by the ranks: the fullest has one more, experts see those there are."""
     system, model, plan, engine = case
     table = tables(case)
     replica = Replica(
