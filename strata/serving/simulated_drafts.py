@@ -28,7 +28,7 @@ def mtp_drafting(model: Model, acceptance: float, window: float = 1.0) -> Drafti
 
 
 def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> StepPricer:
-    """An engine whose decode steps verify the guesses of a draft, which has weights and a cache of its own."""
+    """An engine whose decode steps verify guesses of a draft, which has weights and a cache of its own."""
     engine, system, draft = pricer.engine, pricer.system, drafting.draft
     plan = drafting.plan or (
         pricer.plan  # a module of the model lies as the model does

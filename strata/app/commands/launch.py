@@ -106,7 +106,7 @@ def launch_written(
                 per_node=machine or (devices_per_machine(hardware) if system else 0),
             )
         )
-    told = [{**one.to_dict(), "units": {"servers": "1"}} for one in found]
+    told = [{**one.to_dict(), "units": {"servers": "1", "nodes": "1"}} for one in found]
     if json:
         print_json(told, units=False)
     else:
