@@ -22,14 +22,23 @@ from strata.workload.adapters import ALL_MODULES, Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
-WORDS = ("name", "model", "system", "plan", "prefill", "decode", "engine", "weights", "kv")
-WORDS += ("router", "rank_router", "eviction", "admission")
+NAMES = ("name", "model", "system", "plan", "prefill", "decode", "engine", "weights", "kv")
+WORDS = (*NAMES, "router", "rank_router", "eviction", "admission")
 COUNTS = ("replicas", "sequences", "tokens", "kv_blocks", "context", "most_waiting")
 FLAGS = ("prefix_caching", "priorities")
 LISTS = ("serves", "kv_tiers")
 QUANTITIES = {"power_cap": "W", "skew": "1"}
-PRICED = ("sequences", "tokens", "kv_blocks", "context", "prefix_caching", "priorities", "rank_router")
-PRICED += ("eviction", "kv_tiers", "power_cap")
+PRICED = (
+    *FLAGS,
+    "sequences",
+    "tokens",
+    "kv_blocks",
+    "context",
+    "rank_router",
+    "eviction",
+    "kv_tiers",
+    "power_cap",
+)
 ADAPTERS = {"names": LISTS, "modules": LISTS, "slots": COUNTS, "rank": QUANTITIES, "bandwidth": QUANTITIES}
 DRAFT = {"model": WORDS, "acceptance": QUANTITIES, "window": QUANTITIES, "branches": QUANTITIES}
 
@@ -150,7 +159,8 @@ class _Stated:
         if apart:
             require("plan" not in values, "prefill and decode are plans: leave out plan")
             copies = asked.pop("replicas")
-            made = [s.copied(copies) for s in disaggregated_services(system, served, *apart, engine, **asked)]
+            parts = disaggregated_services(system, served, apart[0], apart[1], engine, **asked)
+            made = [s.copied(copies) for s in parts]
         else:
             made = [price_service(system, served, self.get("plan"), engine, **asked)]
         if lora is None:

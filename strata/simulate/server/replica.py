@@ -237,7 +237,8 @@ class Replica:
             return table.step(rank.generating, rank.context, tokens, attended, not mixed)
         each, longest, every = 1 + self.rules.drafted, 0.0, []
         sums = [0.0, 0.0, 0.0, 0.0]
-        quiet, times = [0, 0.0], []  # the fullest of those that only generate; steps and their tokens
+        quiet = [0, 0.0]  # the fullest of those that only generate
+        times: list[tuple[float, float]] = []  # of steps in which all had what a rank has, and its tokens
         for rank, (tokens, attended) in zip(ranks, read, strict=True):
             n, context = (0, 0.0) if tokens and not mixed else (rank.generating, rank.context)
             every.append(n * each + tokens)
@@ -249,8 +250,8 @@ class Replica:
         if quiet[0]:
             times.append((table.decode_steps(quiet[0], quiet[1], 1)[0], quiet[0] * each))
         shared = self._fullest_lane(every) if table.shares else 0.0
-        for time, tokens in times:
-            longest = max(longest, time - (table.saved(tokens, shared, True) if shared else 0.0))
+        for time, own in times:
+            longest = max(longest, time - (table.saved(own, shared, True) if shared else 0.0))
         mean = [v / len(ranks) for v in sums]
         return longest, self._spent(longest, table.step(mean[0], mean[1], mean[2], mean[3]))
 
