@@ -128,6 +128,12 @@ class ServiceSimulation:
         return " + ".join(s.text for s in self.services)
 
     @property
+    def title(self) -> str:
+        """What serves, in words."""
+        engines = ", ".join(dict.fromkeys(s.engine.name for s in self.services))
+        return f"{self.models_text} on {self.fleet_text}, engine {engines}"
+
+    @property
     def devices(self) -> float:
         return sum(s.devices for s in self.services)
 

@@ -48,10 +48,8 @@ def run_tables(run: ServiceSimulation, share: float) -> list[Any]:
         times.add_row(LABELS[name], *_cells(kept))
     for name in ("latency", "queued"):
         times.add_row(LABELS[name], *_cells(run.times[name]))
-    engines = ", ".join(dict.fromkeys(s.engine.name for s in run.services))
-    title = f"{run.models_text} on {run.fleet_text}, engine {engines}"
     models = ["", _by_model(run)] if run.by_model else []
-    return [titled(title, times, "\n".join(_remarks(run))), *models, "", _served(run, share)]
+    return [titled(run.title, times, "\n".join(_remarks(run))), *models, "", _served(run, share)]
 
 
 def _by_model(run: ServiceSimulation) -> Any:
@@ -154,7 +152,7 @@ def curve_tables(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, flo
     """Latency over load."""
     if not runs:
         return ["stopped before the first run was over"]
-    title = f"{runs[0][1].model.name} on {runs[0][1].fleet_text}, engine {runs[0][1].engine.name}"
+    title = runs[0][1].title
     limits = f"; within: share of requests that keep {slo_text(slo)}" if slo else ""
     return [titled(title, _runs_table(runs, bool(slo)), f"the same requests at every rate{limits}")]
 
@@ -215,7 +213,7 @@ def rate_tables(found: LargestRate, slo: dict[str, float]) -> list[Any]:
         said = f"no rate keeps {asked}: not even {found.above:.2g} requests/s"
     if found.stopped:
         said += "; stopped: what is known so far"
-    title = f"{run.model.name} on {run.fleet_text}, engine {run.engine.name}"
+    title = run.title
     rows = sorted(found.runs, key=lambda p: p[0])
     return [titled(f"{title}: {said}", _runs_table(rows, True))]
 
@@ -327,5 +325,5 @@ def caps_tables(runs: list[tuple[str, ServiceSimulation]]) -> list[Any]:
             dollars_text(run.cost_per_mtoken),
         )
     first = runs[0][1]
-    title = f"{first.model.name} on {first.fleet_text}, engine {first.engine.name}: power caps"
+    title = f"{first.title}: power caps"
     return [titled(title, table, "own limit: clocks fall where the chip's limit asks for it; fixed: never")]

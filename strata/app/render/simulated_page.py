@@ -65,9 +65,8 @@ def service_page(run: ServiceSimulation, path: Path) -> Path:
     bands = [(i, kind) for i in names[:8] for kind in ("generating", "reading", "kv")]
     height = TOP + BAND * len(bands) + ROW * rows + 40.0
     left_out = f" (the first {len(shown):,} of {len(served):,} requests)" if len(shown) < len(served) else ""
-    title = f"{run.models_text} on {run.fleet_text}, engine {run.engine.name}"
     time = f"{show(end, 's')} of the service{left_out}"
-    text = zoomed_page(title, time, PHASES, height, _chart(bands, steps, lanes, end, height))
+    text = zoomed_page(run.title, time, PHASES, height, _chart(bands, steps, lanes, end, height))
     return keep(path, text.replace("</h1>", f"</h1>\n{_summary(run)}", 1))
 
 
