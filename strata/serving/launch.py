@@ -132,7 +132,7 @@ def launch_command(
     said.numbers |= {"context": context, "draft": draft, "blocks": kv_blocks}
     said.numbers["block_tokens"] = kv_blocks * said.numbers["page"]
     servers = _parallel(said, served, degrees)
-    _nodes(said, served, float(degrees.devices) / servers, per_node)
+    _nodes(said, float(degrees.devices) / servers, per_node)
     _limits(said, software, context, kv_blocks, prefix_caching)
     _formats(said, served)
     if window or draft:
@@ -187,7 +187,7 @@ def _parallel(said: _Wording, model: Model, plan: Plan) -> int:
     return servers
 
 
-def _nodes(said: _Wording, model: Model, devices: float, per_node: int) -> None:
+def _nodes(said: _Wording, devices: float, per_node: int) -> None:
     """Flags of a server that lies in several machines."""
     require(per_node >= 0, "devices of a machine are counted", per_node=per_node)
     nodes = ceil(devices / per_node) if per_node else 1
@@ -198,8 +198,10 @@ def _nodes(said: _Wording, model: Model, devices: float, per_node: int) -> None:
         said.notes.append(f"{devices:g} devices in machines of {per_node}: the last has fewer")
     each = said.numbers["tp"] * said.numbers["cp"] * said.numbers["pp"]  # devices of a rank
     ranks = devices / each
-    if ranks > 1 and said.knows("dp_nodes"):
-        said.numbers["local_ranks"] = max(per_node // each, 1)
+    if ranks > 1 and said.knows("dp_nodes") and each > per_node:
+        said.notes.append(f"data parallel ranks of {each} devices each, which span machines of {per_node}")
+    elif ranks > 1 and said.knows("dp_nodes"):
+        said.numbers["local_ranks"] = per_node // each
         if per_node % each:
             said.notes.append(f"ranks of {each} devices each in machines of {per_node}: whole ranks in each")
         said.flags.append(said.by.flags["dp_nodes"].format(**said.numbers))

@@ -185,6 +185,8 @@ def test_servers_in_several_machines(answer, strata):
     assert "--data-parallel-size 16" in shared["command"]
     assert "--data-parallel-size-local 8 --data-parallel-address $HEAD" in shared["command"]
     assert shared["others"].endswith("--headless --data-parallel-start-rank $((NODE_RANK * 8))")
+    (wide,) = answer("launch", "-m", "deepseek-v3", "--plan", "tp=16,dp=2,ep=32", "--per-node", "8", "--json")
+    assert any("span machines of 8" in note for note in wide["notes"]) and not wide["others"]
     (tray,) = answer("launch", "-m", "deepseek-v3", "--plan", "tp=8,ep=8", "--system", "8xgb200", "--json")
     assert tray["nodes"] == 2  # compute trays of four
     (one,) = answer(
