@@ -143,6 +143,12 @@ class Host:
     """
 
     processors: Number | None = quantity("1", "processors beside one device; may be a share", optional=True)
+    machine: Number | None = quantity(
+        "1",
+        "devices of one machine; left out: those of the innermost dimension",
+        optional=True,
+        positive=True,
+    )
     adapters: Number | None = quantity("1", "network adapters beside one device", optional=True)
     switch_chips: Number | None = quantity(
         "1", "switch chips of its node or rack for one device; may be a share", optional=True

@@ -19,13 +19,18 @@ class Launcher:
     it (`attention_dp_whole`: only where each such rank is one device). `ep`: any number of parts of the
     experts; `ep_all`: over all ranks or not at all. `mixed_on` and `mixed_off`: prompts in the steps that
     generate, where that is not, or is, what the engine does unasked. `config`: the same for lines of a
-    configuration file, keys within keys joined by dots.
+    configuration file, keys within keys joined by dots. `nodes`: a server in several machines, and
+    `other_nodes` of those after the first beside it; `dp_nodes` and `other_dp_nodes`: where each has whole
+    data parallel ranks.
     """
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
     version: str = text("the engine and the version whose flags these are")
     command: str = text("what is called, with the {checkpoint}")
+    several_nodes: str = text(
+        "what calls the command where a server lies in several machines, if something must", default=""
+    )
     config_file: str = text("flag of a configuration file, where there is one", default="")
     flags: dict[str, str] = texts("flags of the command line, by what they say")
     config: dict[str, str] = texts("lines of the configuration file, by what they say")

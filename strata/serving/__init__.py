@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from strata.serving.launch import LaunchCommand, launch_command, launch_commands
     from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
     from strata.serving.load_metrics import LoadMetrics
+    from strata.serving.pool_files import read_pools
     from strata.serving.pools import Disaggregation, disaggregate
     from strata.serving.priced_service import PricedService, price_service, promising_plans
     from strata.serving.requests import Requests
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     )
     from strata.serving.simulated_drafts import mtp_drafting
     from strata.serving.simulated_fleet import FleetAnswer, fleet_for, services_capped
-    from strata.serving.simulated_pools import disaggregated_services
+    from strata.serving.simulated_pools import ServicePool, disaggregated_services
     from strata.serving.simulated_result import ServiceSimulation
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
@@ -62,6 +63,7 @@ __all__ = [
     "Requests",
     "ServedPlan",
     "ServedPlans",
+    "ServicePool",
     "ServiceSimulation",
     "ServingFrontier",
     "ServingLimits",
@@ -90,6 +92,7 @@ __all__ = [
     "open_load",
     "price_service",
     "promising_plans",
+    "read_pools",
     "serve_under_load",
     "served_plans",
     "services_capped",
@@ -142,6 +145,8 @@ load_on_first_use(
         "FleetAnswer": "simulated_fleet",
         "services_capped": "simulated_fleet",
         "disaggregated_services": "simulated_pools",
+        "ServicePool": "simulated_pools",
+        "read_pools": "pool_files",
         "launch_command": "launch",
         "launch_commands": "launch",
         "LaunchCommand": "launch",

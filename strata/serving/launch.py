@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, StrataError
+from strata.errors import BadValue, StrataError, require
+from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.launcher import Launcher, launcher
 from strata.mapping.plan import Plan
@@ -31,6 +33,8 @@ class LaunchCommand:
     version: str
     command: str
     servers: int = 1  # of them, behind a router
+    nodes: int = 1  # machines of each; NODE_RANK counts them from 0, HEAD is the address of the first
+    others: str = ""  # what is called on machines after the first, where that is not the command itself
     config: str = ""  # what its configuration file holds
     config_name: str = ""
     notes: tuple[str, ...] = ()  # what the flags cannot say
@@ -41,16 +45,31 @@ class LaunchCommand:
         parts = [f"# {self.version}"]
         if self.config:
             parts.append(f"cat > {self.config_name} <<'END'\n{self.config}END")
-        lines = self.command.split(" --")
-        parts.append(" \\\n  --".join(lines))
+        parts.append(_broken(self.command))
+        if self.others:
+            parts += [f"# on the {_after(self.nodes)}", _broken(self.others)]
+        elif self.nodes > 1 and "$NODE_RANK" in self.command:
+            parts.append(f"# the same on the {_after(self.nodes)}")
+        if "$HEAD" in self.command:
+            parts.append("# HEAD: the address of the first machine")
         if self.servers > 1:
             parts.append(f"# {self.servers} such servers, behind a router")
         parts += [f"# not said by flags: {note}" for note in self.notes]
         return "\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("engine", "version", "command", "servers", "config", "config_name")
+        names = ("engine", "version", "command", "servers", "nodes", "others", "config", "config_name")
         return {name: getattr(self, name) for name in names} | {"notes": list(self.notes)}
+
+
+def _after(nodes: int) -> str:
+    """Machines after the first, in words."""
+    return "second machine (NODE_RANK=1)" if nodes == 2 else f"other machines (NODE_RANK=1 to {nodes - 1})"
+
+
+def _broken(command: str) -> str:
+    """A command with a line for each flag."""
+    return " \\\n  --".join(command.split(" --"))
 
 
 @dataclass(eq=False)
@@ -60,6 +79,7 @@ class _Wording:
     by: Launcher
     numbers: dict[str, Any]
     flags: list[str] = field(default_factory=list)
+    rest: list[str] = field(default_factory=list)  # of machines after the first
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -94,11 +114,12 @@ def launch_command(
     draft: str = "",
     window: int = 0,
     replicas: int = 1,
+    per_node: int = 0,
 ) -> LaunchCommand:
     """The command that starts a deployment with the version that the engine's file names.
 
     `draft` guesses `window` tokens ahead ("mtp": the model's own module); `role`: prefill or decode of a
-    disaggregated service; `replicas` of it.
+    disaggregated service; `replicas` of it; `per_node`: devices of a machine, where they lie in several.
 
     >>> print(launch_command("llama-3-70b", "tp=8", "vllm").command[:68])
     vllm serve meta-llama/Meta-Llama-3-70B --tensor-parallel-size 8 --ma
@@ -110,7 +131,8 @@ def launch_command(
     said = _Wording(launcher(software.launcher), _numbers(served, degrees, software, window))
     said.numbers |= {"context": context, "draft": draft, "blocks": kv_blocks}
     said.numbers["block_tokens"] = kv_blocks * said.numbers["page"]
-    servers = replicas * _parallel(said, served, degrees)
+    servers = _parallel(said, served, degrees)
+    _nodes(said, float(degrees.devices) / servers, per_node)
     _limits(said, software, context, kv_blocks, prefix_caching)
     _formats(said, served)
     if window or draft:
@@ -119,7 +141,7 @@ def launch_command(
     if role != "both":
         said.say(f"{role}_role", f"the role of a server that does only {role}")
         said.notes.append("a router of the engine's own that hands requests from prefill to decode")
-    return _command(said, software, checkpoint or checkpoint_of(served), servers)
+    return _command(said, software, checkpoint or checkpoint_of(served), servers * replicas)
 
 
 def _numbers(model: Model, plan: Plan, engine: Engine, window: int) -> dict[str, Any]:
@@ -163,6 +185,33 @@ def _parallel(said: _Wording, model: Model, plan: Plan) -> int:
         if int(np.asarray(getattr(plan, name))) > (1 if name == "cp" else 0):
             said.notes.append(about)
     return servers
+
+
+def _nodes(said: _Wording, devices: float, per_node: int) -> None:
+    """Flags of a server that lies in several machines."""
+    require(per_node >= 0, "devices of a machine are counted", per_node=per_node)
+    nodes = ceil(devices / per_node) if per_node else 1
+    said.numbers |= {"nodes": nodes, "devices": round(devices), "per_node": per_node}
+    if nodes == 1:
+        return
+    if devices % per_node:
+        said.notes.append(f"{devices:g} devices in machines of {per_node}: the last has fewer")
+    each = said.numbers["tp"] * said.numbers["cp"] * said.numbers["pp"]  # devices of a rank
+    ranks = devices / each
+    if ranks > 1 and said.knows("dp_nodes") and each > per_node:
+        said.notes.append(f"data parallel ranks of {each} devices each, which span machines of {per_node}")
+    elif ranks > 1 and said.knows("dp_nodes"):
+        said.numbers["local_ranks"] = per_node // each
+        if per_node % each:
+            said.notes.append(f"ranks of {each} devices each in machines of {per_node}: whole ranks in each")
+        said.flags.append(said.by.flags["dp_nodes"].format(**said.numbers))
+        said.rest.append(said.by.flags["other_dp_nodes"].format(**said.numbers))
+    elif said.knows("nodes"):
+        said.flags.append(said.by.flags["nodes"].format(**said.numbers))
+        if "other_nodes" in said.by.flags:
+            said.rest.append(said.by.flags["other_nodes"].format(**said.numbers))
+    elif not said.by.several_nodes:
+        said.notes.append(f"{nodes} machines of {per_node} devices")
 
 
 def _experts(said: _Wording, ranks: int) -> None:
@@ -242,12 +291,17 @@ def _command(said: _Wording, engine: Engine, checkpoint: str, servers: int) -> L
     if said.lines:
         name = CONFIG
         said.flags.append(by.config_file.format(file=name))
-    words = [by.command.format(checkpoint=checkpoint), *said.flags]
+    command = " ".join(filter(None, [by.command.format(checkpoint=checkpoint), *said.flags]))
+    nodes = said.numbers["nodes"]
+    if nodes > 1 and by.several_nodes:
+        command = f"{by.several_nodes.format(**said.numbers)} {command}"
     return LaunchCommand(
         engine=engine.name,
         version=by.version,
-        command=" ".join(filter(None, words)),
+        command=command,
         servers=servers,
+        nodes=nodes,
+        others=" ".join([command, *said.rest]) if said.rest else "",
         config=config,
         config_name=name,
         notes=tuple(said.notes),
@@ -292,6 +346,19 @@ def _guessed(service: Any) -> dict[str, Any]:
     return {"draft": "mtp" if own else checkpoint_of(guess.draft), "window": int(guess.window)}
 
 
+def devices_per_machine(system: System) -> int:
+    """Devices that one operating system has: as the fabric's host says, else those of its innermost
+    dimension.
+
+    >>> from strata.hardware.system import system
+    >>> [devices_per_machine(system(name)) for name in ("16xh200", "72xgb200")]
+    [8, 4]
+    """
+    host = system.fabric.host
+    told = None if host is None else host.machine
+    return int(np.max(np.asarray(system.fabric.dimension[0].size if told is None else told)))
+
+
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
     if not all(hasattr(s, "drafting") for s in services):
@@ -303,6 +370,7 @@ def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
             s.engine,
             prefix_caching=s.prefix_caching,
             replicas=s.copies,
+            per_node=devices_per_machine(s.within or s.system),
             role=s.rules.role,
             **_guessed(s),
             **told,

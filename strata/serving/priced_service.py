@@ -179,6 +179,7 @@ def price_service(
     drafting: Drafting | None = None,
     eviction: str = "recompute",
     priorities: bool = False,
+    rank_router: str = "least-loaded",
     kv_tiers: Sequence[str] = (),
     routed: dict[str, Any] | None = None,
     economics: Economics | None = None,
@@ -190,7 +191,8 @@ def price_service(
     `replicas`: so many such systems; `role`: prefill or decode where they do only that. `drafting` guesses
     tokens ahead (`mtp_drafting` for the model's own module); requests without room are read again, moved to
     the host (`eviction` swap) or, with none, let in only with room for all; `kv_tiers` hold caches behind the
-    device, by name; `priorities`: requests with the lowest number first.
+    device, by name; `priorities`: requests with the lowest number first; `rank_router`: which attention rank
+    of an engine takes a request.
     """
     software = _limited(as_engine(engine), tokens, sequences, kv_blocks, context)
     hardware, served = as_system(system), make_model(model) if isinstance(model, str) else model
@@ -203,10 +205,10 @@ def price_service(
         plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
     pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
     if drafting is not None:
-        pricer, blocks = drafted_pricer(pricer, drafting)
-        kv_blocks = kv_blocks if kv_blocks is not None else blocks
+        pricer = drafted_pricer(pricer, drafting)
     found = engine_service(pricer, longest, kv_blocks, prefix_caching)
-    rules = replace(found.rules, role=role, eviction=eviction, priorities=priorities)
+    told = {"role": role, "eviction": eviction, "priorities": priorities, "rank_router": rank_router}
+    rules = replace(found.rules, **told)  # type: ignore[arg-type]
     most, tiers = float(context or longest_context(served) or np.inf), _tiers(hardware, kv_tiers, eviction)
     more: dict[str, Any] = {
         "context": most,
@@ -327,7 +329,12 @@ def engine_service(
         request_time=float(np.asarray(software.request)),
         ahead=bool(np.asarray(software.asynchronous or 0.0) > 0),
         whole_prompt=bool(np.asarray(software.whole_prompt or 0.0) > 0),
+        # prompts wait for those of the other attention ranks, where an engine has them read together
+        wait_steps=int(np.asarray(software.balance)) if pricer.shares_experts else 0,
     )
+    one = pricer.evaluated(pricer.generating(1.0, 1.0))
+    if not bool(one.fits):
+        raise BadValue(f"no plan for {pricer.system.name}: {plan_text(pricer.plan)}: {one.infeasible[0]}")
     room = kv_room(pricer, context=min(longest, USUAL))
     room = room if kv_blocks is None else replace(room, blocks=kv_blocks)
     if room.blocks < 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from math import inf
 from typing import Any
 
@@ -12,8 +12,8 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.serving.observed import TokenTimes
-from strata.serving.priced_service import PricedService, price_service
-from strata.serving.simulated_pools import fleet_pools
+from strata.serving.priced_service import price_service
+from strata.serving.simulated_pools import Deployments, ServicePool, as_pools, check_asked, fleet_pools
 from strata.serving.simulated_result import LATENCIES, ServiceSimulation
 from strata.simulate.server.fleet import Fleet, Load
 from strata.simulate.server.request import Request
@@ -84,7 +84,7 @@ def simulate(
 
 
 def simulate_services(
-    services: Sequence[PricedService],
+    services: Deployments,
     load: Load,
     *,
     router: str = "least-loaded",
@@ -94,19 +94,24 @@ def simulate_services(
     misses: float = inf,
     progress: Progress | None = None,
 ) -> ServiceSimulation:
-    """Serve a load on deployments that are priced already, all behind one router.
+    """Serve a load on deployments that are priced already, all behind one router; or on pools of them
+    (`ServicePool`), each behind its own, which requests choose by the model they ask for.
 
     `misses`: requests beyond the limits after which the run is given up, as no more can change the answer.
     """
     checked_limits(slo)
     require(bool(services), "a fleet has at least one deployment", services=0)
-    found = ServiceSimulation(services=list(services), slo=dict(slo or {}), gaps=TokenTimes())
+    pools = as_pools(services, router)
+    check_asked(pools, load)
+    every = [s for pool in pools for s in pool.services]
+    found = ServiceSimulation(services=every, slo=dict(slo or {}), gaps=TokenTimes())
+    found.pools = [pool.name for pool in pools for _ in pool.services]
     tell = found.steps.append if keep else None
-    for i, service in enumerate(services):
+    for i, service in enumerate(every):
         made = service.replicas(len(found.replicas), found.gaps, tell)
         found.replicas += made
         found.owner += [i] * len(made)
-    return _run(found, load, router, keep=keep, until=until, misses=misses, progress=progress)
+    return _run(found, load, pools, keep=keep, until=until, misses=misses, progress=progress)
 
 
 def checked_limits(slo: dict[str, float] | None) -> None:
@@ -120,7 +125,7 @@ def checked_limits(slo: dict[str, float] | None) -> None:
 def _run(
     found: ServiceSimulation,
     load: Load,
-    router: str,
+    pools: list[ServicePool],
     *,
     keep: bool,
     until: float,
@@ -129,6 +134,7 @@ def _run(
 ) -> ServiceSimulation:
     ttft, tpot, latency, queued = (found.times[name].add for name in LATENCIES)
     limits = [(LATENCIES.index(name), limit) for name, limit in found.slo.items()]
+    several = len(set().union(*(pool.asked_for for pool in pools))) > 1
 
     def record(r: Request) -> None:
         values = (r.ttft, r.tpot, r.latency, r.queued)
@@ -142,11 +148,15 @@ def _run(
         found.output_tokens += r.output
         found.cached_tokens += r.cached
         found.good += all([values[i] <= limit for i, limit in limits])
+        if several:
+            found.of_model(r.model).add(r)
         if keep:
             found.records.append(r)
 
     def refuse(r: Request) -> None:
         found.refused += 1
+        if several:
+            found.of_model(r.model).refused += 1
         if keep:
             found.records.append(r)
 
@@ -155,7 +165,7 @@ def _run(
         found.given_up = found.completed - found.good + found.refused > misses
         return not (found.stopped or found.given_up)
 
-    fleet = Fleet(pools=fleet_pools(found, router), load=load, record=record, refuse=refuse)
+    fleet = Fleet(pools=fleet_pools(found, pools), load=load, record=record, refuse=refuse)
     try:
         fleet.run(until, each)
     except KeyboardInterrupt:

@@ -17,6 +17,7 @@ from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
 from strata.serving.priced_service import PricedService, load_sizes
 from strata.serving.simulated import checked_limits, simulate_services
+from strata.serving.simulated_pools import Deployments
 from strata.serving.simulated_result import LATENCIES, ServiceSimulation
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.request import Request
@@ -71,7 +72,7 @@ def holds(run: ServiceSimulation, share: float) -> bool:
 
 
 def find_rate(
-    services: Sequence[PricedService],
+    services: Deployments,
     load: Load,
     slo: dict[str, float],
     *,
@@ -130,7 +131,7 @@ def _bracket(kept: Callable[[float], bool], start: float) -> tuple[float, float]
     return (rate, inf) if good else (0.0, rate)
 
 
-def highest_rate(services: Sequence[PricedService], load: Load, router: str = "least-loaded") -> float:
+def highest_rate(services: Deployments, load: Load, router: str = "least-loaded") -> float:
     """Requests a second that are completed where all of a load wait at the beginning [1/s]."""
     sizes = load_sizes(load)
     fast = PacedLoad(load=load, speed=1e6 if isfinite(sizes.rate) else 1.0)
@@ -149,7 +150,7 @@ class LoadLatency:
 
 
 def load_latency(
-    services: Sequence[PricedService],
+    services: Deployments,
     load: Load,
     rates: Sequence[float] | None = None,
     *,

@@ -10,7 +10,7 @@ from strata.arrays import Array, Number
 from strata.evaluate import evaluate
 from strata.serving.drafts import quickest_plan
 from strata.serving.speculation import Drafting, draft_time, drafting_layer
-from strata.simulate.server.step_table import StepPricer, kv_room
+from strata.simulate.server.step_pricer import StepPricer
 from strata.workload.model import Model
 from strata.workload.tasks import decode
 
@@ -27,10 +27,8 @@ def mtp_drafting(model: Model, acceptance: float, window: float = 1.0) -> Drafti
     return Drafting(drafting_layer(model), acceptance=acceptance, window=window)
 
 
-def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> tuple[StepPricer, int]:
-    """An engine whose decode steps verify the guesses of a draft; blocks of a rank's cache with the draft in
-    memory.
-    """
+def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> StepPricer:
+    """An engine whose decode steps verify guesses of a draft, which has weights and a cache of its own."""
     engine, system, draft = pricer.engine, pricer.system, drafting.draft
     plan = drafting.plan or (
         pricer.plan  # a module of the model lies as the model does
@@ -43,9 +41,9 @@ def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> tuple[StepPricer, 
         told = {"window": drafting.window, "branches": drafting.branches}
         return np.asarray(draft_time(system, draft, plan, engine, batch=rows, context=context, **told))
 
-    rows = max(pricer.lanes, float(plan.dp))
-    held = evaluate(system, draft, decode(rows, USUAL_CONTEXT), plan, engine).metrics.memory_used
-    smaller = replace(engine, reserve=engine.reserve + max(float(np.max(held)) - float(engine.reserve), 0.0))
-    room = kv_room(replace(pricer, engine=smaller), context=USUAL_CONTEXT)
-    found = replace(pricer, draft_tokens=drafting.size, guessing=guessing)
-    return found, room.blocks
+    def held(batch: Number, context: Number) -> Array:
+        rows = np.maximum(batch, float(plan.dp))
+        used = evaluate(system, draft, decode(rows, context), plan, engine).metrics.memory_used
+        return np.maximum(np.asarray(used, float) - float(np.asarray(engine.reserve)), 0.0)
+
+    return replace(pricer, draft_tokens=drafting.size, guessing=guessing, draft_bytes=held)

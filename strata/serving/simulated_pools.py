@@ -4,7 +4,9 @@ that generate, with caches sent in between.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 from strata.errors import BadValue, require
@@ -12,11 +14,16 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
+from strata.records import readable
+from strata.serving.observed import ObservedReplica
 from strata.serving.pools import cache_bytes, pool, send_time
 from strata.serving.priced_service import PricedService, price_service
 from strata.serving.simulated_result import ServiceSimulation
+from strata.simulate.server.adapters import AdapterRules
+from strata.simulate.server.fleet import Load
 from strata.simulate.server.kv_link import KvLink
 from strata.simulate.server.pool import Pool
+from strata.simulate.server.replica import Replica
 from strata.simulate.server.router import Router
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -66,31 +73,95 @@ def cache_link(reader: PricedService) -> KvLink:
     return KvLink(SENT, times, lanes=reader.engines * reader.ranks * reader.copies)
 
 
-def fleet_pools(found: ServiceSimulation, router: str) -> tuple[Pool, ...]:
-    """The pools of a simulated service: by what its deployments do."""
-    roles = {s.rules.role for s in found.services}
+@readable("name", "services", "serves", "router")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ServicePool:
+    """Deployments of one model behind a router of their own, and which requests they take."""
+
+    services: list[PricedService]
+    name: str = ""
+    router: str = "least-loaded"
+    serves: frozenset[str] = frozenset()  # models that requests ask for; none named: all
+    most_waiting: float = inf  # requests beyond which others are refused
+    admission: str = "at-once"  # when caches are handed on, where prompts are read apart
+    adapters: AdapterRules | None = None
+
+    def __post_init__(self) -> None:
+        require(bool(self.services), "a pool has at least one deployment", pool=self.name or "unnamed")
+        require(self.most_waiting >= 1, "a pool lets at least one request wait", waiting=self.most_waiting)
+
+    @property
+    def asked_for(self) -> frozenset[str]:
+        """All names that requests may ask for."""
+        return self.serves | (self.adapters.names if self.adapters is not None else frozenset())
+
+
+Deployments = Sequence[PricedService] | Sequence[ServicePool]
+
+
+def as_pools(deployments: Deployments, router: str = "least-loaded") -> list[ServicePool]:
+    """Pools as they are; deployments by themselves are one."""
+    pools = [d for d in deployments if isinstance(d, ServicePool)]
+    services = [d for d in deployments if isinstance(d, PricedService)]
+    require(not pools or not services, "deployments are all in pools, or none is", pools=len(pools))
+    return pools or [ServicePool(services=services, router=router)]
+
+
+def check_asked(pools: Sequence[ServicePool], load: Load) -> None:
+    """Raise where pools serve different models and requests do not say which they want."""
+    if len({pool.asked_for for pool in pools}) < 2:
+        return
+    first = next(iter(load.arrivals()), None)
+    if first is not None and not first.model:
+        names = "/".join(sorted(set().union(*(pool.asked_for for pool in pools))))
+        raise BadValue(
+            f"requests name no model, and pools serve {names}: give a load with models=NAME:SHARE/..., or a "
+            "trace with a column model"
+        )
+
+
+def fleet_pools(found: ServiceSimulation, pools: Sequence[ServicePool]) -> tuple[Pool, ...]:
+    """The pools of a simulated service: each whole, or apart by what its deployments do."""
+    made: list[Pool] = []
+    first = 0
+    for told in pools:
+        places = range(first, first + len(told.services))
+        first += len(told.services)
+        pairs = zip(found.replicas, found.owner, strict=True)
+        own = [(r, found.services[i]) for r, i in pairs if i in places]
+        made += _parts(told, own)
+    return tuple(made)
+
+
+def _parts(told: ServicePool, own: list[tuple[ObservedReplica, PricedService]]) -> list[Pool]:
+    roles = {s.rules.role for s in told.services}
     if roles == {"both"}:
-        return (_pool(found, "both", router),)
+        return [_pool(told, own, "both")]
     if roles != {"prefill", "decode"}:
         raise BadValue(
             f"a fleet does all of it, or prefill and decode apart, but got {', '.join(sorted(roles))}"
         )
-    after = _pool(found, "decode", router)
-    reader = next(s for s in found.services if s.rules.role == "prefill")
-    return (_pool(found, "prefill", router, then=after, link=cache_link(reader)), after)
+    after = _pool(told, own, "decode")
+    reader = next(s for s in told.services if s.rules.role == "prefill")
+    return [_pool(told, own, "prefill", then=after, link=cache_link(reader), admission=told.admission), after]
 
 
-def _pool(found: ServiceSimulation, role: str, router: str, **more: Any) -> Pool:
-    pairs = [(r, found.services[i]) for r, i in zip(found.replicas, found.owner, strict=True)]
-    own = [(r, s) for r, s in pairs if s.rules.role == role]
-    replicas = [r for r, _ in own]
+def _pool(
+    told: ServicePool, every: list[tuple[ObservedReplica, PricedService]], role: str, **more: Any
+) -> Pool:
+    own = [(r, s) for r, s in every if s.rules.role == role]
+    replicas: list[Replica] = [r for r, _ in own]
     strengths = [s.strength for _, s in own]
     alike = max(strengths) <= (1.0 + 1e-9) * min(strengths)
     weights = () if alike else [v / max(strengths) for v in strengths]
     return Pool(
+        name=told.name,
+        models=told.serves,
+        most_waiting=told.most_waiting if role != "decode" else inf,
+        adapters=told.adapters,
         context=min(s.context for _, s in own),
-        replicas=list(replicas),
-        router=Router(list(replicas), router, weights=weights),
+        replicas=replicas,
+        router=Router(replicas, told.router, weights=weights),
         role=role,
         **more,
     )

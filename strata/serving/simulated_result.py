@@ -27,6 +27,29 @@ ROW = ("key", "arrival", "input", "output", "cached", "queued", "ttft", "tpot", 
 
 
 @dataclass(eq=False, kw_only=True)
+class ModelTimes:
+    """What requests for one of several models, or adapters, saw."""
+
+    completed: int = 0
+    refused: int = 0
+    output_tokens: int = 0
+    times: dict[str, LatencyStatistics] = field(
+        default_factory=lambda: {name: LatencyStatistics() for name in LATENCIES}
+    )
+
+    def add(self, request: Request) -> None:
+        self.completed += 1
+        self.output_tokens += request.output
+        for name, times in self.times.items():
+            if name != "tpot" or request.output > 1:
+                times.add(getattr(request, name))
+
+    def to_dict(self) -> dict[str, Any]:
+        told: dict[str, Any] = {n: getattr(self, n) for n in ("completed", "refused", "output_tokens")}
+        return told | {name: _finite_summary(t) for name, t in self.times.items()}
+
+
+@dataclass(eq=False, kw_only=True)
 class ServiceSimulation:
     """What became of the requests."""
 
@@ -35,6 +58,8 @@ class ServiceSimulation:
     gaps: TokenTimes  # between tokens, of all of them
     replicas: list[ObservedReplica] = field(default_factory=list)
     owner: list[int] = field(default_factory=list)  # the deployment of each replica
+    pools: list[str] = field(default_factory=list)  # the pool of each deployment, by name
+    by_model: dict[str, ModelTimes] = field(default_factory=dict)  # where pools serve several
     times: dict[str, LatencyStatistics] = field(
         default_factory=lambda: {name: LatencyStatistics() for name in LATENCIES}
     )
@@ -88,10 +113,25 @@ class ServiceSimulation:
         every = [s.step_errors for s in self.services]
         return {name: max(e[name] for e in every) for name in every[0]}
 
+    def of_model(self, name: str) -> ModelTimes:
+        """Requests for a model; "" those that name none."""
+        return self.by_model.setdefault(name, ModelTimes())
+
+    @property
+    def models_text(self) -> str:
+        """The models of all deployments."""
+        return ", ".join(dict.fromkeys(s.model.name for s in self.services))
+
     @property
     def fleet_text(self) -> str:
         """The deployments in words."""
         return " + ".join(s.text for s in self.services)
+
+    @property
+    def title(self) -> str:
+        """What serves, in words."""
+        engines = ", ".join(dict.fromkeys(s.engine.name for s in self.services))
+        return f"{self.models_text} on {self.fleet_text}, engine {engines}"
 
     @property
     def devices(self) -> float:
@@ -181,7 +221,7 @@ class ServiceSimulation:
         limits = f", {self.kept:.1%} within limits" if self.slo else ""
         sat = f", saturated from {show(self.saturated_from, 's')}" if self.saturated_from is not None else ""
         return (
-            f"ServiceSimulation({self.completed:,} requests of {self.model.name} on {self.fleet_text}: "
+            f"ServiceSimulation({self.completed:,} requests of {self.models_text} on {self.fleet_text}: "
             f"{self.rate:.3g}/s, {self.tokens_per_s:.4g} tokens/s, "
             f"TTFT {show(ttft.mean, 's')} (p95 {show(ttft.percentile(0.95), 's')}), "
             f"TPOT {show(tpot.mean, 's')} (p95 {show(tpot.percentile(0.95), 's')}){limits}{sat})"
@@ -190,7 +230,7 @@ class ServiceSimulation:
     def _repr_html_(self) -> str:
         told = {name: _shown(self.times[name]) for name in LATENCIES} | {"between tokens": _shown(self.gaps)}
         told |= {"requests/s": f"{self.rate:.4g}", "tokens/s": f"{self.tokens_per_s:.4g}"}
-        return record_html(f"{self.model.name} on {self.fleet_text}", told)
+        return record_html(f"{self.models_text} on {self.fleet_text}", told)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Each request that was kept, in order of arrival: what it brought and what it saw [s]; empty times:
@@ -210,8 +250,8 @@ class ServiceSimulation:
         shares = ("utilisation", "kv_use", "kv_highest", "prefix_hits", "kept")
         rates = ("rate", "goodput", "tokens_per_s", "power", "energy_per_token", "cost_per_mtoken", "dollars")
         found: dict[str, Any] = {
-            "model": self.model.name,
-            "fleet": [_service_dict(s) for s in self.services],
+            "model": self.models_text,
+            "fleet": [_service_dict(s, p) for s, p in zip(self.services, self.pools, strict=True)],
             "devices": self.devices,
             "slo": dict(self.slo),
             **{name: getattr(self, name) for name in (*names, *rates, *shares)},
@@ -220,6 +260,7 @@ class ServiceSimulation:
             "saturated_from": self.saturated_from,
             "overloads": [{k: _finite(v) for k, v in vars(o).items()} for o in self.overloads],
             "refusals": dict(self.refusals),
+            "by_model": {name: times.to_dict() for name, times in sorted(self.by_model.items())},
             **{name: _finite_summary(t) for name, t in self.times.items()},
             "inter_token": _finite_summary(self.gaps),
             "step_table_error": self.step_errors,
@@ -249,7 +290,7 @@ UNITS = {
     "overloads.growth": "1/s",
     **dict.fromkeys(("completed", "refused", "refusals", "good", "input_tokens", "output_tokens"), "1"),
     **dict.fromkeys(("preemptions", "kv_use", "kv_highest", "prefix_hits", "kept", "overloads"), "1"),
-    **dict.fromkeys(("step_table_error", "fleet", "launch"), "1"),
+    **dict.fromkeys(("step_table_error", "fleet", "launch", "by_model"), "1"),
 }
 
 
@@ -265,8 +306,9 @@ def _finite(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _service_dict(service: PricedService) -> dict[str, Any]:
-    return {
+def _service_dict(service: PricedService, pool: str) -> dict[str, Any]:
+    named = {"pool": pool, "model": service.model.name} if pool else {}
+    return named | {
         "system": service.system.name,
         "replicas": service.copies,
         "plan": plan_text(service.plan),

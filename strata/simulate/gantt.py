@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Any
 
 from strata.drawing import COLOURS, DARK, GREY, keep
 from strata.simulate.events import Schedule, ScheduledTask
@@ -48,36 +50,47 @@ def gantt_svg(schedule: Schedule, path: str | Path) -> Path:
     """Write the chart alone, for pages that show it."""
     look = 'xmlns="http://www.w3.org/2000/svg" font-family="sans-serif" font-size="11" stroke-width="0.6"'
     ground = '<rect width="100%" height="100%" fill="#fff"/>'
-    return keep(Path(path), f"<svg {look} {_box(schedule)}>\n{ground}\n{_chart(schedule)}\n</svg>\n")
+    return keep(Path(path), f"<svg {look} {_box(_height(schedule))}>\n{ground}\n{_chart(schedule)}\n</svg>\n")
 
 
 def gantt_page(schedule: Schedule, title: str) -> str:
     """The chart as text; the same schedule gives the same bytes."""
     kinds = dict.fromkeys(t.task.kind for t in schedule.tasks if t.end > t.start)
-    legend = " ".join(
-        f'<span><i style="background:{KIND_COLOURS.get(k, GREY)}"></i>{escape(MEANING.get(k, k))}</span>'
-        for k in kinds
-    )
+    legend = [(MEANING.get(k, k), KIND_COLOURS.get(k, GREY)) for k in kinds]
+    return zoomed_page(title, show(schedule.time, "s"), legend, _height(schedule), _chart(schedule))
+
+
+def zoomed_page(title: str, time: str, legend: Sequence[tuple[str, str]], height: float, chart: str) -> str:
+    """A page with a chart over time that can be zoomed: what it shows, what colours mean, its points."""
     return PAGE.format(
         title=escape(title),
-        time=escape(show(schedule.time, "s")),
-        legend=legend,
+        time=escape(time),
+        legend=" ".join(f'<span><i style="background:{c}"></i>{escape(n)}</span>' for n, c in legend),
         width=f"{WIDTH:.0f}",
-        height=f"{_height(schedule):.0f}",
+        height=f"{height:.0f}",
         plot=f"{PLOT:.0f}",
         label=f"{LABEL:.0f}",
-        box=_box(schedule),
-        chart=_chart(schedule),
+        box=_box(height),
+        chart=chart,
         dark=DARK,
     )
+
+
+def zoomed_plot(time: float, height: float, below: float = 22.0) -> list[str]:
+    """The beginning of the picture within a chart that is zoomed: its frame, and ticks over so long."""
+    frame = (
+        f'<svg x="{LABEL:.0f}" y="0" width="{PLOT:.0f}" height="{height:.0f}" '
+        f'viewBox="0 0 {PLOT:.0f} {height:.0f}" preserveAspectRatio="none" id="plot">'
+    )
+    return [frame, _ticks(time, PLOT / (time or 1.0), height - below)]
 
 
 def _height(schedule: Schedule) -> float:
     return TOP + TRACK * len(tracks_of(schedule)) + 24.0
 
 
-def _box(schedule: Schedule) -> str:
-    return f'viewBox="0 0 {WIDTH:.0f} {_height(schedule):.0f}"'
+def _box(height: float) -> str:
+    return f'viewBox="0 0 {WIDTH:.0f} {height:.0f}"'
 
 
 def _chart(schedule: Schedule) -> str:
@@ -85,7 +98,7 @@ def _chart(schedule: Schedule) -> str:
     bars.
     """
     tracks, shown = tracks_of(schedule), [t for t in schedule.tasks if t.end > t.start]
-    height, scale = _height(schedule), PLOT / (schedule.time or 1.0)
+    scale = PLOT / (schedule.time or 1.0)
     rows = {name: TOP + TRACK * i for i, name in enumerate(tracks)}
     lines = [
         f'<line x1="0" y1="{y + TRACK:.1f}" x2="{WIDTH:.0f}" y2="{y + TRACK:.1f}" stroke="#e8e8e8"/>'
@@ -97,12 +110,9 @@ def _chart(schedule: Schedule) -> str:
         f'<tspan fill="{GREY}"> {used.get(name, 0.0):.0%}</tspan></text>'
         for name, y in rows.items()
     ]
-    inner = (
-        f'<svg x="{LABEL:.0f}" y="0" width="{PLOT:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {PLOT:.0f} {height:.0f}" preserveAspectRatio="none" id="plot">'
-    )
+    inner = zoomed_plot(schedule.time, _height(schedule))
     bars = [_bar(t, rows[line], scale) for t in shown for line in lines_of(t)]
-    return "\n".join([*lines, inner, _ticks(schedule.time, scale, height), *bars, "</svg>", *labels])
+    return "\n".join([*lines, *inner, *bars, "</svg>", *labels])
 
 
 def tracks_of(schedule: Schedule) -> list[str]:
@@ -137,14 +147,14 @@ def _bar(t: ScheduledTask, y: float, scale: float) -> str:
     )
 
 
-def _ticks(time: float, scale: float, height: float) -> str:
+def _ticks(time: float, scale: float, bottom: float) -> str:
     found = []
     for i in range(TICKS + 1):
         at = time * i / TICKS
         x = at * scale
         side = "end" if i == TICKS else "middle" if i else "start"
         found.append(
-            f'<line x1="{x:.1f}" y1="{TOP - 6.0:.0f}" x2="{x:.1f}" y2="{height - 22.0:.0f}" stroke="#eee"/>'
+            f'<line x1="{x:.1f}" y1="{TOP - 6.0:.0f}" x2="{x:.1f}" y2="{bottom:.0f}" stroke="#eee"/>'
             f'<text x="{x:.1f}" y="{TOP - 12.0:.0f}" text-anchor="{side}" fill="{GREY}">'
             f"{escape(show(at, 's'))}</text>"
         )
@@ -163,21 +173,23 @@ def perfetto_json(schedule: Schedule, path: str | Path) -> Path:
         for i in number.values()
     ]
     rows = [
-        {
-            "name": t.task.name,
-            "cat": t.task.kind or "task",
-            "ph": "X",
-            "pid": 0,
-            "tid": number[line],
-            "ts": t.start * 1e6,
-            "dur": (t.end - t.start) * 1e6,
-        }
+        trace_slice(t.task.name, t.task.kind or "task", (0, number[line]), t.start, t.end)
         for t in schedule.tasks
         if t.end > t.start
         for line in lines_of(t)
     ]
-    text = json.dumps({"traceEvents": [*names, *order, *rows], "displayTimeUnit": "ms"})
-    return keep(Path(path), text)
+    return keep_trace([*names, *order, *rows], Path(path))
+
+
+def trace_slice(name: str, kind: str, where: tuple[int, int], start: float, end: float) -> dict[str, Any]:
+    """One bar of a trace, on a thread of a process."""
+    place = {"pid": where[0], "tid": where[1], "ts": start * 1e6, "dur": (end - start) * 1e6}
+    return {"name": name, "cat": kind, "ph": "X", **place}
+
+
+def keep_trace(events: list[dict[str, Any]], path: Path) -> Path:
+    """Write events as Chrome trace JSON."""
+    return keep(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 
 PAGE = """<!doctype html>

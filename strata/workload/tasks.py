@@ -43,6 +43,7 @@ class Workload:
     adapters: Lora | None = None  # train: only these are trained; None is structure: every weight is
     frozen: tuple[str, ...] = ()  # train: modules whose weights are not trained
     packed: Number = 0.0  # train: 1 where micro-batches are packs of tokens, not whole numbers of sequences
+    guesses: Number = 0.0  # where prompts are read beside: tokens of a sequence verified with the sure one
 
     def __post_init__(self) -> None:
         known = (*PHASES, FORWARD)
@@ -66,7 +67,7 @@ class Workload:
         """Tokens that a step adds to each of its `batch` sequences; what it reads of other prompts is not one
         of them.
         """
-        return self.sequence if self.prompts is None else 1.0
+        return self.sequence if self.prompts is None else 1.0 + self.guesses
 
     @property
     def attending(self) -> tuple[Workload, ...]:
@@ -75,10 +76,9 @@ class Workload:
         """
         if self.prompts is None:
             return (self,)
-        generating = Workload("decode", self.batch, 1.0, self.context, skew=self.skew, routing=self.routing)
-        return generating, Workload(
-            "prefill", self.prompts, self.chunk, self.reached, skew=self.skew, routing=self.routing
-        )
+        seen: dict[str, Any] = {"skew": self.skew, "routing": self.routing}
+        generating = Workload("decode", self.batch, self.generated, self.context, **seen)
+        return generating, Workload("prefill", self.prompts, self.chunk, self.reached, **seen)
 
 
 def _positive(*others: Any, **values: Any) -> None:
@@ -125,27 +125,28 @@ def mixed(
     prompts: Number,
     chunk: Number,
     cached: Number = 0.0,
+    tokens: Number = 1.0,
     skew: Number = 0.0,
     routing: Routing | None = None,
 ) -> Workload:
     """A decode step of `batch` sequences that also reads `chunk` new tokens of each of `prompts` prompts,
-    after `cached` ones of each.
+    after `cached` ones of each; `tokens` of each sequence (1 without speculation).
 
     All tokens go through the same products, so that weights are read once and operations add up; attention is
     priced for either kind of token by itself; only generated tokens, and one of each prompt, reach the head.
     """
-    _positive(cached, skew, batch=batch, context=context, prompts=prompts, chunk=chunk)
-    tokens = 1.0 + prompts * chunk / batch
+    _positive(cached, skew, batch=batch, context=context, prompts=prompts, chunk=chunk, tokens=tokens)
     return Workload(
         "decode",
         batch,
-        tokens,
+        tokens + prompts * chunk / batch,
         context,
         skew=skew,
         routing=routing,
         prompts=prompts,
         chunk=chunk,
         reached=chunk + cached,
+        guesses=tokens - 1.0,
     )
 
 

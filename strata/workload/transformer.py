@@ -112,7 +112,7 @@ def _sequence(model: Model) -> BlockSequence:
 def _sampled(work: Workload) -> Number:
     """Tokens of a sequence that reach the head: all a step generates, the last of each prompt it reads."""
     if work.prompts is not None:
-        return 1.0 + work.prompts / work.batch
+        return work.generated + work.prompts / work.batch
     return work.sequence if work.phase == "decode" else 1.0
 
 

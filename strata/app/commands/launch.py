@@ -6,52 +6,42 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import CacheFormat, JsonFlag, ModelName, SetItems, TableFile, WeightFormat
+from strata.app.commands.options import (
+    CacheFormat,
+    JsonFlag,
+    ModelName,
+    SetItems,
+    TableFile,
+    WeightFormat,
+    typed,
+)
+from strata.app.commands.simulate_options import NoPrefix, SequencesOption, TokensOption
 from strata.app.rows_out import keep_table
 from strata.app.terminal import names_of, print_json, put_line, system_names, whole
 from strata.errors import BadValue, require
 
 PlanOption = Annotated[
-    str,
-    typer.Option(
-        "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best on --system]"
-    ),
+    str, typed("--plan", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", short="-p")
 ]
 SystemOption = Annotated[
-    str,
-    typer.Option(
-        "--system", "-s", metavar="NAME", help="system whose best plan it is", autocompletion=system_names
-    ),
+    str, typed("--system", "NAME", "system whose best plan it is", short="-s", complete=system_names)
 ]
 EngineOption = Annotated[
     str,
-    typer.Option(
-        "--engine",
-        metavar="NAMES",
-        help="vllm, sglang, trtllm, or several: vllm,sglang",
-        autocompletion=names_of("engine"),
-    ),
+    typed("--engine", "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", complete=names_of("engine")),
 ]
 CheckpointOption = Annotated[
-    str,
-    typer.Option("--checkpoint", metavar="PATH", help="weights  [default: where the model was published]"),
+    str, typed("--checkpoint", "PATH", "weights  [default: where the model was published]")
 ]
-ContextOption = Annotated[
-    str, typer.Option("--context", metavar="N", help="longest prompt and answer  [default: the model's]")
-]
-SequencesOption = Annotated[
-    str, typer.Option("--sequences", metavar="N", help="sequences at once at most  [default: the engine's]")
-]
-TokensOption = Annotated[
-    str, typer.Option("--tokens", metavar="N", help="tokens of a step at most  [default: the engine's]")
-]
-NoPrefix = Annotated[bool, typer.Option("--no-prefix-caching", help="prompts that begin alike share nothing")]
-RoleOption = Annotated[
-    str, typer.Option("--role", metavar="ROLE", help="of a disaggregated service: prefill or decode")
-]
+ContextOption = Annotated[str, typed("--context", "N", "longest prompt and answer  [default: the model's]")]
+RoleOption = Annotated[str, typed("--role", "ROLE", "of a disaggregated service: prefill or decode")]
 DraftOption = Annotated[
-    str,
-    typer.Option("--draft", metavar="NAME:N", help="a draft model that guesses N tokens ahead, or mtp:N"),
+    str, typed("--draft", "NAME:N", "a draft model that guesses N tokens ahead, or mtp:N")
+]
+
+
+PerNodeOption = Annotated[
+    str, typed("--per-node", "N", "devices of a machine  [default: as --system has them, else all]")
 ]
 
 
@@ -76,6 +66,7 @@ def launch_written(
     no_prefix_caching: NoPrefix = False,
     role: RoleOption = "both",
     draft: DraftOption = "",
+    per_node: PerNodeOption = "",
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
@@ -84,7 +75,7 @@ def launch_written(
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
     from strata.search.inputs import named_inputs, usual_plan
-    from strata.serving.launch import launch_command
+    from strata.serving.launch import devices_per_machine, launch_command
     from strata.workload.tasks import serve
 
     require(role in ("both", "prefill", "decode"), "--role is prefill or decode", role=role)
@@ -92,6 +83,7 @@ def launch_written(
         raise BadValue("launch needs --plan, or --system to find the best plan on it")
     guess, _, window = draft.partition(":")
     require(not draft or bool(window), "--draft is written like mtp:3 or llama-3.2-1b:4", given=draft)
+    machine = int(whole(per_node, "--per-node")) if per_node else 0
     limits = {"sequences": sequences, "tokens": tokens}
     changes = [*(set or []), *[f"engine.{k}={whole(v, f'--{k}'):g}" for k, v in limits.items() if v]]
     found = []
@@ -111,9 +103,10 @@ def launch_written(
                 role=role,
                 draft=guess,
                 window=int(whole(window, "--draft")) if window else 0,
+                per_node=machine or (devices_per_machine(hardware) if system else 0),
             )
         )
-    told = [{**one.to_dict(), "units": {"servers": "1"}} for one in found]
+    told = [{**one.to_dict(), "units": {"servers": "1", "nodes": "1"}} for one in found]
     if json:
         print_json(told, units=False)
     else:

@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from strata.app.terminal import names_of, one_of, precision_names, system_names, whole
 from strata.errors import BadValue
 
+
+def typed(flag: str, metavar: str, help: str, *, short: str = "", complete: Any = None) -> Any:
+    """An option that takes a value: its flag, what stands for the value, what it is for, and the words that
+    complete it.
+    """
+    names = (flag, short) if short else (flag,)
+    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete)
+
+
 ModelName = Annotated[
     str,
-    typer.Option(
+    typed(
         "--model",
-        "-m",
-        metavar="NAME",
-        help="model name, or path of a Hugging Face config.json",
-        autocompletion=names_of("models", "programs"),
+        "NAME",
+        "model name, or path of a Hugging Face config.json",
+        short="-m",
+        complete=names_of("models", "programs"),
     ),
 ]
 
 
 SystemName = Annotated[
     str,
-    typer.Option(
+    typed(
         "--system",
-        "-s",
-        metavar="NAME",
-        help="system, like 8xh200, 4x8xh100, or a TOML path",
-        autocompletion=system_names,
+        "NAME",
+        "system, like 8xh200, 4x8xh100, or a TOML path",
+        short="-s",
+        complete=system_names,
     ),
 ]
 

@@ -16,6 +16,7 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     picture_file,
+    typed,
     with_price,
 )
 from strata.app.rows_out import answer
@@ -27,74 +28,77 @@ if TYPE_CHECKING:
 
 RecipeOption = Annotated[
     str,
-    typer.Option(
+    typed(
         "--recipe",
-        "-r",
-        metavar="NAME",
-        help="what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
-        autocompletion=names_of("recipe"),
+        "NAME",
+        "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
+        short="-r",
+        complete=names_of("recipe"),
     ),
 ]
 RolloutPlan = Annotated[
-    str,
-    typer.Option(metavar="PLAN", help="parallel degrees that sample, like tp=4,dp=8  [default: the best]"),
+    str, typed("--rollout-plan", "PLAN", "parallel degrees that sample, like tp=4,dp=8  [default: the best]")
 ]
 TrainingPlan = Annotated[
     str,
-    typer.Option(
-        metavar="PLAN", help="parallel degrees that train, like tp=4,pp=4,dp=2,zero=1  [default: the best]"
+    typed(
+        "--training-plan",
+        "PLAN",
+        "parallel degrees that train, like tp=4,pp=4,dp=2,zero=1  [default: the best]",
     ),
 ]
 RolloutEngine = Annotated[
     str,
-    typer.Option(
-        metavar="NAME", help="software that samples: vllm, sglang, trtllm", autocompletion=names_of("engine")
+    typed(
+        "--rollout-engine", "NAME", "software that samples: vllm, sglang, trtllm", complete=names_of("engine")
     ),
 ]
 TrainingEngine = Annotated[
     str,
-    typer.Option(
-        metavar="NAME", help="software that trains: megatron, pytorch", autocompletion=names_of("engine")
+    typed(
+        "--training-engine", "NAME", "software that trains: megatron, pytorch", complete=names_of("engine")
     ),
 ]
 PoolsOption = Annotated[
     str,
-    typer.Option(
-        metavar="one|two",
-        help="one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
-        autocompletion=one_of("one", "two"),
+    typed(
+        "--pools",
+        "one|two",
+        "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
+        complete=one_of("one", "two"),
     ),
 ]
 AsyncOption = Annotated[
     bool, typer.Option("--async", help="two pools, one step off policy: both work at the same time")
 ]
 DevicesOption = Annotated[
-    str, typer.Option(metavar="N", help="devices that sample, of two pools  [default: the best split]")
+    str, typed("--rollout-devices", "N", "devices that sample, of two pools  [default: the best split]")
 ]
 KeepOption = Annotated[
     str,
-    typer.Option(
-        metavar="yes|no",
-        help="whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
+    typed(
+        "--keep",
+        "yes|no",
+        "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
         "[default: the quicker]",
-        autocompletion=one_of("yes", "no"),
+        complete=one_of("yes", "no"),
     ),
 ]
 PartialOption = Annotated[
     bool, typer.Option("--partial", help="responses that are not done go on in the next iteration")
 ]
 BatchOption = Annotated[
-    str, typer.Option("--batch", "-b", metavar="N", help="prompts of an iteration  [default: the recipe's]")
+    str, typed("--batch", "N", "prompts of an iteration  [default: the recipe's]", short="-b")
 ]
-GroupOption = Annotated[str, typer.Option(metavar="N", help="responses sampled for each prompt")]
-PromptOption = Annotated[str, typer.Option(metavar="N", help="tokens of a prompt")]
-ResponseOption = Annotated[str, typer.Option(metavar="N", help="tokens of a response, on average")]
-LongestOption = Annotated[str, typer.Option(metavar="N", help="tokens at which a response is cut off")]
+GroupOption = Annotated[str, typed("--group", "N", "responses sampled for each prompt")]
+PromptOption = Annotated[str, typed("--prompt", "N", "tokens of a prompt")]
+ResponseOption = Annotated[str, typed("--response", "N", "tokens of a response, on average")]
+LongestOption = Annotated[str, typed("--longest", "N", "tokens at which a response is cut off")]
 SpreadOption = Annotated[
-    str, typer.Option(metavar="X", help="standard deviation of the logarithm of lengths; 0: all alike")
+    str, typed("--spread", "X", "standard deviation of the logarithm of lengths; 0: all alike")
 ]
-MinibatchOption = Annotated[str, typer.Option(metavar="N", help="samples of one optimiser step")]
-EpochsOption = Annotated[str, typer.Option(metavar="N", help="times each sample is trained on")]
+MinibatchOption = Annotated[str, typed("--minibatch", "N", "samples of one optimiser step")]
+EpochsOption = Annotated[str, typed("--epochs", "N", "times each sample is trained on")]
 SvgOption = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="write a picture: phases on a time line", callback=picture_file),

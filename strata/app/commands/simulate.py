@@ -45,6 +45,7 @@ from strata.app.commands.simulate_options import (
     PerfettoFile,
     PictureFile,
     PlanOption,
+    PoolsFile,
     PrefillOption,
     PrioritiesFlag,
     RateOption,
@@ -83,8 +84,9 @@ def register_simulate(app: typer.Typer) -> None:
 
 
 def simulate_command(
-    model: ModelName,
-    system: SystemName,
+    model: ModelName = "",
+    system: SystemName = "",
+    pools: PoolsFile = None,
     load: LoadText = "",
     trace: TraceFile = "",
     rate: RateOption = "",
@@ -164,12 +166,12 @@ def _run(asked: SimulateInputs) -> bool:
 
     told = asked.told
     keep = any(told[n] is not None for n in ("requests", "html", "perfetto"))
-    services = asked.services()
+    services = asked.deployments()
     with _bar(asked.load) as progress:
         run = simulate_services(
             services, asked.load, router=told["router"], slo=asked.slo, keep=keep, progress=progress
         )
-    commands = launch_commands(services) if told["launch"] else []
+    commands = launch_commands(run.services) if told["launch"] else []
     also = {"launch": [c.to_dict() for c in commands]} if commands else {}
     _told(asked, lambda: run.to_dict() | also, lambda: run_tables(run, asked.share))
     if commands and not told["json"]:
@@ -210,7 +212,7 @@ def _find_rate(asked: SimulateInputs) -> bool:
     from strata.app.render.simulated import rate_dict, rate_tables
     from strata.serving.simulated_answers import find_rate
 
-    services = asked.services()
+    services = asked.deployments()
     with _runs_bar() as told:
         found = find_rate(
             services, asked.load, asked.slo, share=asked.share, router=asked.told["router"], told=told
@@ -226,7 +228,7 @@ def _rates(asked: SimulateInputs) -> bool:
 
     text = asked.told["rates"]
     wanted = None if text == "auto" else [typed_quantity(v.strip(), "Hz", "--rates") for v in text.split(",")]
-    services = asked.services()
+    services = asked.deployments()
     with _runs_bar() as told:
         found = load_latency(
             services, asked.load, wanted, slo=asked.slo, router=asked.told["router"], told=told

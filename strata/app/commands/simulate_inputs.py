@@ -12,7 +12,14 @@ from strata.units import parse
 
 if TYPE_CHECKING:
     from strata.serving.priced_service import PricedService
+    from strata.serving.simulated_pools import Deployments
     from strata.simulate.server.fleet import Load
+
+# what describes a deployment, and what stands there where nothing was typed
+DEPLOYMENT_DEFAULTS = {"engine": "vllm", "router": "least-loaded", "replicas": "1", "eviction": "recompute"}
+DEPLOYMENT = (*DEPLOYMENT_DEFAULTS, "model", "system", "plan", "prefill", "decode", "sequences", "tokens")
+DEPLOYMENT += ("kv_blocks", "no_prefix_caching", "power_cap", "speculative", "kv_tiers", "priorities")
+DEPLOYMENT += ("skew", "other", "weights", "kv", "set", "price")
 
 
 class SimulateInputs:
@@ -30,14 +37,29 @@ class SimulateInputs:
         if kept and self.kind != "run":
             raise BadValue(f"--{kept[0]} is of a single run: leave out --{self.kind.replace('_', '-')}")
         self.changes = with_price(told["set"], told["price"])
-        self.system, self.model, self.engine = named_inputs(
-            told["model"], told["system"], told["engine"], told["weights"], told["kv"], self.changes
-        )
+        if told["pools"] is not None:
+            self._check_pools()
+        else:
+            lacks = [f"--{n}" for n in ("model", "system") if not told[n]]
+            require(not lacks, f"simulate needs {' and '.join(lacks)}, or --pools FILE")
+            self.system, self.model, self.engine = named_inputs(
+                told["model"], told["system"], told["engine"], told["weights"], told["kv"], self.changes
+            )
         limits = {n: typed_time(told[n], f"--{n}") for n in ("ttft", "tpot", "latency")}
         self.slo = {n: v for n, v in limits.items() if v < float("inf")}
         self.share = parse(told["share"], "1", "--share")
         require(0 < self.share <= 1, "--share lies between 0 and 100%", given=told["share"])
         self.load = self._load()
+
+    def _check_pools(self) -> None:
+        """A file of pools says what serves: nothing else may."""
+        told = {n: self.told[n] for n in DEPLOYMENT}
+        given = [n for n, v in told.items() if v and v != DEPLOYMENT_DEFAULTS.get(n)]
+        if given:
+            flag = {"other": "or"}.get(given[0], given[0].replace("_", "-"))
+            raise BadValue(f"--pools says what serves: leave out --{flag}")
+        if self.kind in ("fleet", "cost", "caps"):
+            raise BadValue(f"--{self.kind} asks which deployments to take: leave out --pools")
 
     def _load(self) -> Load:
         from strata.serving.simulated_answers import PacedLoad
@@ -112,6 +134,13 @@ class SimulateInputs:
             return [s.copied(copies) for s in disaggregated_services(*inputs, **self.options)]
         made = price_service(self.system, self.model, told["plan"], self.engine, **self.options)
         return [made.copied(copies)]
+
+    def deployments(self) -> Deployments:
+        """What serves: the pools of a file, or the one deployment that is asked for."""
+        from strata.serving.pool_files import read_pools
+
+        path = self.told["pools"]
+        return self.services() if path is None else read_pools(path, self.load, slo=self.slo)
 
     def candidates(self) -> list[list[PricedService]]:
         """Deployments to compare: of a system without a plan, several plans."""

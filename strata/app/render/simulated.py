@@ -48,8 +48,24 @@ def run_tables(run: ServiceSimulation, share: float) -> list[Any]:
         times.add_row(LABELS[name], *_cells(kept))
     for name in ("latency", "queued"):
         times.add_row(LABELS[name], *_cells(run.times[name]))
-    title = f"{run.model.name} on {run.fleet_text}, engine {run.engine.name}"
-    return [titled(title, times, "\n".join(_remarks(run))), "", _served(run, share)]
+    models = ["", _by_model(run)] if run.by_model else []
+    return [titled(run.title, times, "\n".join(_remarks(run))), *models, "", _served(run, share)]
+
+
+def _by_model(run: ServiceSimulation) -> Any:
+    """What requests for each of several models saw."""
+    table = plain_table()
+    table.add_column("asked for", no_wrap=True)
+    for name in ("requests", "refused", "tokens/s", "TTFT", "p95", "TPOT", "p95", "end to end"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for name, one in sorted(run.by_model.items()):
+        ttft, tpot, latency = (one.times[n] for n in ("ttft", "tpot", "latency"))
+        pairs = [show(v, "s") for t in (ttft, tpot) for v in (t.mean, t.percentile(0.95))]
+        rate = show(one.output_tokens / run.end if run.end else 0.0)
+        table.add_row(
+            name or "-", f"{one.completed:,}", f"{one.refused:,}", rate, *pairs, show(latency.mean, "s")
+        )
+    return table
 
 
 def _cells(times: LatencyStatistics) -> list[str]:
@@ -104,9 +120,8 @@ def _served(run: ServiceSimulation, share: float) -> Any:
         table.add_row(
             "within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {100 * share:g} %"
         )
-    about = (
-        f"of a rank's {run.room.blocks:,} blocks of {run.room.page:,} tokens, at most {run.kv_highest:.1%}"
-    )
+    held = f"{run.room.blocks:,} blocks of {run.room.page:,} tokens" if len(run.services) == 1 else "blocks"
+    about = f"of a rank's {held}, at most {run.kv_highest:.1%}"
     table.add_row("KV cache held", f"{run.kv_use:.1%}", about)
     table.add_row("prefix hits", f"{run.prefix_hits:.1%}", "of prompt tokens")
     table.add_row("preemptions", f"{run.preemptions:,}", "")
@@ -137,7 +152,7 @@ def curve_tables(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, flo
     """Latency over load."""
     if not runs:
         return ["stopped before the first run was over"]
-    title = f"{runs[0][1].model.name} on {runs[0][1].fleet_text}, engine {runs[0][1].engine.name}"
+    title = runs[0][1].title
     limits = f"; within: share of requests that keep {slo_text(slo)}" if slo else ""
     return [titled(title, _runs_table(runs, bool(slo)), f"the same requests at every rate{limits}")]
 
@@ -198,7 +213,7 @@ def rate_tables(found: LargestRate, slo: dict[str, float]) -> list[Any]:
         said = f"no rate keeps {asked}: not even {found.above:.2g} requests/s"
     if found.stopped:
         said += "; stopped: what is known so far"
-    title = f"{run.model.name} on {run.fleet_text}, engine {run.engine.name}"
+    title = run.title
     rows = sorted(found.runs, key=lambda p: p[0])
     return [titled(f"{title}: {said}", _runs_table(rows, True))]
 
@@ -310,5 +325,5 @@ def caps_tables(runs: list[tuple[str, ServiceSimulation]]) -> list[Any]:
             dollars_text(run.cost_per_mtoken),
         )
     first = runs[0][1]
-    title = f"{first.model.name} on {first.fleet_text}, engine {first.engine.name}: power caps"
+    title = f"{first.title}: power caps"
     return [titled(title, table, "own limit: clocks fall where the chip's limit asks for it; fixed: never")]

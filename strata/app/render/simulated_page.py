@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import json
 from heapq import heappop, heappush
 from html import escape
 from pathlib import Path
 from typing import Any
 
-from strata.drawing import COLOURS, DARK, GREY, keep
+from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
 from strata.serving.observed import StepsRecord
 from strata.serving.simulated_result import ServiceSimulation
-from strata.simulate.gantt import LABEL, PAGE, PLOT, TOP, WIDTH
+from strata.simulate.gantt import PLOT, TOP, keep_trace, trace_slice, zoomed_page, zoomed_plot
 from strata.simulate.server.request import Request
 from strata.units import show
 
 MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page
 PHASES = (("queued", "#c9c9c9"), ("reading", COLOURS[1]), ("generating", COLOURS[0]))
 ROW, BAND = 7.0, 46.0  # points of a request and of a curve over time
-TICKS = 8
 Lanes = list[tuple[int, Request]]
 
 
@@ -67,19 +65,8 @@ def service_page(run: ServiceSimulation, path: Path) -> Path:
     bands = [(i, kind) for i in names[:8] for kind in ("generating", "reading", "kv")]
     height = TOP + BAND * len(bands) + ROW * rows + 40.0
     left_out = f" (the first {len(shown):,} of {len(served):,} requests)" if len(shown) < len(served) else ""
-    legend = " ".join(f'<span><i style="background:{c}"></i>{escape(n)}</span>' for n, c in PHASES)
-    text = PAGE.format(
-        title=escape(f"{run.model.name} on {run.fleet_text}, engine {run.engine.name}"),
-        time=escape(f"{show(end, 's')} of the service{left_out}"),
-        legend=legend,
-        width=f"{WIDTH:.0f}",
-        height=f"{height:.0f}",
-        plot=f"{PLOT:.0f}",
-        label=f"{LABEL:.0f}",
-        box=f'viewBox="0 0 {WIDTH:.0f} {height:.0f}"',
-        chart=_chart(bands, steps, lanes, end, height),
-        dark=DARK,
-    )
+    time = f"{show(end, 's')} of the service{left_out}"
+    text = zoomed_page(run.title, time, PHASES, height, _chart(bands, steps, lanes, end, height))
     return keep(path, text.replace("</h1>", f"</h1>\n{_summary(run)}", 1))
 
 
@@ -112,11 +99,7 @@ def _chart(
     bands: list[tuple[int, str]], steps: list[StepsRecord], lanes: Lanes, end: float, height: float
 ) -> str:
     scale = PLOT / end
-    inner = [
-        f'<svg x="{LABEL:.0f}" y="0" width="{PLOT:.0f}" height="{height:.0f}" '
-        f'viewBox="0 0 {PLOT:.0f} {height:.0f}" preserveAspectRatio="none" id="plot">',
-        _ticks(end, scale, height),
-    ]
+    inner = zoomed_plot(end, height, below=6.0)
     labels, y = [], TOP
     for replica, kind in bands:
         own = [s for s in steps if s.replica == replica]
@@ -191,20 +174,6 @@ def _joined(steps: list[StepsRecord]) -> list[StepsRecord]:
     return found
 
 
-def _ticks(end: float, scale: float, height: float) -> str:
-    found = []
-    for i in range(TICKS + 1):
-        at = end * i / TICKS
-        x = at * scale
-        side = "end" if i == TICKS else "middle" if i else "start"
-        found.append(
-            f'<line x1="{x:.1f}" y1="{TOP - 6.0:.0f}" x2="{x:.1f}" y2="{height - 6.0:.0f}" stroke="#eee"/>'
-            f'<text x="{x:.1f}" y="{TOP - 12.0:.0f}" text-anchor="{side}" fill="{GREY}">'
-            f"{escape(show(at, 's'))}</text>"
-        )
-    return "\n".join(found)
-
-
 def service_trace(run: ServiceSimulation, path: Path) -> Path:
     """Chrome trace JSON: a process of requests, and one of each replica with its steps and counters."""
     served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
@@ -213,25 +182,20 @@ def service_trace(run: ServiceSimulation, path: Path) -> Path:
         told = {"input": r.input, "output": r.output, "cached": r.cached, "preempted": r.preempted}
         for name, _, a, b in _phases(r):
             if b > a:
-                rows.append(_slice(f"{name} {r.key}", name, (0, lane), a, b) | {"args": told})
+                rows.append(trace_slice(f"{name} {r.key}", name, (0, lane), a, b) | {"args": told})
     for i in sorted({s.replica for s in run.steps}):
         rows.append(_named(f"replica {i}", i + 1))
     for s in run.steps:
         kind = "mixed" if s.reading and s.generating else "read" if s.reading else "decode"
         name = f"{kind} x{s.steps}" if s.steps > 1 else kind
         told = {"sequences": s.generating, "prompt tokens": s.reading, "steps": s.steps}
-        rows.append(_slice(name, kind, (s.replica + 1, 0), s.start, s.end) | {"args": told})
+        rows.append(trace_slice(name, kind, (s.replica + 1, 0), s.start, s.end) | {"args": told})
         for what, value in (("sequences", s.generating), ("waiting", s.waiting), ("KV cache", s.kv)):
             rows.append(
                 {"name": what, "ph": "C", "pid": s.replica + 1, "ts": s.start * 1e6, "args": {what: value}}
             )
-    return keep(path, json.dumps({"traceEvents": rows, "displayTimeUnit": "ms"}))
+    return keep_trace(rows, path)
 
 
 def _named(name: str, process: int) -> dict[str, Any]:
     return {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
-
-
-def _slice(name: str, kind: str, where: tuple[int, int], start: float, end: float) -> dict[str, Any]:
-    place = {"pid": where[0], "tid": where[1], "ts": start * 1e6, "dur": (end - start) * 1e6}
-    return {"name": name, "cat": kind, "ph": "X", **place}

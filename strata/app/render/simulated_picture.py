@@ -66,7 +66,7 @@ def draw_latencies(run: ServiceSimulation, path: Path) -> Path:
         for axes in panels[:, 0]:
             axes.set_ylabel("share of requests within")
         figure.suptitle(
-            f"{run.model.name} on {run.fleet_text}, {run.completed:,} requests at {run.rate:.3g}/s",
+            f"{run.models_text} on {run.fleet_text}, {run.completed:,} requests at {run.rate:.3g}/s",
             fontsize=9.5,
             x=0.01,
             ha="left",
@@ -133,7 +133,7 @@ def draw_load_latency(runs: list[tuple[float, ServiceSimulation]], slo: dict[str
         hollow = "; hollow: saturated or given up" if any(r.saturated or r.given_up for _, r in runs) else ""
         first = runs[0][1]
         figure.suptitle(
-            f"{first.model.name} on {first.fleet_text}, engine {first.engine.name}{hollow}",
+            f"{first.title}{hollow}",
             fontsize=9.5,
             x=0.01,
             ha="left",

@@ -216,41 +216,46 @@ class Fleet:
             if slots is not None and request.model in names:
                 slots.release(request)
             if then is not None and request.output > 1:
-                self._hand_on(pool, then, request)
+                self._hand_on(pool, then, request, replica)
             else:
                 self.record(request)
                 self._follow(request, request.last)
 
         return done
 
-    def _hand_on(self, pool: Pool, then: Pool, request: Request) -> None:
-        """A prompt is read: its cache goes to a replica that generates."""
+    def _hand_on(self, pool: Pool, then: Pool, request: Request, reader: Replica) -> None:
+        """A prompt is read: its cache goes to a replica that generates, and stays until it is there."""
         request.generated = 0  # where it goes on, it brings its prompt's cache and the token read last
         if pool.admission == "at-once":
-            self._send(pool, then, then.choose(request), request)
+            self._send(pool, then, then.choose(request), request, reader)
         else:
-            then.pending.append((request, pool))
+            then.pending.append((request, pool, reader))
             self._fill(then)
 
     def _fill(self, then: Pool) -> None:
         """Caches that waited for room, first come first served."""
         while then.pending:
-            request, pool = then.pending[0]
+            request, pool, reader = then.pending[0]
             replica = then.with_room(request)
             if replica is None:
                 return
             then.pending.popleft()
-            self._send(pool, then, replica, request)
+            self._send(pool, then, replica, request, reader)
 
-    def _send(self, pool: Pool, then: Pool, replica: Replica, request: Request) -> None:
+    def _send(self, pool: Pool, then: Pool, replica: Replica, request: Request, reader: Replica) -> None:
         """Over the link, what the other side has not."""
         then.promise(replica, request, 1)
         arrives = pool.link.sent(self.clock, request.input - replica.cached(request))
-        self._at(arrives, self._sent, request, (pool, then, replica))
+        self._at(arrives, self._sent, request, (pool, then, replica, reader))
 
-    def _sent(self, request: Request, way: tuple[Pool, Pool, Replica]) -> None:
-        pool, then, replica = way
+    def _sent(self, request: Request, way: tuple[Pool, Pool, Replica, Replica]) -> None:
+        pool, then, replica, reader = way
         then.promise(replica, request, -1)
+        cache, own, tokens = request.sending
+        cache.release(request, own, tokens)
+        request.sending = None
+        if not reader.steps and reader.outstanding:  # prompts that waited for its blocks
+            self._start(reader)
         if pool.first_after_sent:
             request.first = self.clock
         self._deliver(request, replica)

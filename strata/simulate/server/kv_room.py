@@ -45,6 +45,10 @@ def kv_room(pricer: StepPricer, *, context: float) -> KvRoom:
     )
     metrics = evaluate(pricer.system, pricer.model, work, pricer.plan, engine).metrics
     used = np.broadcast_to(np.asarray(metrics.memory_used, float), (3,))
+    if pricer.draft_bytes is not None:  # which has a cache of its own
+        used = used + pricer.draft_bytes(
+            pricer.lanes * np.array([1.0, 2.0, 2.0]), np.array([near, near, far])
+        )
     limit = float(np.max(np.asarray(metrics.memory_limit, float)))
     each, token = used[1] - used[0], (used[2] - used[1]) / (2.0 * (far - near))
     room = limit - (used[0] - each)

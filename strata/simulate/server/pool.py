@@ -38,7 +38,7 @@ class Pool:
     first_after_sent: bool = True  # the first token waits until the cache has been sent
     adapters: AdapterRules | None = None
     slots: dict[int, AdapterSlots] = field(default_factory=dict)
-    pending: deque[tuple[Request, Pool]] = field(default_factory=deque)  # read by others, until there is room
+    pending: deque[tuple[Request, Pool, Replica]] = field(default_factory=deque)  # read, until there is room
     coming: dict[int, list[int]] = field(default_factory=dict)  # of a replica: caches under way, and blocks
 
     def __post_init__(self) -> None:

@@ -90,8 +90,7 @@ class EngineRank:
             if request.state != "reading":  # made room for one before it
                 continue
             chunk = max(min(request.prompt - request.read, budget), 0)
-            chunk = chunk if self._grow(request, chunk) else 0
-            chosen.append((request, chunk))
+            chosen.append((request, chunk := chunk if self._grow(request, chunk) else 0))
             budget -= chunk
         places = rules.sequences - len(self._leaving)
         while waiting and budget > 0 and admits and not self.made_room and waiting.head.seen <= number:
@@ -165,8 +164,7 @@ class EngineRank:
         if not self._has_room(request, tokens):
             return -1
         assert tiers is not None
-        blocks = self.pool.blocks_of(tokens)
-        self.pool.take(blocks)
+        self.pool.take(blocks := self.pool.blocks_of(tokens))
         self.swapping += tiers.swap_in(request)
         del self._swapped[request]
         request.read, request.own, request.shared = tokens, blocks, 0
@@ -325,7 +323,7 @@ class EngineRank:
         prompts are read so far.
         """
         pool, self._taken, self.made_room = self.pool, False, False
-        used = pool.blocks - pool.free - pool.evictable
+        used = pool.used
         begun = self._take_later_blocks(steps) if steps > 1 and self._phases and self.generating else 0
         self.kv_time += elapsed * (used + 0.5 * begun)
         self.kv_largest = max(self.kv_largest, used + begun)
@@ -368,7 +366,9 @@ class EngineRank:
         self, request: Request, own: int, tokens: int, clock: float, done: Callable[[Request], None]
     ) -> None:
         del self.running[request.rank_serial]
-        if self.rules.ahead:
+        if self.rules.role == "prefill" and request.output > 1:  # it goes on elsewhere, with its cache
+            request.sending = self.pool, own, tokens
+        elif self.rules.ahead:
             self._leaving.append((request, own, tokens))
         else:
             self.pool.release(request, own, tokens)

@@ -37,7 +37,7 @@ class StepPrices(Protocol):
         self, sequences: float, context: float, tokens: float, attended: float, alone: bool = False
     ) -> tuple[float, float]: ...
 
-    def shared(self, tokens: float, reads: bool) -> float: ...
+    def saved(self, tokens: float, mean: float, reads: bool) -> float: ...
 
 
 class Drift:
@@ -62,14 +62,15 @@ class Drift:
 class Replica:
     r"""Ranks that step together, each with its own cache.
 
-    Of a step, each rank waits for the fullest in what it does for itself, and all share what they do for each
-    other's tokens (experts, and the exchanges around them):
+    Of a step, each rank waits for the fullest in what it does for itself and in exchanges, and all share what
+    experts do for each other's tokens:
 
-    .. math:: t = \max_r \left(T_r - s(\tau_r)\right) + s(\bar\tau)
+    .. math:: t = \max_r \left(T_r - \Delta(\tau_r, \bar\tau)\right)
 
-    T of a step in which every rank had what rank r has, s the shared part of it for so many tokens τ of a
-    rank. The fullest of those that generate is taken to have the most sequences and the most context of any.
-    Lanes of a pipeline take turns, so that a round waits for the fullest of them too.
+    T of a step in which every rank had what rank r has, Δ what experts save of it where ranks have
+    :math:`\bar\tau` tokens on average instead of its :math:`\tau_r`. The fullest of those that generate is
+    taken to have the most sequences and the most context of any. Lanes of a pipeline take turns, so that a
+    round waits for the fullest of them too.
     """
 
     __slots__ = (
@@ -224,7 +225,8 @@ class Replica:
             passed, left = passed + here, left - here
         if table.shares:
             mean = self._fullest_lane([r.generating for r in ranks])
-            time += steps * (table.shared(mean, False) - table.shared(most, False))
+            each_step = 1 + self.rules.drafted
+            time -= steps * table.saved(most * each_step, mean * each_step, False)
         return time, self._spent(time, table.decode_steps(each, reach, steps, growth))
 
     def _mixed(self, read: list[tuple[int, float]]) -> tuple[float, float]:
@@ -233,24 +235,25 @@ class Replica:
         if len(ranks) == 1:
             (tokens, attended), rank = read[0], ranks[0]
             return table.step(rank.generating, rank.context, tokens, attended, not mixed)
-        each, own, every = 1 + self.rules.drafted, 0.0, []
+        each, longest, every = 1 + self.rules.drafted, 0.0, []
         sums = [0.0, 0.0, 0.0, 0.0]
         quiet = [0, 0.0]  # the fullest of those that only generate
+        times: list[tuple[float, float]] = []  # of steps in which all had what a rank has, and its tokens
         for rank, (tokens, attended) in zip(ranks, read, strict=True):
             n, context = (0, 0.0) if tokens and not mixed else (rank.generating, rank.context)
             every.append(n * each + tokens)
             sums = [a + b for a, b in zip(sums, (n, context, tokens, attended), strict=True)]
             if tokens:
-                time = table.step(n, context, tokens, attended)[0]
-                own = max(own, time - (table.shared(every[-1], True) if table.shares else 0.0))
+                times.append((table.step(n, context, tokens, attended)[0], every[-1]))
             else:
                 quiet = [max(quiet[0], n), max(quiet[1], context)]
         if quiet[0]:
-            time = table.decode_steps(quiet[0], quiet[1], 1)[0]
-            own = max(own, time - (table.shared(quiet[0], False) if table.shares else 0.0))
-        time = own + (table.shared(self._fullest_lane(every), True) if table.shares else 0.0)
+            times.append((table.decode_steps(quiet[0], quiet[1], 1)[0], quiet[0] * each))
+        shared = self._fullest_lane(every) if table.shares else 0.0
+        for time, own in times:
+            longest = max(longest, time - (table.saved(own, shared, True) if shared else 0.0))
         mean = [v / len(ranks) for v in sums]
-        return time, self._spent(time, table.step(mean[0], mean[1], mean[2], mean[3]))
+        return longest, self._spent(longest, table.step(mean[0], mean[1], mean[2], mean[3]))
 
     def _fullest_lane(self, tokens: list[int]) -> float:
         """Tokens of a rank, on average over those that share experts; the most of any lane."""

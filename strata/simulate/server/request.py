@@ -35,6 +35,7 @@ class Request:
         "rounds",
         "scheduled",
         "seen",
+        "sending",
         "session",
         "shared",
         "state",
@@ -75,6 +76,7 @@ class Request:
         self.rounds = 0  # decode steps its remaining answer takes
         self.preempted = 0
         self.left: Any = None  # blocks it held when it had to make room
+        self.sending: Any = None  # the pool and the blocks in which its cache lies until it has been sent
         self.seen = 0  # number of the first step of its engine that may have it
         self.rank_serial = 0  # its place among those that its rank let in
         self.state = ""

@@ -19,7 +19,6 @@ from strata.workload.tasks import Workload, decode, mixed, prefill
 
 ROOM = 1e6  # times the memory of a device: the block pool says what fits, prices are wanted beyond it
 SLACK = 0.01  # of a prompt: rounding is not to make two of one
-SHARED = ("experts", "collective")  # kinds of ops that see the tokens of all ranks that step together
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -34,6 +33,8 @@ class StepPricer:
     draft_tokens: float = 0.0  # guessed in a decode step beside the one that is sure
     # time of the guesses of a step [s], by the sequences of all lanes and the tokens of each
     guessing: Callable[[Number, Number], Array] | None = None
+    # what the draft takes of a device, weights and caches [B], by the same
+    draft_bytes: Callable[[Number, Number], Array] | None = None
 
     @property
     def lanes(self) -> float:
@@ -41,17 +42,22 @@ class StepPricer:
 
     def generating(self, sequences: Number, context: Number) -> Workload:
         """`context`: tokens of each sequence."""
-        told: dict[str, Any] = {"tokens": self.draft_tokens + 1.0} if self.draft_tokens else {}
-        return decode(self.lanes * sequences, context + self.draft_tokens, **told, **self.routed)
+        return decode(self.lanes * sequences, context + self.draft_tokens, **self._verified, **self.routed)
+
+    @property
+    def _verified(self) -> dict[str, Any]:
+        """Tokens of a sequence that a step has, where some are guessed."""
+        return {"tokens": self.draft_tokens + 1.0} if self.draft_tokens else {}
 
     def reading(self, sequences: Number, context: Number, tokens: Number, attended: Number) -> Workload:
         chunk, cached, prompts = prompt_of(tokens, attended)
         return mixed(
             self.lanes * sequences,
-            context,
+            context + self.draft_tokens,
             prompts=self.lanes * prompts,
             chunk=chunk,
             cached=cached,
+            **self._verified,
             **self.routed,
         )
 
@@ -75,17 +81,47 @@ class StepPricer:
         time = np.asarray(metrics.step_time, float)
         return time, time * np.asarray(metrics.power, float)
 
-    def shared(self, work: Workload) -> Array:
-        """Time that ranks spend on each other's tokens [s]: in experts, and in exchanges where a rank is one
-        device.
+    @property
+    def sharers(self) -> int:
+        """Ranks that share one set of experts."""
+        return max(round(float(self.plan.dp) / max(float(self.plan.moe_groups), 1.0)), 1)
+
+    def saved(self, tokens: Number, share: Number, reads: bool) -> Array:
+        """Time by which a step in which only a `share` of the ranks has `tokens`, the others none, is shorter
+        than one in which each has as many [s]: experts that see fewer. What a rank does for itself, and
+        exchanges that wait for the fullest, take as long.
+
+        One sequence of so many tokens in each of the ranks, so that `evaluate` has the fullest as it is.
         """
-        by_kind = self.evaluated(work).summary.time_by_kind
-        kinds = SHARED if float(self.plan.tp) == 1.0 else SHARED[:1]
-        return sum((np.asarray(by_kind[k], float) for k in kinds), np.zeros(()))
+        some, every = self.lanes * share, self.lanes + 0.0 * share
+        if reads:
+            ranks = [prefill(b / float(self.plan.pp), tokens, **self.routed) for b in (some, every)]
+        else:
+            ranks = [decode(b, tokens + 1.0, tokens=tokens, **self.routed) for b in (some, every)]
+        few, full = (self._spread_time(work) for work in ranks)
+        return np.maximum(full - few, 0.0)
+
+    def _spread_time(self, work: Workload) -> Array:
+        """Of a step with fewer sequences than ranks [s]."""
+        if float(self.plan.pp) == 1.0 or work.phase == "prefill":
+            return np.asarray(self.evaluated(work).metrics.step_time, float)
+        # lanes without a sequence are no plan: the sum of what kernels take, one micro-batch a lane
+        lanes = replace(self, plan=replace(self.plan, microbatches=self.plan.pp))
+        kinds = lanes.evaluated(work).summary.time_by_kind
+        return sum((np.asarray(v, float) for v in kinds.values()), np.zeros(()))
 
     def generated(self, sequences: Number, context: Number) -> tuple[Array, Array]:
         """Time and energy of steps that generate, guesses and all."""
-        time, energy = self.priced(self.generating(sequences, context))
+        return self._with_guesses(self.generating(sequences, context), sequences, context)
+
+    def read_beside(
+        self, sequences: Number, context: Number, tokens: Number, attended: Number
+    ) -> tuple[Array, Array]:
+        """Time and energy of steps that generate and read, guesses and all."""
+        return self._with_guesses(self.reading(sequences, context, tokens, attended), sequences, context)
+
+    def _with_guesses(self, work: Workload, sequences: Number, context: Number) -> tuple[Array, Array]:
+        time, energy = self.priced(work)
         if self.guessing is None:
             return time, energy
         guess = self.guessing(self.lanes * sequences, context)

@@ -14,7 +14,7 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.simulate.server.kv_room import KvRoom, kv_room
 from strata.simulate.server.step_pricer import StepPricer
-from strata.simulate.server.surfaces import Surface, axis_nodes, line_at, line_sums, place_on, tile_nodes
+from strata.simulate.server.surfaces import Surface, axis_nodes, line_sums, place_on, tile_nodes
 
 __all__ = ["KvRoom", "StepPricer", "StepTable", "kv_room"]
 
@@ -72,10 +72,11 @@ class StepTable:
         """Steps that read and generate, by sequences and all their tokens, at the middle of the rest."""
         _, c0, _, a0 = self._middle
         sequences, _, tokens = self._most
-        n, total = axis_nodes(sequences, 1.25), np.array(tile_nodes(tokens + sequences))
-        # where all tokens are fewer than the sequences, as many sequences as leave one to read
-        some = np.minimum(_column(n), np.maximum(total - 1.0, 1.0))
-        return Surface(n, total.tolist(), self._reading(some, c0, np.maximum(total - some, 1.0), a0))
+        n, each = axis_nodes(sequences, 1.25), self._verified
+        total = np.array(tile_nodes(tokens + each * sequences))
+        # where all tokens are fewer than those of the sequences, as many sequences as leave one to read
+        some = np.minimum(_column(n), np.maximum((total - 1.0) / each, 1.0))
+        return Surface(n, total.tolist(), self._reading(some, c0, np.maximum(total - each * some, 1.0), a0))
 
     @cached_property
     def _caches(self) -> Surface:
@@ -94,27 +95,26 @@ class StepTable:
         return Surface(p, self._reaches, [v - w for v, w in zip(there, here, strict=True)])
 
     @cached_property
-    def _shared(self) -> tuple[tuple[list[float], list[float]], ...]:
-        """What ranks do together of a step that generates, and of one that reads, by all tokens of a rank."""
+    def _saved(self) -> tuple[Surface, Surface]:
+        """By which steps that generate, and steps that read, are shorter where fewer ranks have tokens: by
+        the tokens of the fullest and the share of the ranks around its experts that have as many.
+        """
         sequences, _, tokens = self._most
-        c0, price = self._middle[1], self.pricer.shared
-        few = np.array(sorted({1.0 / self.lanes, 0.5, 1.0, *tile_nodes(sequences)}))
-        many = np.array([v for v in tile_nodes(sequences + tokens) if v >= 2.0])
-        alone = np.broadcast_to(price(self.pricer.generating(few, c0)), few.shape).tolist()
-        read = np.broadcast_to(price(self.pricer.reading(1.0, c0, many - 1.0, c0)), many.shape).tolist()
-        nodes = few.tolist()
-        least = nodes.index(1.0) + 1  # of fewer tokens than a prompt and a sequence, as of those generated
-        return (nodes, alone), (nodes[:least] + many.tolist(), alone[:least] + read)
+        ranks = self.pricer.sharers
+        shares = [k / ranks for k in axis_nodes(float(ranks), 1.5)]
+        made = []
+        for most, reads in ((sequences * self._verified, False), (tokens + self._verified * sequences, True)):
+            n = tile_nodes(most)
+            made.append(Surface(n, shares, [self.pricer.saved(_column(n), np.array(shares), reads)]))
+        return made[0], made[1]
 
-    @cached_property
-    def _guesses(self) -> Surface:
-        """Times of guesses, by sequences and context."""
-        assert self.pricer.guessing is not None
-        n, c = self._all.x, np.array(self._contexts)
-        return Surface(n, self._contexts, [self.pricer.guessing(self.lanes * _column(n), c)])
+    @property
+    def _verified(self) -> float:
+        """Tokens that a step has of a sequence which generates."""
+        return 1.0 + self.pricer.draft_tokens
 
     def _reading(self, n: Number, c: Number, p: Number, a: Number) -> tuple[Array, Array]:
-        return self.pricer.priced(self.pricer.reading(n, c, p, a))
+        return self.pricer.read_beside(n, c, p, a)
 
     @cached_property
     def idle(self) -> float:
@@ -143,27 +143,24 @@ class StepTable:
         if alone or not sequences:
             time, energy = self._read.at(tokens, reach)
             return time, energy
-        guesses = self.pricer.draft_tokens * sequences  # verified: read as tokens of a prompt are
-        if guesses:
-            attended, tokens = attended + guesses * context / sequences, tokens + guesses
-            reach = attended / tokens
         every, caches, each = self._all, self._caches, context / sequences
-        i, u = place_on(every.y, tokens + sequences)
+        i, u = place_on(every.y, tokens + self._verified * sequences)
         j, w = place_on(caches.y, each)
         v, e = every.lines(sequences)
         f, g = caches.lines(sequences)
         time, energy = self._prompts.at(tokens, reach)
         time += v[i] + u * (v[i + 1] - v[i]) + f[j] + w * (f[j + 1] - f[j])
         energy += e[i] + u * (e[i + 1] - e[i]) + g[j] + w * (g[j + 1] - g[j])
-        if self.pricer.guessing is not None:
-            time += line_at(self._guesses.y, self._guesses.lines(sequences)[0], each)
         return time, energy
 
-    def shared(self, tokens: float, reads: bool) -> float:
-        """Time of what ranks that step together do for each other's tokens, of a step with so many of each on
-        average: experts, and the exchanges around them [s].
+    def saved(self, tokens: float, mean: float, reads: bool) -> float:
+        """Time by which a step is shorter where ranks that share experts have `mean` tokens on average than
+        where each has as many as one has [s]; negative where others have more.
         """
-        return line_at(*self._shared[reads], tokens)
+        surface = self._saved[reads]
+        if tokens >= mean:
+            return surface.at(tokens, mean / tokens)[0]
+        return -surface.at(mean, max(tokens / mean, surface.y[0]))[0]
 
     def errors(self, checks: int = CHECKS) -> dict[str, float]:
         """What lines and sums leave against `evaluate`, mean and largest over points drawn between the nodes,
@@ -179,7 +176,7 @@ class StepTable:
         p = np.round(drawn(tokens))
         pairs = zip(n.tolist(), (n * c).tolist(), p.tolist(), (p * a).tolist(), strict=True)
         rows = [(self.decode_steps(*q[:2], 1)[0], self.step(*q)[0]) for q in pairs]
-        exact = self.pricer.generated(n, c)[0], self.pricer.priced(self.pricer.reading(n, c, p, a))[0]
+        exact = self.pricer.generated(n, c)[0], self._reading(n, c, p, a)[0]
         found: dict[str, float] = {}
         for name, ours, theirs in zip(("decode", "mixed"), np.array(rows).T, exact, strict=True):
             off = np.abs(ours / np.broadcast_to(theirs, (checks,)) - 1.0)

@@ -127,6 +127,98 @@ def test_launch_commands_are_those_of_each_engine(answer):
     assert all(one["servers"] == 1 and not one["notes"] for one in got)
 
 
+POOLS = """
+[[pool]]
+name = "chat"
+model = "llama-3-8b"
+system = "1xh200"
+plan = "tp=1"
+
+[[pool]]
+name = "code"
+model = "llama-3-8b"
+system = "1xh200"
+plan = "tp=1"
+most_waiting = 8
+
+[pool.adapters]
+names = ["sql", "python"]
+rank = 16
+slots = 2
+bandwidth = "50 GB/s"
+"""
+
+
+def test_pools_come_from_a_file(answer, strata, tmp_path):
+    path = tmp_path / "fleet.toml"
+    path.write_text(POOLS)
+    load = "poisson:rate=8,input=300,output=60,count=120,models=chat:0.5/sql:0.5"
+    got = answer("simulate", "--pools", path, "--load", load, "--json")
+    assert got["completed"] + got["refused"] == 120 and set(got["by_model"]) == {"chat", "sql"}
+    assert [one["pool"] for one in got["fleet"]] == ["chat", "code"]
+    said = answer("simulate", "--pools", path, "--load", load, "--launch")
+    assert "asked for" in said and " sql " in said and said.count("vllm serve") == 2
+    assert "models=NAME:SHARE" in strata("simulate", "--pools", path, "--rate", "3").err
+    for more, why in (
+        (("--plan", "tp=1"), "leave out --plan"),
+        (("--engine", "sglang"), "leave out --engine"),
+        (("--or", "1xb200"), "leave out --or"),
+        (("--fleet", "--ttft", "1s"), "leave out --pools"),
+    ):
+        got = strata("simulate", "--pools", path, "--load", load, *more)
+        assert got.code == 2 and why in got.err and got.err.count("\n") == 1
+    assert "no file of pools" in strata("simulate", "--pools", tmp_path / "none", "--rate", "3").err
+    assert "needs --system" in strata("simulate", "-m", "llama-3-8b", "--rate", "3").err
+
+
+def test_servers_in_several_machines(answer, strata):
+    """Flags of each engine; the size of a machine is told, or that of the system."""
+    asked = ("launch", "-m", "llama-3-70b", "--plan", "tp=8,pp=2", "--engine", "vllm,sglang,trtllm", "--json")
+    for size in (("--per-node", "8"), ("--system", "16xh200")):
+        vllm, sglang, trtllm = answer(*asked, *size)
+        assert "--nnodes 2 --node-rank $NODE_RANK --master-addr $HEAD" in vllm["command"]
+        assert vllm["others"] == vllm["command"] + " --headless" and vllm["nodes"] == 2
+        assert "--nnodes 2 --node-rank $NODE_RANK --dist-init-addr $HEAD:20000" in sglang["command"]
+        assert not sglang["others"]
+        assert trtllm["command"].startswith("mpirun -n 16 --hostfile hosts trtllm-llmapi-launch trtllm-serve")
+    (shared,) = answer("launch", "-m", "deepseek-v3", "--plan", "dp=16,ep=16", "--per-node", "8", "--json")
+    assert "--data-parallel-size 16" in shared["command"]
+    assert "--data-parallel-size-local 8 --data-parallel-address $HEAD" in shared["command"]
+    assert shared["others"].endswith("--headless --data-parallel-start-rank $((NODE_RANK * 8))")
+    (wide,) = answer("launch", "-m", "deepseek-v3", "--plan", "tp=16,dp=2,ep=32", "--per-node", "8", "--json")
+    assert any("span machines of 8" in note for note in wide["notes"]) and not wide["others"]
+    (tray,) = answer("launch", "-m", "deepseek-v3", "--plan", "tp=8,ep=8", "--system", "8xgb200", "--json")
+    assert tray["nodes"] == 2  # compute trays of four
+    (one,) = answer(
+        "launch",
+        "-m",
+        "llama-3-70b",
+        "--plan",
+        "tp=8,dp=4",
+        "--per-node",
+        "8",
+        "--engine",
+        "trtllm",
+        "--json",
+    )
+    assert one["nodes"] == 1 and one["servers"] == 4
+    text = strata(
+        "launch", "-m", "llama-3-70b", "--plan", "tp=16", "--engine", "sglang", "--per-node", "8"
+    ).out
+    assert "# the same on the second machine (NODE_RANK=1)" in text and "# HEAD: the address" in text
+    assert "--per-node" in strata("launch", "-m", "llama-3-70b", "--plan", "tp=16", "--per-node", "x").err
+
+
+def test_flags_of_roles_and_drafts_are_those_of_the_manuals(answer):
+    asked = ("launch", "-m", "deepseek-v3", "--plan", "tp=8,ep=8", "--json")
+    (reads,) = answer(*asked, "--engine", "trtllm", "--role", "prefill")
+    (writes,) = answer(*asked, "--engine", "trtllm", "--role", "decode")
+    overlap = "disable_overlap_scheduler: true"  # context servers of TensorRT-LLM 1.0 have none
+    assert overlap in reads["config"] and overlap not in writes["config"]
+    (guess,) = answer(*asked, "--engine", "trtllm", "--draft", "llama-3-8b:3")
+    assert "decoding_type: DraftTarget" in guess["config"] and "max_draft_len: 3" in guess["config"]
+
+
 def test_what_flags_cannot_say_is_said(answer, strata):
     (one,) = answer("launch", "-m", "llama-3-70b", "--plan", "tp=4,cp=2", "--weights", "nvfp4", "--json")
     assert any("cp=2" in note for note in one["notes"]) and any("NVFP4" in note for note in one["notes"])

@@ -30,8 +30,8 @@ class LinearPrices:
     def shares(self):
         return self.together > 0.0
 
-    def shared(self, tokens, reads):
-        return self.together * tokens
+    def saved(self, tokens, mean, reads):
+        return self.together * (tokens - mean)
 
     def decode_steps(self, sequences, context, steps, growth=1.0):
         mean = context + 0.5 * (steps - 1) * growth * sequences
@@ -70,7 +70,8 @@ class WatchedReplica(Replica):
     def start(self, now):
         going = super().start(now)
         assert going == (self.steps > 0)
-        assert going or not self.outstanding, "requests wait and nothing runs"
+        sending = any(rank.pool.used for rank in self.ranks)  # caches under way whose blocks are still held
+        assert going or sending or not self.outstanding, "requests wait and nothing runs"
         for rank in self.ranks:
             pool = rank.pool
             assert pool.free >= 0 and pool.evictable >= 0 and pool.used <= pool.blocks

@@ -129,6 +129,21 @@ def test_a_cache_waits_for_room_where_it_is_asked_to():
     assert sum(rank.preemptions for r in then.replicas for rank in r.ranks) == 0
 
 
+@pytest.mark.parametrize("admission", ["at-once", "when-room"])
+def test_blocks_stay_until_the_cache_has_been_sent(admission):
+    """A reader with room for one prompt reads the next when the first has gone."""
+    reader = replica("prefill", blocks=7)
+    then = pool([replica("decode")])
+    first = pool([reader], then=then, link=KvLink([0, 100], [3.0, 3.0]), admission=admission)
+    fleet, done, refused = run(RecordedLoad(rows=[(0.0, 100, 5)] * 3), pools=(first, then))
+    check_conserved(fleet, done, refused, 3)
+    began = sorted(r.scheduled for r in done)
+    assert all(b - a >= 3.0 for a, b in pairwise(began))
+    answer = RecordedLoad(rows=[(0.0, 100, 1)] * 3)  # whose first token is the last: nothing is sent
+    _, done, _ = run(answer, pools=(pool([replica("prefill", blocks=7)], then=pool([replica("decode")])),))
+    assert len(done) == 3 and max(r.last for r in done) < 0.5
+
+
 def test_what_the_other_side_has_is_not_sent_again():
     took = {}
     for system in (0, 800):

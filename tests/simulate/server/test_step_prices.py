@@ -8,7 +8,9 @@ import pytest
 import strata as st
 from strata.hardware.system import as_system
 from strata.mapping.engine import as_engine
+from strata.serving.priced_service import price_service
 from strata.serving.simulated import simulate
+from strata.serving.speculation import Drafting
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.load import ClosedLoad, Lengths, RecordedLoad
 from strata.simulate.server.rank import Scheduling
@@ -21,6 +23,9 @@ DENSE = ("1xh100", "llama-3-8b", "", "vllm")
 SHARED = ("8xh200", "deepseek-v3", "dp=8,ep=8", "sglang")
 PIPED = ("8xh200", "llama-3-70b", "tp=2,pp=4", "trtllm")
 WINDOWS = ("8xh200", "gpt-oss-120b", "tp=2,dp=4", "vllm")
+EXPERTS = ("8xh200", "qwen3-235b-a22b", "tp=2,dp=4,ep=8", "vllm")
+GROUPS = ("8xh200", "gpt-oss-120b", "tp=8,ep=8", "vllm")  # one rank, experts over its devices
+WAITS = ("8xh200", "deepseek-v3", "dp=8,ep=8", "trtllm")
 
 
 def pricer(case, **told):
@@ -66,27 +71,56 @@ def test_sums_of_steps_are_steps_added_up(tables):
     assert line_sums(nodes, (line,), 0.3, 0.7, 12)[0] == pytest.approx(sum(points))
 
 
-@pytest.mark.parametrize(
-    ("case", "input", "output"), [(DENSE, 700, 90), (SHARED, 1000, 40), (PIPED, 512, 60)]
-)
-def test_one_request_alone_is_the_plain_prediction(case, input, output):
-    """First token after the request's own time and a prefill, the others after decode steps of one sequence
-    in every lane; those of ranks that share experts less what the others would have added.
+ALONE = (DENSE, SHARED, PIPED, EXPERTS, GROUPS, WAITS)
+
+
+@pytest.mark.parametrize("case", ALONE)
+def test_one_request_alone_is_the_plain_prediction(case):
+    """First token after the request's own time and a prefill, the others after decode steps, as `evaluate`
+    has them of a batch of one: experts see its tokens alone, exchanges wait for the one rank that has them.
     """
     system, model, plan, engine = case
+    input, output = 1024, 40
     found = simulate(system, model, RecordedLoad(rows=[(1.0, input, output)]), plan, engine, keep=True)
-    one = found.records[0]
-    asked = pricer(case)
-    alone = float(asked.priced(asked.reading_alone(float(input), input / 2))[0])
-    contexts = np.arange(input, input + output - 1.0)
-    steps = np.broadcast_to(asked.priced(asked.generating(1.0, contexts))[0], contexts.shape)
-    request = float(np.asarray(found.engine.request))
-    if not found.replicas[0].table.shares:
-        assert one.ttft == pytest.approx(request + alone, rel=2e-3)
-        assert one.tpot == pytest.approx(steps.mean(), rel=2e-3)
-    else:
-        assert request + 0.4 * alone < one.ttft < request + alone
-        assert 0.4 * steps.mean() < one.tpot < steps.mean()
+    one, steps = found.records[0], np.arange(input, input + output - 1.0)
+    read, made = (
+        st.evaluate(system, model, work, plan, engine).metrics.step_time
+        for work in (st.prefill(1.0, float(input)), st.decode(1.0, steps))
+    )
+    assert one.ttft == pytest.approx(float(np.asarray(found.engine.request)) + float(read), rel=4e-3)
+    assert one.tpot == pytest.approx(np.mean(made), rel=3e-3)
+
+
+@pytest.mark.parametrize("case", [SHARED, EXPERTS, WAITS])
+@pytest.mark.parametrize("count", [2, 8, 12, 20, 64])
+def test_a_steady_batch_is_the_plain_prediction(tables, case, count):
+    """Whether or not it divides by the ranks: the fullest has one more, experts see those there are."""
+    system, model, plan, engine = case
+    table = tables(case)
+    replica = Replica(
+        0, table, [KvPool(10**5, 64) for _ in range(table.lanes)], Scheduling(tokens=8192, sequences=256)
+    )
+    for i, rank in enumerate(replica.ranks):
+        rank.generating = count // table.lanes + (i < count % table.lanes)
+        rank.context = rank.generating * 1000.0
+    plain = st.evaluate(system, model, st.decode(float(count), 1000.0), plan, engine).metrics.step_time
+    assert replica._decode(1)[0] == pytest.approx(float(plain), rel=0.015)
+
+
+def test_exchanges_wait_for_the_fullest_rank(tables):
+    """Prompts of 2048 tokens on some of eight ranks, as `evaluate` has them of so many sequences."""
+    system, model, plan, engine = SHARED
+    for some in (1, 2, 5, 8):
+        plain = st.evaluate(system, model, st.prefill(float(some), 2048.0), plan, engine).metrics.step_time
+        ours = uneven(tables(SHARED), [2048] * some + [0] * (8 - some))[0]
+        assert ours == pytest.approx(float(plain), rel=0.01)
+
+
+@pytest.mark.parametrize(("case", "steps"), [(WAITS, 60), (SHARED, 0), (PIPED, 0)])
+def test_prompts_wait_for_those_of_other_ranks_as_the_engine_says(case, steps):
+    """`Engine.balance`, where attention ranks share experts; not where lanes are those of a pipeline."""
+    system, model, plan, engine = case
+    assert price_service(system, model, plan, engine).rules.wait_steps == steps
 
 
 def uneven(table, read, generating=0, mixed=True):
@@ -199,6 +233,43 @@ def test_guesses_are_priced_with_the_draft_and_what_is_verified():
     assert time == pytest.approx(1e-3 + 20e-6 + verify, rel=2e-3)
     more = guessing.step(20, 20e3, 512, 512 * 256.0)[0] - plain.step(20, 20e3, 512, 512 * 256.0)[0]
     assert more > 1e-3 + 20e-6
+    assert guessing.errors(200)["mixed_mean"] < 0.01
+
+
+def test_guesses_beside_prompts_are_sequences_with_several_tokens():
+    """Not tokens of a prompt: a step that hardly reads is one that verifies."""
+    case = ("1xh200", "llama-3-8b", "", "vllm")
+    asked = pricer(case, draft_tokens=3.0)
+    n, context = np.array([4.0, 32.0, 128.0]), 3000.0
+    verify = asked.priced(asked.generating(n, context))[0]
+    reads = asked.priced(asked.reading(n, context, 1.0, 1.0))[0]
+    plain = pricer(case)
+    other = (
+        plain.priced(plain.reading(n, context, 1.0, 1.0))[0] - plain.priced(plain.generating(n, context))[0]
+    )
+    assert reads - verify == pytest.approx(other, rel=0.15, abs=2e-5)
+    work = asked.reading(4.0, context, 100.0, 50.0)
+    assert float(work.generated) == 4.0 and float(work.batch * work.sequence) == pytest.approx(
+        4 * 4.0 + 100.0
+    )
+
+
+def test_the_cache_of_a_draft_grows_too():
+    """As many sequences as blocks allow fit beside a draft that has as many of its own; more do not."""
+    target, small = st.model("llama-3-70b"), st.model("llama-3-8b")
+    case = ("8xh200", "llama-3-70b", "tp=8", "vllm")
+    drafting = Drafting(small, acceptance=0.7, window=3.0, plan=st.plan("tp=8"))
+    room = price_service(*case, drafting=drafting).room
+    engine = as_engine("vllm")
+
+    def used(sequences):
+        work = pricer(case).reading(sequences, 2048.0, float(engine.tokens), float(engine.tokens) / 2)
+        whole = st.evaluate("8xh200", target, work, "tp=8", engine).metrics
+        draft = st.evaluate("8xh200", small, st.decode(sequences, 2048.0), "tp=8", engine).metrics
+        return float(whole.memory_used + draft.memory_used) - float(engine.reserve), float(whole.memory_limit)
+
+    most = room.blocks // (2048 // room.page)
+    assert used(0.99 * most)[0] <= used(1.0)[1] < used(1.02 * most)[0]
 
 
 def test_energy_of_an_idle_and_a_busy_service():
