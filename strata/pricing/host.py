@@ -176,7 +176,10 @@ def _with_rates(
     chip = replace(chip, overhead=overhead, experts=replace(chip.experts, efficiency=experts))
     if products is not None:
         shares = {name: share * products for name, share in chip.compute.matrix_efficiency.items()}
-        chip = replace(chip, compute=replace(chip.compute, matrix_efficiency=shares))
+        scaling = chip.compute.rescale
+        slower_scaling = None if scaling is None else {name: q / products for name, q in scaling.items()}
+        compute = replace(chip.compute, matrix_efficiency=shares, rescale=slower_scaling)
+        chip = replace(chip, compute=compute)
     if reads is not None:
         slower = {
             name: replace(kernels, memory_efficiency=kernels.memory_efficiency * reads)
