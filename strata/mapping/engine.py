@@ -166,12 +166,6 @@ class Engine:
         "is given",
         optional=True,
     )
-    cache_read_rate: dict[str, Number] | None = by_name(
-        "1",
-        "rate at which its attention reads keys and values over that of the kernels they were measured "
-        "with, by platform; 1 where none is given",
-        optional=True,
-    )
     expert_rate: dict[str, Number] | None = by_name(
         "1",
         "rate of its products of experts by format, over that of the kernels they were measured "
