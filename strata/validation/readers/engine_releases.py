@@ -21,7 +21,7 @@ NARROWEST = ("fp4", "fp8", "other")  # formats by which generations of matrix un
 USUAL_PLATFORM = "cuda"  # of chips that name none
 ANY = "any"
 # What a release takes that nothing is known of.
-USUAL: dict[str, float] = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
+USUAL: dict[str, Any] = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -61,7 +61,7 @@ class EngineRelease:
     )
 
     @property
-    def usual(self) -> dict[str, float]:
+    def usual(self) -> dict[str, Any]:
         """Its quantities as long as no run tells them."""
         told = {"step": self.told_step, "kernels": self.told_kernels}
         return USUAL | {name: float(value) for name, value in told.items() if value is not None}
