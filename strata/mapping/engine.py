@@ -27,6 +27,17 @@ class EarlierVersion:
 
 
 @register_pytree
+@readable("platform")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OnPlatform:
+    """What an engine does otherwise on a platform than on CUDA; what is left out it does as there."""
+
+    platform: str = text("software that kernels are written for, as chips name it, like rocm")
+    separate_quantize_share: Number | None = quantity("1", "as of the engine", optional=True, minimum=0)
+    pdl_overlap: Number | None = quantity("1", "as of the engine", optional=True, minimum=0)
+
+
+@register_pytree
 @readable("name", "kernels", "collectives", "overlap")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Engine:
@@ -155,12 +166,6 @@ class Engine:
         "is given",
         optional=True,
     )
-    cache_read_rate: dict[str, Number] | None = by_name(
-        "1",
-        "rate at which its attention reads keys and values over that of the kernels they were measured "
-        "with, by platform; 1 where none is given",
-        optional=True,
-    )
     expert_rate: dict[str, Number] | None = by_name(
         "1",
         "rate of its products of experts by format, over that of the kernels they were measured "
@@ -220,6 +225,9 @@ class Engine:
     earlier: tuple[EarlierVersion, ...] | None = part(
         EarlierVersion, "what earlier versions did otherwise, the latest first", optional=True, many=True
     )
+    elsewhere: tuple[OnPlatform, ...] | None = part(
+        OnPlatform, "what it does otherwise on other platforms than CUDA", optional=True, many=True
+    )
     training: Trainer | None = part(Trainer, "how it trains; left out: as Megatron's defaults", optional=True)
     sources: Sources = field(default_factory=Sources)
 
@@ -269,6 +277,19 @@ def at_version(given: Engine, told: str) -> Engine:
         stated = {name: sources[path] for name in new if (path := f"earlier.{i}.{name}") in sources}
         changed, sources = replace(changed, **new), sources.updated(stated)
     return replace(changed, sources=sources) if changed is not given else given
+
+
+def on_platform(given: Engine, platform: str) -> Engine:
+    """An engine as it is on a platform.
+
+    >>> [float(on_platform(engine("sglang"), on).separate_quantize_share) for on in ("", "rocm")]
+    [0.0, 1.0]
+    """
+    for there in given.elsewhere or ():
+        if there.platform == platform:
+            names = [f.name for f in fields(there) if f.name != "platform"]
+            return replace(given, **{n: v for n in names if (v := getattr(there, n)) is not None})
+    return given
 
 
 def as_engine(given: Engine | str) -> Engine:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, on_platform
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
 from strata.pricing.host import chip_under_engine, launch_times
@@ -56,7 +56,8 @@ class Pricing:
 
 def rank_in_step(given: Pricing) -> Rank:
     """One rank as an engine's kernels find it in a step of this kind."""
-    chip, engine = chip_under_engine(given.system.chip, given.engine), given.engine
+    engine = on_platform(given.engine, given.system.chip.platform)
+    chip = chip_under_engine(given.system.chip, engine)
     launch, expert_launch = launch_times(chip, engine, given.work)
     if given.training and engine.training is not None:  # launched ahead of the device, pass by pass
         launch = expert_launch = 0.0

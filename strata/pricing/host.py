@@ -135,7 +135,7 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
     :math:`e r` of the peak.
 
     On a platform (`chip.platform`) whose kernels it does not choose or tune as well, its products run at its
-    `product_rate` of the chip's own, and its attention reads the cache at `cache_read_rate`.
+    `product_rate` of the chip's own.
 
     Kernels were timed one by one. In a captured graph the weights of the next are fetched while one ends
     (programmatic dependent launch), which hides the share p of the time a loop takes however few its tokens.
@@ -154,34 +154,27 @@ def chip_under_engine(chip: Chip, engine: Engine) -> Chip:
     xp = namespace(engine.graphs, engine.pdl_overlap)
     left = 1.0 - xp.where(engine.graphs > 0, engine.pdl_overlap, 0.0)
     rates = {name: (engine.expert_rate or {}).get(name, 1.0) for name in chip.experts.efficiency}
-    tables = (engine.product_rate, engine.cache_read_rate)
-    products, reads = ((table or {}).get(chip.platform) for table in tables)
-    key = value_key(left, rates, products, reads) if is_settled(chip) else None
+    products = (engine.product_rate or {}).get(chip.platform)
+    key = value_key(left, rates, products) if is_settled(chip) else None
     if key is None:
-        return _with_rates(chip, left, rates, products, reads)
-    return _CHIPS.of((chip, key), lambda: settled_record(_with_rates(chip, left, rates, products, reads)))
+        return _with_rates(chip, left, rates, products)
+    return _CHIPS.of((chip, key), lambda: settled_record(_with_rates(chip, left, rates, products)))
 
 
 _CHIPS = Memo(128)
 
 
-def _with_rates(
-    chip: Chip, left: Number, rates: dict[str, Number], products: Number | None, reads: Number | None
-) -> Chip:
-    """A chip with so much `left` of its least loop times, and shares of its rates of experts, of products and
-    of reading the cache.
+def _with_rates(chip: Chip, left: Number, rates: dict[str, Number], products: Number | None) -> Chip:
+    """A chip with so much `left` of its least loop times, and shares of its rates of experts and of products,
+    which wait for sums of blocks being scaled as for anything else.
     """
     overhead = replace(chip.overhead, step={name: time * left for name, time in chip.overhead.step.items()})
     experts = {name: share * rates[name] for name, share in chip.experts.efficiency.items()}
     chip = replace(chip, overhead=overhead, experts=replace(chip.experts, efficiency=experts))
     if products is not None:
         shares = {name: share * products for name, share in chip.compute.matrix_efficiency.items()}
-        chip = replace(chip, compute=replace(chip.compute, matrix_efficiency=shares))
-    if reads is not None:
-        slower = {
-            name: replace(kernels, memory_efficiency=kernels.memory_efficiency * reads)
-            for name in ("paged", "latent")
-            if (kernels := getattr(chip, name)) is not None
-        }
-        chip = replace(chip, **slower)
+        scaling = chip.compute.rescale
+        slower_scaling = None if scaling is None else {name: q / products for name, q in scaling.items()}
+        compute = replace(chip.compute, matrix_efficiency=shares, rescale=slower_scaling)
+        chip = replace(chip, compute=compute)
     return chip

@@ -6,9 +6,11 @@ import pytest
 
 from strata.errors import BadValue
 from strata.hardware.chip import chip
-from strata.mapping.engine import at_version, engine
+from strata.mapping.engine import OnPlatform, at_version, engine, on_platform
 from strata.mapping.plan import plan
-from strata.pricing.host import beside_host
+from strata.pricing.host import beside_host, chip_under_engine
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.matmul import matmul
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.steps import Serving
 from strata.workload.model import model
@@ -98,3 +100,32 @@ def test_what_was_changed_by_hand_stays_in_earlier_versions():
 
 def test_longer_of_both():
     assert [float(beside_host(2.0, 0.5, host, 1.0)) for host in (1.0, 4.0)] == [2.5, 4.0]
+
+
+def test_an_engine_is_otherwise_on_a_platform_only_where_it_says_so():
+    plain = replace(engine("sglang"), elsewhere=None)
+    assert on_platform(plain, "rocm") is plain
+    told = replace(plain, elsewhere=(OnPlatform(platform="rocm", pdl_overlap=0.0),))
+    assert on_platform(told, "") is told
+    there = on_platform(told, "rocm")
+    assert there.pdl_overlap == 0.0 and there.separate_quantize_share == plain.separate_quantize_share
+
+
+def test_rounding_in_kernels_of_its_own_counts_on_rocm_alone():
+    for name, longer in (("mi300x", True), ("h200", False)):
+        steps = []
+        for software in (replace(engine("sglang"), elsewhere=None), engine("sglang")):
+            served = Serving(Catalogue().system(f"8x{name}"), model("deepseek-v3"), plan(tp=8.0), software)
+            steps.append(float(served.step(decode(4.0, 1024.0)).time))
+        # four products of blocks in each of 61 layers round by a kernel of some 4 us
+        assert (0.5e-3 < steps[1] - steps[0] < 1.5e-3) if longer else steps[0] == steps[1]
+
+
+def test_a_products_rate_on_a_platform_counts_where_blocks_are_scaled():
+    times = []
+    for rate in (1.0, 0.5):
+        made = device(
+            chip_under_engine(chip("mi300x"), replace(engine("sglang"), product_rate={"rocm": rate}))
+        )
+        times.append(float(matmul(16384.0, 7168.0, 7168.0, made, "fp8_block", "bf16").time))
+    assert 1.8 < times[1] / times[0] <= 2.0  # 1.4 where it did not count for the scaling

@@ -140,10 +140,7 @@ FITS = (
     # The only steps of an engine on ROCm: what its kernels lose there against the chip's own.
     EngineFit(
         "vllm",
-        (
-            Quantity("product_rate.rocm", 0.1, 1.0),
-            Quantity("cache_read_rate.rocm", 0.1, 1.0),
-        ),
+        (Quantity("product_rate.rocm", 0.1, 1.0),),
         (
             FittedRows(VLLM, "/decode", {"system": ("4xMI325X",), "model": ("llama-3-70b",)}),
             FittedRows(VLLM, "/prefill", {"system": ("4xMI325X",), "model": ("llama-3-70b",)}),

@@ -19,7 +19,7 @@ from strata.arrays import Array
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT, rows_by_key
-from strata.validation.readers.engine_releases import EngineRelease, ReleaseTimes, release_times
+from strata.validation.readers.engine_releases import USUAL, EngineRelease, ReleaseTimes, release_times
 from strata.validation.readers.labels import dashed_all, server_of
 from strata.validation.readers.served_models import served_model
 from strata.validation.readers.serving_inferencex import (
@@ -31,7 +31,6 @@ from strata.validation.readers.serving_inferencex import (
 from strata.validation.readers.tables import Table
 
 SHARED = ("kernels", "prompts", "guessing")  # what entries of a family have in common
-USUAL: dict[str, Any] = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
 SCALE = {"step": 5e-3, "kernels": 0.5, "prompts": 1.0, "guessing": 5e-3}  # how far each may well be off
 STIFFNESS = 0.002  # what being off by its scale costs, as a mean error: what rows do not tell stays as usual
 
@@ -100,7 +99,7 @@ def fit_releases(
     rows: ReleasedRows, releases: Sequence[EngineRelease], which: Array
 ) -> tuple[EngineRelease, ...]:
     """Releases with the quantities that they call fitted fitted to some rows, the others left as they are;
-    one that none of these rows has takes what an engine's file says.
+    one that none of these rows has takes what its sources tell, or else what an engine's file says.
     """
     found = list(releases)
     families: dict[str, list[int]] = {}
@@ -126,15 +125,17 @@ def _fitted(
     if not common and not own:
         return {}
     if not np.any(inside) or not names:
-        return {p: dict(USUAL) for p in places}
+        return {p: releases[p].usual for p in places}
     few = ReleasedRows(**{name: values[inside] for name, values in vars(rows).items()})
-    scale, usual = (np.array([table[name] for name in names]) for table in (SCALE, USUAL))
+    scale = np.array([SCALE[name] for name in names])
+    usual = np.array([*(lead.usual[n] for n in common), *(releases[p].usual["step"] for p in seen)])
+    least = np.array([0.1 if USUAL[name] > 0 else 0.0 for name in names])
 
     def changes(moves: Array) -> dict[int, dict[str, Any]]:
-        values = np.maximum(usual + scale * moves, np.where(usual > 0, 0.1, 0.0))
+        values = np.maximum(usual + scale * moves, least)
         shared = {**given, **dict(zip(common, values[: len(common)], strict=True))}
         steps = dict(zip(seen, values[len(common) :], strict=True))
-        return {p: {**shared, "step": float(steps.get(p, 0.0))} for p in places}
+        return {p: {**shared, "step": float(steps.get(p, releases[p].usual["step"]))} for p in places}
 
     def cost(moves: Array) -> float:
         made = list(releases)

@@ -137,6 +137,10 @@ def expert_formats(q_type: str, activation: str, weight: str) -> tuple[str, str,
 
 
 def _sorted_already(chip: Chip, weight_only: bool) -> Device:
-    """A chip with cold caches whose library does not sort tokens: that is timed apart."""
-    ready = replace(chip, experts=replace(chip.experts, sort=0.0))
+    """A chip with cold caches whose library does not sort tokens: that is timed apart; and adds results up in
+    the second product, by no kernel of its own.
+    """
+    ready = replace(
+        chip, experts=replace(chip.experts, sort=0.0), overhead=replace(chip.overhead, stream=0.0)
+    )
     return device(ready, resident=False, weight_only=weight_only)

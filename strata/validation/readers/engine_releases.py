@@ -20,6 +20,8 @@ from strata.validation.readers.closed_loop import EngineTimes
 NARROWEST = ("fp4", "fp8", "other")  # formats by which generations of matrix units are told apart
 USUAL_PLATFORM = "cuda"  # of chips that name none
 ANY = "any"
+# What a release takes that nothing is known of.
+USUAL: dict[str, Any] = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,6 +52,19 @@ class EngineRelease:
     )
     prompts: Number = quantity("1", "time to read prompts over ours", positive=True)
     guessing: Number = quantity("s", "time that a round of guesses takes more, beside its steps")
+
+    told_step: Number | None = quantity(
+        "s", "what sources tell of its step, where no run does; left out: nothing more", optional=True
+    )
+    told_kernels: Number | None = quantity(
+        "1", "the same of its kernels; left out: as the engine's file says", optional=True
+    )
+
+    @property
+    def usual(self) -> dict[str, Any]:
+        """Its quantities as long as no run tells them."""
+        told = {"step": self.told_step, "kernels": self.told_kernels}
+        return USUAL | {name: float(value) for name, value in told.items() if value is not None}
 
     @property
     def end(self) -> str:
@@ -136,9 +151,8 @@ def release_of(
 
 def release_times(releases: Sequence[EngineRelease], place: Array) -> ReleaseTimes:
     """What the releases at some places took; as the engine's file says where it is -1."""
-    usual = {"step": 0.0, "kernels": 1.0, "prompts": 1.0, "guessing": 0.0}
     taken = {
         name: np.array([float(getattr(r, name)) for r in releases] + [value])[place]
-        for name, value in usual.items()
+        for name, value in USUAL.items()
     }
     return ReleaseTimes(**taken)

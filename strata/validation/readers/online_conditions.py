@@ -53,10 +53,10 @@ class ServedScript:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Polling:
-    """Runs of an engine on a chip that looks for requests only now and then."""
+    """Runs of an engine on some chips that looks for requests only now and then."""
 
     engine: str = text("the engine's name in the file")
-    chip: str = text("the chip's name in the file")
+    chips: str = text("names of the chips in the file, separated by spaces")
     steps: Number = quantity("1", "steps between two looks", positive=True)
     many_clients: Number = quantity("1", "clients from which on looks are rarer", positive=True)
     many_clients_steps: Number = quantity("1", "steps between two looks then", positive=True)
@@ -138,7 +138,7 @@ def online_runs_of(
     polling, drafting, first_use, other = known.polling, known.drafting, known.first_use, known.other_lengths
     apart = parallel_degree(rows, "attention_dp_size") > 1
     guessing = predicts & (version == drafting.version) & (engine == drafting.engine) & together
-    polled = drawn & together & (engine == polling.engine) & (chip == polling.chip)
+    polled = drawn & together & (engine == polling.engine) & np.isin(chip, polling.chips.split())
     kept = ~drawn & (engine == other.keeps_prompts)
     full = clients * share * isl >= polling.chunk
     slow_start = (engine == first_use.engine) & (version == first_use.version) & drawn & full

@@ -242,7 +242,9 @@ def _run(
     output = rows.number("mean_osl")
     polling = known.polling
     polled = (
-        (engine.name == polling.engine) & (chip_name == polling.chip) & (rows.text("disaggregated") != "1")
+        (engine.name == polling.engine)
+        & (chip_name in polling.chips.split())
+        & (rows.text("disaggregated") != "1")
     )
     interval = np.where(clients >= polling.many_clients, polling.many_clients_steps, polling.steps)
     guesses = np.where(

@@ -13,6 +13,8 @@ from strata.hardware.hierarchy import far_level, memory_levels
 from strata.pricing.kernels.device import device, rescaled_rate
 from strata.pricing.kernels.matmul import die_fills, matmul
 from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.quantize import quantize_activations
+from strata.pricing.kernels.vector import price_vector
 
 MI300X = chip("mi300x")
 SIZES = some.floats(16.0, 32768.0)
@@ -96,3 +98,15 @@ def test_under_jax(name, system):
     plan = st.plan(tp=4) if name == "llama-3-70b" else st.plan(tp=8)
     by_numpy, by_jax = (st.evaluate(*question, plan, backend=b) for b in ("numpy", "jax"))
     assert by_jax.metrics.step_time == pytest.approx(by_numpy.metrics.step_time, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["mi300x", "mi325x", "mi355x"])
+def test_small_kernels_take_what_is_published(name):
+    """Norms of a few rows 4 to 5 us (vLLM pull request 40009), rounding 4 us (SGLang pull request 36559)."""
+    blocks = {b.name: b for b in st.program("deepseek-v3").trace(st.decode(4.0, 1024.0)).blocks}
+    (norm,) = [op for b in blocks.values() for op in b.ops if op.name == "attention_norm"][:1]
+    here = device(chip(name))
+    assert 4e-6 < float(price_vector(norm, here).time) < 6e-6
+    assert float(quantize_activations(4 * 7168.0, "fp8_block", here, True).time) == pytest.approx(
+        4e-6, rel=0.1
+    )
