@@ -24,6 +24,7 @@ class EarlierVersion:
     before: str = text("the version that changed it and when it came out, like v0.14 (2026-01-20)")
     asynchronous: Number | None = quantity("1", "as of the engine", optional=True, minimum=0)
     gap: Number | None = quantity("s", "as of the engine", optional=True, minimum=0)
+    opaque_experts: Number | None = quantity("1", "as of the engine", optional=True, minimum=0)
 
 
 @register_pytree
@@ -208,6 +209,13 @@ class Engine:
     )
     expert_launches: Number = quantity(
         "1", "the same for one product of experts, with sorting, scales and sums around it"
+    )
+    opaque_experts: Number | None = quantity(
+        "1",
+        "1 where steps that no graph holds launch experts kernel by kernel in compiled code too, which calls "
+        "them as one opaque op; 0, and where it is left out: like other ops",
+        optional=True,
+        minimum=0,
     )
     tokens: Number = quantity(
         "1",

@@ -115,19 +115,18 @@ def with_sampling(
 
 
 def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Number]:
-    """Host time to launch one op, and one product of experts [s]: none where a captured graph holds the step.
+    """Host time to launch one op, and one product of experts with the kernels around it [s]: none where a
+    captured graph holds the step.
 
     Steps that read prompts have graphs of their own. Where an engine has graphs at all its code is compiled,
-    and products of experts are launched like other ops.
+    and products of experts are launched like other ops, unless they are opaque to the compiler.
     """
-    xp = namespace(
-        engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, chip.overhead.launch
-    )
+    opaque = 0.0 if engine.opaque_experts is None else engine.opaque_experts
+    xp = namespace(engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, opaque)
     held = engine.graphs * engine.prompt_graphs if reads_prompts(work) else engine.graphs
-    experts = xp.where(engine.graphs > 0, engine.launches, engine.expert_launches)
-    return xp.where(held > 0, 0.0, engine.launches * chip.overhead.launch), xp.where(
-        held > 0, 0.0, experts * chip.overhead.launch
-    )
+    each = xp.where(held > 0, 0.0, chip.overhead.launch)
+    experts = xp.where((engine.graphs > 0) & (opaque <= 0), engine.launches, engine.expert_launches)
+    return engine.launches * each, experts * each
 
 
 def chip_under_engine(chip: Chip, engine: Engine) -> Chip:

@@ -1,9 +1,10 @@
-"""The host beside the passes of a training step: it launches kernels ahead of the device, which waits where
-launching takes longer than running them.
+"""The host beside the kernels of a step: it launches them ahead of the device, which waits where launching
+takes longer than running them; pass by pass in training, over a whole step of served experts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from strata.arrays import Number, namespace
@@ -16,7 +17,7 @@ from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
 from strata.pricing.stage_times import again_share, reaches_over_nodes
-from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
+from strata.workload.expert_ops import EXPERT_ROWS, ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product
 
@@ -58,7 +59,7 @@ def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
 
 def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
     """Blocks of a training step with what the device waits for the host (`host_wait`) and for the last rank
-    of a tensor group, where the engine says how it trains.
+    of a tensor group, where the engine says how it trains; of other steps with what experts wait for it.
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
     same time, of which the backward pass needs its own share, and a collective of a tensor group its own;
@@ -67,8 +68,10 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
     checkpointing takes the host the time of some kernels more in each pass.
     """
     trainer = given.engine.training
-    if not given.training or trainer is None or given.structure.for_bounds:
+    if given.structure.for_bounds:
         return blocks
+    if not given.training or trainer is None:
+        return experts_launched(rank, blocks)
     device, blocks = rank.device, _with_skew(given, rank, blocks)
     each = trainer.host_kernel
     if each is None:
@@ -103,6 +106,62 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
         for i in places:
             made[i] = replace(blocks[i], price=_waiting(blocks[i].price, waited * host[i] / safe))
     return tuple(made)
+
+
+def experts_launched(rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+    r"""Blocks of a step that no graph holds, with what the device waits for the host to launch the kernels of
+    its experts (`host_wait`).
+
+    .. math:: T = \max\left(\sum_i T_i, \; o \, t + e \, t_e\right)
+
+    times T_i of ops, none shorter than the host's t for an op; o ops and e products of experts, each with the
+    kernels around it (choosing, sorting, rounding, padding, summing) in t_e. Few tokens do not cover that;
+    many do, since the host is ahead by the whole step.
+    """
+    software = rank.device.software
+    one, expert = software.launch, software.expert_launch
+    if isinstance(expert, float) and isinstance(one, float) and expert <= one:
+        return blocks
+    products = [_weighted(b, lambda op, price: 1.0 if is_expert_product(op) else 0.0) for b in blocks]
+    plain = [
+        _weighted(b, lambda op, price: 0.0 if _no_kernel(op) else namespace(one).minimum(price.time, one))
+        for b in blocks
+    ]
+    busy, host, all_products = (
+        sum((b.block.times * each[i] for i, b in enumerate(blocks)), 0.0)
+        for each in (
+            [b.price.time for b in blocks],
+            [o + e * expert for o, e in zip(plain, products, strict=True)],
+            products,
+        )
+    )
+    xp = namespace(busy, host, all_products)
+    each_waits = host_wait(busy, host) / xp.where(all_products > 0.0, all_products, 1.0)
+    made = []
+    for b, count in zip(blocks, products, strict=True):
+        wait = each_waits * count
+        kinds = b.time_by_kind
+        if ExpertMatMul.category in kinds:
+            kinds = {**kinds, ExpertMatMul.category: kinds[ExpertMatMul.category] + wait}
+        made.append(replace(b, price=_waiting(b.price, wait), time_by_kind=kinds))
+    return tuple(made)
+
+
+def _weighted(b: PricedBlock, of: Callable[[Op, Price], Number]) -> Number:
+    """Sum over the ops of a block, as often as they run in it."""
+    found: Number = 0.0
+    for node in b.raw:
+        weight = node.weight if b.block.nodes else 1.0
+        for op, price in node.ops:
+            found = found + weight * of(op, price)
+    return found
+
+
+def _no_kernel(op: Op) -> bool:
+    """Whether the host's time for an op counts elsewhere: a collective's own, or that of a product of
+    experts.
+    """
+    return is_collective(op) or is_expert_product(op)
 
 
 def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:

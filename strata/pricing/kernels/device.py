@@ -47,7 +47,8 @@ class KernelSoftware:
     weight_only: bool = False  # narrow weights are widened before use
     served: bool = False  # attention of serving frameworks, over pages
     launch: Number = 0.0  # host time for each kernel where no graph replays them [s]
-    expert_launch: Number = 0.0  # the same for a product of experts, which brings kernels of its own [s]
+    # the same for a product of experts with the kernels around it, which the host launches ahead [s]
+    expert_launch: Number = 0.0
     separate_quantize_share: Number = 0.0  # of narrow products whose activations a kernel of its own rounds
     fused: Number = 1.0  # 1 where vector ops are one kernel each
     pads_remote_experts: Number = 0.0  # 1 where ranks of experts have rows for the picks of the others too

@@ -116,7 +116,6 @@ def grouped_product(
         joule=xp.maximum(flop, worked) * unit.energy,
         lower=product_bound(flop, dram, unit, device),
         floor=kernels.floor,
-        launch=device.software.expert_launch,
     )
 
 
