@@ -220,8 +220,8 @@ def attention_kernel(
         T = \max\left(T_c, \frac{m}{L}, t_m + \min(t_m, \rho)\right) + T_0 + \sigma, \quad
         t_m = \frac{b}{B}
 
-    time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B. A
-    step of a served model takes up to ρ until its reads fill DRAM's queues. Floor T_0; a cache cut into parts
+    time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B.
+    Where tokens follow others a served model takes up to ρ until its reads fill DRAM's queues. Floor T_0; a cache cut into parts
     is merged in σ. `warm` is the share of keys and values in the shared cache; `kernels`: not the chip's own.
 
     Dao, FlashAttention-2, arXiv 2307.08691, secs. 3.1 to 3.3: blocks, work split over the cache, five
@@ -248,10 +248,12 @@ def attention_kernel(
     floor = as_measured(used.floor, kv) + xp.where(cut.splits > 1.0, used.merge, 0.0)
     efficiency = used.efficiency
     if served is not None:
+        # Guesses that are verified, or more of a prompt, follow tokens whose keys come from DRAM as in a step.
+        afresh = prompt & (shape.cached <= shape.queries)
         efficiency = xp.where(prompt, efficiency, as_measured(used.step_efficiency, kv))
-        memory = memory + xp.minimum(memory, xp.where(prompt, 0.0, used.ramp))
+        memory = memory + xp.minimum(memory, xp.where(afresh, 0.0, used.ramp))
         cache = xp.maximum(cache, warm * kv_bytes / (chip.cache.bandwidth * used.cache_efficiency))
-        floor = xp.where(prompt, used.prompt, floor)
+        floor = xp.where(afresh, used.prompt, xp.where(prompt, xp.maximum(used.prompt, floor), floor))
     flop = shape.flop_per_pair * shape.sequences * shape.heads * shape.queries * shape.span
     return kernel_price(
         device,
