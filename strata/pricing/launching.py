@@ -109,14 +109,12 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
 
 
 def experts_launched(rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    r"""Blocks of a step that no graph holds, with what the device waits for the host to launch the kernels of
-    its experts (`host_wait`).
+    """Blocks of a step that no graph holds, with what the device waits for the host to launch its ops and the
+    kernels of its experts (`host_wait`).
 
-    .. math:: T = \max\left(\sum_i T_i, \; o \, t + e \, t_e\right)
-
-    times T_i of ops, none shorter than the host's t for an op; o ops and e products of experts, each with the
-    kernels around it (choosing, sorting, rounding, padding, summing) in t_e. Few tokens do not cover that;
-    many do, since the host is ahead by the whole step.
+    No op is shorter than the host's time for one. A product of experts comes with the kernels around it:
+    choosing, sorting, rounding, padding, summing. Few tokens do not cover what launching those takes; many
+    do, since the host is ahead by the whole step.
     """
     software = rank.device.software
     one, expert = software.launch, software.expert_launch
