@@ -222,8 +222,7 @@ def attention_kernel(
 
     time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B.
     Tokens that follow others take a served model up to ρ until their reads fill DRAM's queues. Floor T_0; a
-    cache cut into parts is merged in σ. `warm` is the share of keys and values in the shared cache;
-    `kernels`: not the chip's own.
+    cache cut into parts is merged in σ. `warm`: share of keys and values in the cache; other `kernels`.
 
     Dao, FlashAttention-2, arXiv 2307.08691, secs. 3.1 to 3.3: blocks, work split over the cache, five
     products for two.
