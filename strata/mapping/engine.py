@@ -189,6 +189,12 @@ class Engine:
     dealt_expert_rate: dict[str, Number] | None = by_name(
         "1", "the same of their products over those of tiles tuned for them", optional=True
     )
+    whole_expert_fixed: dict[str, Number] | None = by_name(
+        "1",
+        "by format, what its kernels for experts that are not dealt out over ranks keep of the fixed times of "
+        "grouped products (floor, sorting, start and end of a tile); 1 where it is left out",
+        optional=True,
+    )
     mixed: Number = quantity(
         "1",
         "1 where prompts are read in the steps that generate, 0 where these wait for steps that only read",

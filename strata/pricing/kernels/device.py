@@ -55,6 +55,7 @@ class KernelSoftware:
     shared_expert_stream: Number = 0.0  # 1 where shared experts run beside routed ones
     dealt_expert_read: dict[str, Number] | None = None  # rates of experts dealt out over ranks, by format
     dealt_expert_rate: dict[str, Number] | None = None
+    whole_expert_fixed: dict[str, Number] | None = None  # share of fixed times of others, by format
     expert_inputs: str = ""  # what experts of a narrow microscaling format are given; "": as stored
     weight_only_experts: str = "measured"  # kernels for experts that a chip has no arithmetic for
     weight_only_rate: Number = 1.0  # rate of fused ones over products of the activations' format
@@ -83,6 +84,7 @@ def software_of(engine: Engine, **more: Any) -> KernelSoftware:
         shared_expert_stream=engine.shared_expert_stream,
         dealt_expert_read=engine.dealt_expert_read,
         dealt_expert_rate=engine.dealt_expert_rate,
+        whole_expert_fixed=engine.whole_expert_fixed,
         expert_inputs=engine.expert_inputs,
         weight_only_experts=engine.weight_only_experts,
         weight_only_rate=1.0 if engine.weight_only_rate is None else engine.weight_only_rate,
