@@ -191,8 +191,8 @@ class Engine:
     )
     whole_expert_fixed: dict[str, Number] | None = by_name(
         "1",
-        "by format, what its kernels for experts that are not dealt out over ranks keep of the fixed times of "
-        "grouped products (floor, sorting, start and end of a tile); 1 where it is left out",
+        "by format, what its kernels for experts that are not dealt out over ranks keep of the fixed times "
+        "of grouped products (floor, sorting, start and end of a tile); 1 where it is left out",
         optional=True,
     )
     mixed: Number = quantity(
