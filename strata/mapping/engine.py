@@ -107,6 +107,13 @@ class Engine:
     request: Number = quantity(
         "s", "time of a request outside all steps: taken in, tokenised, queued, its first token sent"
     )
+    tokenize: Number | None = quantity(
+        "s",
+        "host time of each token of a prompt before the engine has it, one request after another; left out: "
+        "part of a request's time",
+        optional=True,
+        minimum=0,
+    )
     balance: Number = quantity(
         "1", "steps a prompt waits where attention ranks run beside one another: all are to read at once"
     )

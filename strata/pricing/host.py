@@ -124,7 +124,7 @@ def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Nu
         engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, chip.overhead.launch
     )
     held = engine.graphs * engine.prompt_graphs if reads_prompts(work) else engine.graphs
-    experts = xp.where(engine.graphs > 0, engine.launches, engine.expert_launches)
+    experts = xp.where((engine.graphs > 0) & (engine.name == 'vllm'), engine.launches, engine.expert_launches)
     return xp.where(held > 0, 0.0, engine.launches * chip.overhead.launch), xp.where(
         held > 0, 0.0, experts * chip.overhead.launch
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,6 +92,9 @@ class OtherLengths:
     rounds: Number = quantity("1", "requests of each client", positive=True)
     prompts: Number = quantity("1", "different prompts", positive=True)
     outside: Number = quantity("s", "time of a request outside all steps beyond that of its engine")
+    script: tuple[ServedScript, ...] = part(
+        ServedScript, "what they told engines; loops of those that are not named are not simulated", many=True
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -174,9 +178,9 @@ def plain_runs(input: Array, output: Array, rounds: Number) -> RunConditions:
     )
 
 
-def script_of(known: OnlineConditions, engine: str, model: str) -> ServedScript | None:
+def script_of(scripts: Sequence[ServedScript], engine: str, model: str) -> ServedScript | None:
     """The script for an engine and a model, or for all models."""
-    return next((s for s in known.script if s.engine == engine and s.model in (model, "")), None)
+    return next((s for s in scripts if s.engine == engine and s.model in (model, "")), None)
 
 
 def closed_runs(
@@ -185,19 +189,25 @@ def closed_runs(
     """The load generator of each row and what its engine was told; None where nobody knows it."""
     isl, osl, clients = (rows.number(c) for c in ("isl", "osl", "conc"))
     tp, low = parallel_degree(rows, "tp_size"), float(known.drawn.least_share)
-    told = script_of(known, engine.name, model) or ServedScript(engine=engine.name)
+    other = script_of(known.other_lengths.script, engine.name, model)
+    usual = script_of(known.script, engine.name, model) or ServedScript(engine=engine.name)
     shortest = min(float(length) for length in known.drawn.lengths.values())
     made: list[ClosedRun | None] = []
     for i, drawn in enumerate(drawn_rows(rows, known)):
+        told = usual if drawn else other
+        if told is None:
+            made.append(None)
+            continue
         tokens = float(told.tokens or engine.tokens)
         if told.tokens_beside is not None:
             tokens = clients[i] + isl[i] + float(told.tokens_beside)
         waits = isl[i] == osl[i] == shortest and tp[i] < float(told.wait_below or 0.0)
+        least = low if drawn else 1.0
         each = ClosedRun(
             clients=int(clients[i]),
-            input=(low * isl[i], float(isl[i])),
-            output=(low * osl[i], float(osl[i])),
-            rounds=float(known.drawn.rounds),
+            input=(least * isl[i], float(isl[i])),
+            output=(least * osl[i], float(osl[i])),
+            rounds=float(run.rounds[i]),
             tokens=int(tokens),
             guesses=float(run.guesses[i]),
             tokens_per_step=float(expected_tokens(run.guesses[i], run.acceptance)),
@@ -206,7 +216,7 @@ def closed_runs(
             wait_tokens=int((told.wait_share or 0.0) * tokens),
             ahead=bool(told.ahead),
         )
-        made.append(each if drawn else None)
+        made.append(each)
     return made
 
 

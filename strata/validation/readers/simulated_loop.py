@@ -92,6 +92,7 @@ def _first_token(
         sequences=limit,
         mixed=bool(np.asarray(engine.mixed) > 0),
         request_time=float(np.asarray(engine.request)),
+        token_time=float(np.asarray(engine.tokenize or 0.0)),
         tokens_per_step=run.tokens_per_step,
         looks=run.looks,
         wait_steps=int(np.asarray(engine.balance)) if ranks > 1 else run.wait_steps,
