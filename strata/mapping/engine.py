@@ -216,6 +216,13 @@ class Engine:
     expert_launches: Number = quantity(
         "1", "the same for one product of experts, with sorting, scales and sums around it"
     )
+    expert_layer: Number | None = quantity(
+        "s",
+        "host time to launch the kernels of a layer with experts, in steps that read prompts and that no "
+        "captured graph holds; left out: compiled, as fast as other layers",
+        optional=True,
+        minimum=0,
+    )
     tokens: Number = quantity(
         "1",
         "tokens of one step at most, over all its sequences; a longer prompt is read in chunks",

@@ -10,6 +10,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
 from strata.memo import Memo, is_settled, settled_record, value_key
 from strata.pricing.price import Price
+from strata.workload.expert_ops import is_expert_product
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -57,6 +58,29 @@ def graph_breaks(engine: Engine, graph: Graph) -> Number:
     return breaks
 
 
+def expert_layers(graph: Graph) -> Number:
+    """Layers of a step that have experts."""
+    layers: Number = 0.0
+    for block in graph.blocks:
+        if any(is_expert_product(op) for op in block.ops):
+            layers = layers + block.count
+    return layers
+
+
+def launched_experts(device: Number, each: Number, layers: Number) -> Number:
+    r"""Time of a step [s] whose layers of experts are launched kernel by kernel, ahead of the device.
+
+    .. math:: T = \max(T_d, l t)
+
+    device time T_d; l layers with experts, whose kernels (routing, sorting, products, sums) take the host t
+    each. The host runs ahead of the device, so that the longer of both counts.
+
+    >>> [float(launched_experts(d, 2e-3, 60.0)) for d in (0.08, 0.3)]
+    [0.12, 0.3]
+    """
+    return namespace(device, each, layers).maximum(device, each * layers)
+
+
 def reads_prompts(work: Workload) -> bool:
     """Whether a step reads prompts, alone or beside tokens that it generates."""
     return work.phase == "prefill" or work.prompts is not None
@@ -70,6 +94,9 @@ def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, shardi
     broken = xp.where(engine.graphs > 0, engine.graph_break_time, 0.0)
     each, sequences = engine.sequence + engine.stream, work.batch / sharding.replicas
     device = time + graph_breaks(engine, graph) * broken
+    if engine.expert_layer is not None and reads_prompts(work):
+        eager = xp.where(engine.graphs * engine.prompt_graphs > 0, 0.0, engine.expert_layer)
+        device = launched_experts(device, eager, expert_layers(graph))
     if engine.gap is not None:
         device = device + engine.gap
     host = host_time(engine.step, each, sequences)
@@ -124,7 +151,7 @@ def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Nu
         engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, chip.overhead.launch
     )
     held = engine.graphs * engine.prompt_graphs if reads_prompts(work) else engine.graphs
-    experts = xp.where((engine.graphs > 0) & (engine.name == 'vllm'), engine.launches, engine.expert_launches)
+    experts = xp.where(engine.graphs > 0, engine.launches, engine.expert_launches)
     return xp.where(held > 0, 0.0, engine.launches * chip.overhead.launch), xp.where(
         held > 0, 0.0, experts * chip.overhead.launch
     )
