@@ -186,6 +186,13 @@ class Engine:
         optional=True,
         minimum=0,
     )
+    weight_only_work: Number | None = quantity(
+        "1",
+        "rate at which these multiply where every expert has tiles full of rows, as it does of prompts: "
+        "weights are widened again for each tile; left out: as weight_only_rate",
+        optional=True,
+        minimum=0,
+    )
     dealt_expert_read: dict[str, Number] | None = by_name(
         "1",
         "rate at which it reads weights of experts dealt out over ranks, by format, once a step has more "

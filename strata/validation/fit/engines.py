@@ -86,8 +86,8 @@ class EngineFit:
     rows: tuple[FittedRows, ...]
 
 
-def _online(name: str, metric: str, *models: str) -> FittedRows:
-    return FittedRows(SILICON, metric, {"backend": (name,), "model": models})
+def _online(name: str, metric: str, *models: str, **columns: tuple[str, ...]) -> FittedRows:
+    return FittedRows(SILICON, metric, {"backend": (name,), "model": models, **columns})
 
 
 PER_STEP = Quantity("step", 20 * MICRO, 4000 * MICRO)
@@ -95,6 +95,9 @@ PER_SEQUENCE = Quantity("sequence", 0.5 * MICRO, 20 * MICRO)
 PER_TOKEN = Quantity("stream", 0.5 * MICRO, 100 * MICRO)
 HIDDEN = Quantity("pdl_overlap", 0.01, 0.7)
 REQUEST = Quantity("request", 1000 * MICRO, 1.0)
+TOKENIZE = Quantity("tokenize", 0.2 * MICRO, 20 * MICRO)
+EXPERT_LAYER = Quantity("expert_layer", 100 * MICRO, 10000 * MICRO)
+WIDENED = Quantity("weight_only_work", 0.1, 1.0)
 EXPERTS = Quantity("expert_launches", 1.0, 500.0)
 BETWEEN_STEPS = Quantity("gap", 20 * MICRO, 2000 * MICRO)
 WEIGHT_ONLY = Quantity("weight_only_rate", 0.3, 1.2)
@@ -119,7 +122,9 @@ FITS = (
     EngineFit(
         "vllm", (EXPERTS,), (FittedRows(VLLM, "/decode/eager", {"model": ("deepseek-v3",), "eager": ("1",)}),)
     ),
-    EngineFit("vllm", (REQUEST,), (_online("vllm", "ttft", "llama-3.1-70b"),)),
+    # Long prompts: products of experts with tiles full of rows.
+    EngineFit("vllm", (WIDENED,), (_online("vllm", "ttft", "gpt-oss-120b", isl=("8192",)),)),
+    EngineFit("vllm", (REQUEST, TOKENIZE), (_online("vllm", "ttft", "llama-3.1-70b", "gpt-oss-120b"),)),
     EngineFit(
         "vllm",
         (Quantity("graph_break_time", 5 * MICRO, 1000 * MICRO),),
@@ -155,8 +160,21 @@ FITS = (
         ),
     ),
     EngineFit("trtllm", (WEIGHT_ONLY,), (_online("trtllm", "tpot", "gpt-oss-120b"),)),
+    EngineFit("trtllm", (WIDENED,), (_online("trtllm", "ttft", "gpt-oss-120b", isl=("8192",)),)),
     EngineFit(
-        "trtllm", (REQUEST,), (_online("trtllm", "ttft", "llama-3.1-70b", "qwen3-32b", "deepseek-v3"),)
+        "trtllm",
+        (REQUEST, TOKENIZE, EXPERT_LAYER),
+        (
+            _online(
+                "trtllm",
+                "ttft",
+                "llama-3.1-70b",
+                "qwen3-32b",
+                "deepseek-v3",
+                "gpt-oss-120b",
+                mode=("agg",),
+            ),
+        ),
     ),
     EngineFit(
         "sglang", (PER_STEP, PER_TOKEN, HIDDEN), (_online("sglang", "tpot", "deepseek-v3", "llama-3.1-8b"),)

@@ -38,9 +38,6 @@ class ServedScript:
     tokens_beside: Number | None = quantity(
         "1", "tokens of a step beyond a prompt and one for each client", optional=True, minimum=0
     )
-    ahead: Number | None = quantity(
-        "1", "1 where a step is chosen while the one before it runs", optional=True, minimum=0
-    )
     wait_steps: Number | None = quantity(
         "1", "steps that prompts of the shortest lengths wait for others at most", optional=True, minimum=0
     )
@@ -91,9 +88,11 @@ class OtherLengths:
     keeps_prompts: str = text("the engine that does not read a prompt again")
     rounds: Number = quantity("1", "requests of each client", positive=True)
     prompts: Number = quantity("1", "different prompts", positive=True)
-    outside: Number = quantity("s", "time of a request outside all steps beyond that of its engine")
+    outside: Number = quantity(
+        "s", "time of a request outside all steps beyond that of its engine, where nothing is simulated"
+    )
     script: tuple[ServedScript, ...] = part(
-        ServedScript, "what they told engines; loops of those that are not named are not simulated", many=True
+        ServedScript, "what they told engines; loops of those that none names are not simulated", many=True
     )
 
 
@@ -207,14 +206,13 @@ def closed_runs(
             clients=int(clients[i]),
             input=(least * isl[i], float(isl[i])),
             output=(least * osl[i], float(osl[i])),
-            rounds=float(run.rounds[i]),
+            rounds=float(known.drawn.rounds),
             tokens=int(tokens),
             guesses=float(run.guesses[i]),
             tokens_per_step=float(expected_tokens(run.guesses[i], run.acceptance)),
             looks=int(run.polled[i]),
             wait_steps=int(told.wait_steps or 0) if waits else 0,
             wait_tokens=int((told.wait_share or 0.0) * tokens),
-            ahead=bool(told.ahead),
         )
         made.append(each)
     return made

@@ -131,7 +131,7 @@ def _aggregated(
             layout = plan(**told)
             system = systems_of(catalogue, chip_name, np.asarray(layout.tp * layout.pp * layout.dp))
             means = simulated_first_tokens(system, model, layout, engine, asked, skew=float(known.skew))
-            ttft[same] = means + run.first[same] / run.rounds[same] + np.broadcast_to(run.outside, ttft.shape)[same]
+            ttft[same] = means + run.first[same] / run.rounds[same]
     return ttft, tpot
 
 

@@ -38,7 +38,6 @@ class ClosedRun:
     looks: int = 1
     wait_steps: int = 0
     wait_tokens: int = 0
-    ahead: bool = False
 
 
 class _Clients:
@@ -97,7 +96,7 @@ def _first_token(
         looks=run.looks,
         wait_steps=int(np.asarray(engine.balance)) if ranks > 1 else run.wait_steps,
         wait_tokens=run.wait_tokens,
-        ahead=run.ahead,
+        ahead=bool(np.asarray(engine.asynchronous or 0.0) > 0),
     )
     two = 2 * (int(run.input[1] + run.output[1]) // room.page + 1 + room.fixed)
     blocks = room.blocks if room.blocks >= two else UNBOUNDED
