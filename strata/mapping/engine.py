@@ -269,6 +269,20 @@ def engine(name: str = "ideal", /, **changes: Any) -> Engine:
     return replace(changed, sources=stated.sources.updated(given))
 
 
+def request_time(engine: Engine, tokens: Number) -> Number:
+    r"""Time of a request alone outside all steps [s].
+
+    .. math:: T = r + p t
+
+    fixed time r; a prompt of p tokens, t each to be tokenised. Prompts are tokenised one after another: where
+    many come at once, they wait for each other.
+
+    >>> float(request_time(engine("ideal", request=0.01, tokenize=2e-6), 1000.0))
+    0.012
+    """
+    return engine.request if engine.tokenize is None else engine.request + engine.tokenize * tokens
+
+
 def version_key(text: str) -> tuple[int, ...]:
     """The numbers a version or a date begins with, in the order versions follow one another.
 

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, request_time
 from strata.validation.readers.online_conditions import RunConditions
 
 
@@ -59,9 +59,9 @@ def client_times(
     behind = 0.5 * (came + np.minimum(came, run.burst) - 2.0) * each
     waited = np.where(run.polled > 1.0, np.maximum(met, behind), met)
     balanced = np.where(at_once > 1.0, engine.balance * times.step, 0.0)
-    start = (run.first + all_fresh / 2.0) / run.rounds
+    start = (run.first + all_fresh / 2.0) / run.start_rounds
     ttft = (
-        engine.request
+        request_time(engine, run.input)
         + run.outside
         + balanced
         + run.fresh * times.own

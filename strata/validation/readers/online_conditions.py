@@ -126,6 +126,12 @@ class RunConditions:
     rounds: Array  # requests of a client, of which the first are sent together; inf after a warm-up
     first: Array  # time that the first requests wait once [s]
     outside: Any = 0.0  # time of a request outside all steps beyond that of its engine [s]
+    median: Any = False  # whether the median of first tokens was recorded, not their mean
+
+    @property
+    def start_rounds(self) -> Any:
+        """Rounds of which the common start is one, as far as it counts: it moves a mean and not a median."""
+        return np.where(self.median, np.inf, self.rounds)
 
 
 def online_runs_of(

@@ -5,7 +5,7 @@ of an engine's steps.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import MissingQuantity
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, request_time
 from strata.precision import bytes_of
 from strata.serving.acceptance import expected_tokens
 from strata.serving.speculation import cycle_time, draft_engine, drafting_layer
@@ -22,6 +22,7 @@ from strata.validation.readers.closed_loop import EngineTimes
 from strata.validation.readers.engine_releases import ReleaseTimes
 from strata.validation.readers.formats import weight_format
 from strata.validation.readers.online_conditions import RunConditions
+from strata.validation.readers.prefill_queues import PrefillLoop, mean_first_token, median_first_token
 from strata.validation.readers.steps import Serving, priced_step, served_batch, used_bytes
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
@@ -29,12 +30,13 @@ from strata.workload.tasks import decode, mixed, prefill
 
 POOL_ROUNDS = 2  # secants towards the number of sequences being generated
 STEEPEST = 10.0  # of those secants
+SHORTEST = 0.9  # of the mean answer, where lengths are drawn between 0.8 and 1 of a length
 AS_IN_FILE = ReleaseTimes(step=np.zeros(1), kernels=np.ones(1), prompts=np.ones(1), guessing=np.zeros(1))
 
 
 def in_process(engine: Engine) -> Engine:
     """An engine asked in process, as throughput benchmarks do: no server, no client that waits for tokens."""
-    return replace(engine, stream=0.0, request=0.0)
+    return replace(engine, stream=0.0, request=0.0, tokenize=None)
 
 
 def served_model(catalogue: Catalogue, name: str, weights: str, experts: str) -> Model:
@@ -69,7 +71,7 @@ def handed_over_time(serving: Serving, batch: Array, length: Array) -> Any:
     its own begins with the first, and finds the others when that is read [s].
     """
     others = np.maximum(batch - 1.0, 1.0)
-    later = prompt_time(serving, others, length) - serving.engine.request
+    later = prompt_time(serving, others, length) - request_time(serving.engine, length)
     return prompt_time(serving, np.ones_like(batch), length) + np.where(batch > 1.0, later, 0.0)
 
 
@@ -81,7 +83,7 @@ def prompt_time(serving: Serving, batch: Array, length: Array) -> Any:
     at_once = np.minimum(np.maximum(np.floor(engine.tokens / length), 1.0) * layout.dp, batch)
     step = serving.step(prefill(at_once, length, skew=serving.skew))
     following = np.where(np.asarray(layout.pp) > 1, step.stage * step.microbatches, step.time)
-    return engine.request + step.time + (batch / at_once - 1.0) * following
+    return request_time(engine, length) + step.time + (batch / at_once - 1.0) * following
 
 
 def largest_running_batch(serving: Serving, context: Array, dp: Any) -> Array:
@@ -182,8 +184,8 @@ def pooled_times(
         prompts = np.maximum(clients - at_once * workers["prefill"], 0.0) * each
         met = np.minimum(prompts / (output * token) * each, prompts) / 2.0
         behind = np.maximum(clients * each - output * token - round_time, 0.0)
-        start = prompts / (2.0 * run.rounds)
-        return engine.request + round_time + released + np.maximum(met, behind) + start, token
+        start = prompts / (2.0 * run.start_rounds)
+        return request_time(engine, run.input) + round_time + released + np.maximum(met, behind) + start, token
 
     def excess(logarithm: Any) -> Any:
         """How many more are being generated than taken for, both as logarithms: it falls where they rise."""
@@ -200,7 +202,40 @@ def pooled_times(
             slope = np.nan_to_num((found - at_last) / (busy - last), nan=-1.0)
         last, at_last = busy, found
         busy = np.clip(busy - found / np.clip(slope, -STEEPEST, -1.0), 0.0, most)
-    return with_decoding(np.exp(busy))
+    _, token = with_decoding(np.exp(busy))
+    deep = np.maximum(np.broadcast_to(at_once if full is None else full, clients.shape) / reading.plan.dp, 1.0)
+    step = times["decode"].stepped(token_times(pool["decode"], np.ceil(np.exp(busy) / workers["decode"]), run)[1], run.guesses > 0)
+    sizes = (clients, workers["prefill"], reading.plan.dp, np.floor(deep))
+    prices = (read(reading.plan.dp), read(reading.plan.dp * np.floor(deep)), step, output * token)
+    every = [np.broadcast_to(np.asarray(v, float), clients.shape) for v in (*sizes, *prices)]
+    return _queued_first_tokens(every, request_time(engine, run.input) + 0.0 * clients, run), token
+
+
+def _queued_first_tokens(every: Sequence[Array], request: Array, run: RunConditions) -> Array:
+    """First tokens behind queues of prompts, row by row: the mean, or the median where that was recorded; rows
+    that are alike are simulated once.
+    """
+    median = np.broadcast_to(run.median, request.shape)
+    found: dict[tuple[Any, ...], float] = {}
+    seen = np.empty(request.shape)
+    for i, (clients, workers, ranks, deep, one, full, step, answer) in enumerate(zip(*every, strict=True)):
+        loop = PrefillLoop(
+            clients=int(clients),
+            workers=int(workers),
+            ranks=int(ranks),
+            deep=int(deep),
+            one=float(one),
+            full=float(full),
+            before=float(request[i]),
+            after=float(step),
+            answer=(float(SHORTEST * answer), float((2.0 - SHORTEST) * answer)),
+        )
+        key = (loop, bool(median[i]), float(run.rounds[i]))
+        if key not in found:
+            statistic = median_first_token if key[1] else mean_first_token
+            found[key] = statistic(loop, key[2])
+        seen[i] = found[key]
+    return seen
 
 
 def named_in_file(table: Table, pattern: str) -> list[str]:
