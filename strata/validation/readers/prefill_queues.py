@@ -3,76 +3,94 @@
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
 import numpy as np
 
 from strata.arrays import Array
 
-REQUESTS = 200  # simulated in a loop, in three rounds at least: later ones are like those before
-LEAST_ROUNDS = 3
+REQUESTS = 200  # simulated in a loop, in two rounds at least: later ones are like those before
+LEAST_ROUNDS = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class PrefillLoop:
-    """Clients that ask again when they have their answer, and the workers that read their prompts."""
+    """Clients that ask again when they have their answer, and the workers that read their prompts.
+
+    Lengths of prompts and answers lie between `shortest` and 2 - `shortest` of their means, all alike.
+    """
 
     clients: int
     workers: int
     ranks: int  # of a worker, each of which reads prompts of its own
     deep: int  # prompts that a rank reads in one step at most
-    one: float  # time of a step with a prompt on each rank [s]
+    one: float  # time of a step with a mean prompt on each rank [s]
     full: float  # and with as many as it reads at most [s]
     before: float  # of a request before it is in a queue [s]
     after: float  # and from the end of its step until its first token is seen [s]
-    answer: tuple[float, float]  # time to generate an answer: least and most, all alike [s]
+    answer: float  # mean time to generate an answer [s]
+    shortest: float = 1.0
 
-    def step(self, prompts: int) -> float:
-        """Time to read so many, dealt out evenly over the ranks [s]."""
-        each = -(-prompts // self.ranks)
-        return self.one + (self.full - self.one) * (each - 1) / max(self.deep - 1, 1)
+    def step(self, prompts: list[float]) -> float:
+        """Time to read prompts of such lengths over the mean, dealt out over ranks that wait for the fullest
+        [s].
+        """
+        fullest = max(sum(prompts[rank :: self.ranks]) for rank in range(self.ranks))
+        return self.one + (self.full - self.one) * (fullest - 1.0) / max(self.deep - 1, 1)
+
+
+@dataclass(eq=False)
+class _Worker:
+    """Requests that wait, with their lengths and when they were asked, and those that are read."""
+
+    waiting: deque[tuple[int, float]] = field(default_factory=deque)
+    reading: list[tuple[int, float]] = field(default_factory=list)
 
 
 def loop_first_tokens(loop: PrefillLoop, rounds: float) -> tuple[Array, Array]:
-    """Times to first tokens of the first round, in which all ask at once, and of later ones [s]."""
+    """Times to first tokens of the first round, in which all ask at once, and of later ones [s]; prompts go
+    to the workers in turn.
+    """
     count = round(min(rounds, max(-(-REQUESTS // loop.clients), LEAST_ROUNDS)) * loop.clients)
-    answers = np.random.default_rng(0).uniform(*loop.answer, count).tolist()
-    most = loop.ranks * loop.deep
-    queues: list[deque[tuple[int, float]]] = [deque() for _ in range(loop.workers)]
-    load, busy = [0] * loop.workers, [False] * loop.workers  # prompts that wait or are read
-    seen = np.zeros(count)
-    asked = loop.clients
-    # events: when, 0 a request asks, 1 a worker is done or 2 may begin, which, and what it read
-    events: list[tuple[float, int, int, list[tuple[int, float]]]] = [
-        (loop.before, 0, i, []) for i in range(loop.clients)
-    ]
+    draw = np.random.default_rng(0)
+    lengths, answers = (
+        draw.uniform(loop.shortest, 2.0 - loop.shortest, count).tolist() for _ in range(2)
+    )
+    workers = [_Worker() for _ in range(loop.workers)]
+    for i in range(loop.clients):
+        workers[i % loop.workers].waiting.append((i, 0.0))
+    seen, asked = [0.0] * count, loop.clients
+    # when, and a request that comes to a queue, or a worker that is done with a step (as -1 less its place)
+    events: list[tuple[float, int]] = []
+
+    def begin(place: int, now: float) -> None:
+        worker = workers[place]
+        most = min(len(worker.waiting), loop.ranks * loop.deep)
+        worker.reading = [worker.waiting.popleft() for _ in range(most)]
+        if most:
+            time = loop.step([lengths[request] for request, _ in worker.reading])
+            heappush(events, (now + time, -1 - place))
+
+    for place in range(loop.workers):
+        begin(place, loop.before)
     while events:
-        now, kind, which, read = heappop(events)
-        if kind == 0:
-            worker = min(range(loop.workers), key=load.__getitem__)
-            queues[worker].append((which, now - loop.before))
-            load[worker] += 1
-        elif kind == 2:
-            worker = which
-        else:
-            worker, busy[which] = which, False
-            load[worker] -= len(read)
-            for request, began in read:
-                first = now + loop.after
-                seen[request] = first - began
-                if asked < count:
-                    heappush(events, (first + answers[request] + loop.before, 0, asked, []))
-                    asked += 1
-        if busy[worker] or not queues[worker]:
+        now, which = heappop(events)
+        if which >= 0:
+            place = which % loop.workers
+            workers[place].waiting.append((which, now - loop.before))
+            if not workers[place].reading:
+                begin(place, now)
             continue
-        if events and events[0][:2] == (now, 0):  # others ask at the same time
-            heappush(events, (now, 2, worker, []))
-            continue
-        taken = [queues[worker].popleft() for _ in range(min(len(queues[worker]), most))]
-        busy[worker] = True
-        heappush(events, (now + loop.step(len(taken)), 1, worker, taken))
-    return seen[: loop.clients], seen[loop.clients :]
+        place = -1 - which
+        for request, began in workers[place].reading:
+            seen[request] = now + loop.after - began
+            if asked < count:
+                again = now + loop.after + loop.answer * answers[request] + loop.before
+                heappush(events, (again, asked))
+                asked += 1
+        begin(place, now)
+    return np.array(seen[: loop.clients]), np.array(seen[loop.clients :])
 
 
 def mean_first_token(loop: PrefillLoop, rounds: float) -> float:
@@ -87,9 +105,8 @@ def median_first_token(loop: PrefillLoop, rounds: float) -> float:
     """The median of the same [s]."""
     began, later = loop_first_tokens(loop, rounds)
     both = np.concatenate([began, later])
-    weights = np.concatenate([np.full(began.size, 1.0 / began.size), np.zeros(later.size)])
-    if later.size:
-        weights[began.size :] = (rounds - 1.0) / later.size
+    each = (rounds - 1.0) * began.size / max(later.size, 1)  # requests that one of the later ones stands for
+    weights = np.concatenate([np.ones(began.size), np.full(later.size, each)])
     order = np.argsort(both)
     passed = np.cumsum(weights[order])
     return float(both[order][np.searchsorted(passed, 0.5 * passed[-1])])

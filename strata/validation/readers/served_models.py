@@ -30,7 +30,7 @@ from strata.workload.tasks import decode, mixed, prefill
 
 POOL_ROUNDS = 2  # secants towards the number of sequences being generated
 STEEPEST = 10.0  # of those secants
-SHORTEST = 0.9  # of the mean answer, where lengths are drawn between 0.8 and 1 of a length
+SHORTEST = 0.8 / 0.9  # of the mean, where lengths are drawn between 0.8 and 1 of the one that is named
 AS_IN_FILE = ReleaseTimes(step=np.zeros(1), kernels=np.ones(1), prompts=np.ones(1), guessing=np.zeros(1))
 
 
@@ -228,7 +228,8 @@ def _queued_first_tokens(every: Sequence[Array], request: Array, run: RunConditi
             full=float(full),
             before=float(request[i]),
             after=float(step),
-            answer=(float(SHORTEST * answer), float((2.0 - SHORTEST) * answer)),
+            answer=float(answer),
+            shortest=SHORTEST,
         )
         key = (loop, bool(median[i]), float(run.rounds[i]))
         if key not in found:
