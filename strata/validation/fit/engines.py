@@ -90,6 +90,11 @@ def _online(name: str, metric: str, *models: str, **columns: tuple[str, ...]) ->
     return FittedRows(SILICON, metric, {"backend": (name,), "model": models, **columns})
 
 
+def _long_prompts(name: str, model: str) -> tuple[FittedRows, ...]:
+    """First tokens and token times of prompts of 8k, which both tell what reading one takes."""
+    return tuple(_online(name, metric, model, isl=("8192",)) for metric in ("ttft", "tpot"))
+
+
 PER_STEP = Quantity("step", 20 * MICRO, 4000 * MICRO)
 PER_SEQUENCE = Quantity("sequence", 0.5 * MICRO, 20 * MICRO)
 PER_TOKEN = Quantity("stream", 0.5 * MICRO, 100 * MICRO)
@@ -123,7 +128,7 @@ FITS = (
         "vllm", (EXPERTS,), (FittedRows(VLLM, "/decode/eager", {"model": ("deepseek-v3",), "eager": ("1",)}),)
     ),
     # Long prompts: products of experts with tiles full of rows.
-    EngineFit("vllm", (WIDENED,), (_online("vllm", "ttft", "gpt-oss-120b", isl=("8192",)),)),
+    EngineFit("vllm", (WIDENED,), _long_prompts("vllm", "gpt-oss-120b")),
     EngineFit("vllm", (REQUEST, TOKENIZE), (_online("vllm", "ttft", "llama-3.1-70b", "gpt-oss-120b"),)),
     EngineFit(
         "vllm",
@@ -160,7 +165,7 @@ FITS = (
         ),
     ),
     EngineFit("trtllm", (WEIGHT_ONLY,), (_online("trtllm", "tpot", "gpt-oss-120b"),)),
-    EngineFit("trtllm", (WIDENED,), (_online("trtllm", "ttft", "gpt-oss-120b", isl=("8192",)),)),
+    EngineFit("trtllm", (WIDENED,), _long_prompts("trtllm", "gpt-oss-120b")),
     EngineFit(
         "trtllm",
         (REQUEST, TOKENIZE, EXPERT_LAYER),

@@ -9,6 +9,8 @@ Times of steps come from `steps`; this module says how they become what clients 
   :math:`\frac{\rho}{1-\rho} \frac{p}{2}` with :math:`\rho / (1 - \rho) = (N - r) p / (L d)`
   (Pollaczek-Khinchine), and for what its engine does outside all steps. All clients start together, so that
   in the first of R rounds the prompts wait for half of the others';
+* where a step is chosen while the one before it runs, a request also waits for the one that was chosen before
+  it came;
 * where attention ranks run beside one another (r > 1), some engines hold a prompt back until all ranks have
   one;
 * clients beyond what memory holds or the engine takes wait for a place: of N clients n run, and the others
@@ -59,6 +61,7 @@ def client_times(
     behind = 0.5 * (came + np.minimum(came, run.burst) - 2.0) * each
     waited = np.where(run.polled > 1.0, np.maximum(met, behind), met)
     balanced = np.where(at_once > 1.0, engine.balance * times.step, 0.0)
+    ahead = 0.0 if engine.asynchronous is None else np.where(engine.asynchronous > 0, times.step, 0.0)
     start = (run.first + all_fresh / 2.0) / run.start_rounds
     ttft = (
         request_time(engine, run.input)
@@ -67,6 +70,7 @@ def client_times(
         + run.fresh * times.own
         + (1.0 - run.fresh) * times.step
         + 0.5 * run.polled * times.step
+        + ahead
         + waited
         + start
     )
