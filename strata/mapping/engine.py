@@ -223,10 +223,16 @@ class Engine:
     expert_launches: Number = quantity(
         "1", "the same for one product of experts, with sorting, scales and sums around it"
     )
+    prompt_block: Number | None = quantity(
+        "s",
+        "host time to launch an attention or a feed-forward of a layer, ahead of the device, in steps that "
+        "read prompts and that no captured graph holds; left out: none beside that of its kernels",
+        optional=True,
+        minimum=0,
+    )
     expert_layer: Number | None = quantity(
         "s",
-        "host time to launch the kernels of a layer with experts, in steps that read prompts and that no "
-        "captured graph holds; left out: compiled, as fast as other layers",
+        "the same of a layer of experts; left out: as prompt_block",
         optional=True,
         minimum=0,
     )

@@ -58,27 +58,34 @@ def graph_breaks(engine: Engine, graph: Graph) -> Number:
     return breaks
 
 
-def expert_layers(graph: Graph) -> Number:
-    """Layers of a step that have experts."""
-    layers: Number = 0.0
-    for block in graph.blocks:
-        if any(is_expert_product(op) for op in block.ops):
-            layers = layers + block.count
-    return layers
+def launched_blocks(engine: Engine, graph: Graph) -> Number:
+    r"""Host time to launch the blocks of a step's layers where no captured graph holds them [s].
+
+    .. math:: T_l = n b + e l
+
+    n attentions and feed-forwards, b each (`Engine.prompt_block`), but those with experts, l each
+    (`Engine.expert_layer`): routing, sorting, products and sums are many small kernels.
+    """
+    block: Number = 0.0 if engine.prompt_block is None else engine.prompt_block
+    experts = block if engine.expert_layer is None else engine.expert_layer
+    time: Number = 0.0
+    for each in graph.blocks:
+        if graph.sequence.in_layers(each.name):
+            time = time + each.count * (experts if any(map(is_expert_product, each.ops)) else block)
+    return time
 
 
-def launched_experts(device: Number, each: Number, layers: Number) -> Number:
-    r"""Time of a step [s] whose layers of experts are launched kernel by kernel, ahead of the device.
+def launched_ahead(device: Number, launching: Number) -> Number:
+    r"""Time of a step [s] whose kernels are launched one by one, by a host that runs ahead of the device.
 
-    .. math:: T = \max(T_d, l t)
+    .. math:: T = \max(T_d, T_l)
 
-    device time T_d; l layers with experts, whose kernels (routing, sorting, products, sums) take the host t
-    each. The host runs ahead of the device, so that the longer of both counts.
+    device time T_d, host time T_l to launch all of it.
 
-    >>> [float(launched_experts(d, 2e-3, 60.0)) for d in (0.08, 0.3)]
+    >>> [float(launched_ahead(d, 0.12)) for d in (0.08, 0.3)]
     [0.12, 0.3]
     """
-    return namespace(device, each, layers).maximum(device, each * layers)
+    return namespace(device, launching).maximum(device, launching)
 
 
 def reads_prompts(work: Workload) -> bool:
@@ -94,9 +101,11 @@ def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, shardi
     broken = xp.where(engine.graphs > 0, engine.graph_break_time, 0.0)
     each, sequences = engine.sequence + engine.stream, work.batch / sharding.replicas
     device = time + graph_breaks(engine, graph) * broken
-    if engine.expert_layer is not None and reads_prompts(work):
-        eager = xp.where(engine.graphs * engine.prompt_graphs > 0, 0.0, engine.expert_layer)
-        device = launched_experts(device, eager, expert_layers(graph))
+    told = engine.expert_layer is not None or engine.prompt_block is not None
+    if told and reads_prompts(work):
+        launching = launched_blocks(engine, graph)
+        held = engine.graphs * engine.prompt_graphs > 0
+        device = launched_ahead(device, namespace(held, launching).where(held, 0.0, launching))
     if engine.gap is not None:
         device = device + engine.gap
     host = host_time(engine.step, each, sequences)

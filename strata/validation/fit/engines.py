@@ -101,6 +101,7 @@ PER_TOKEN = Quantity("stream", 0.5 * MICRO, 100 * MICRO)
 HIDDEN = Quantity("pdl_overlap", 0.01, 0.7)
 REQUEST = Quantity("request", 1000 * MICRO, 1.0)
 TOKENIZE = Quantity("tokenize", 0.2 * MICRO, 20 * MICRO)
+PROMPT_BLOCK = Quantity("prompt_block", 50 * MICRO, 2000 * MICRO)
 EXPERT_LAYER = Quantity("expert_layer", 100 * MICRO, 10000 * MICRO)
 WIDENED = Quantity("weight_only_work", 0.1, 1.0)
 EXPERTS = Quantity("expert_launches", 1.0, 500.0)
@@ -129,7 +130,11 @@ FITS = (
     ),
     # Long prompts: products of experts with tiles full of rows.
     EngineFit("vllm", (WIDENED,), _long_prompts("vllm", "gpt-oss-120b")),
-    EngineFit("vllm", (REQUEST, TOKENIZE), (_online("vllm", "ttft", "llama-3.1-70b", "gpt-oss-120b"),)),
+    EngineFit(
+        "vllm",
+        (REQUEST, TOKENIZE, PROMPT_BLOCK),
+        (_online("vllm", "ttft", "llama-3.1-70b", "gpt-oss-120b"),),
+    ),
     EngineFit(
         "vllm",
         (Quantity("graph_break_time", 5 * MICRO, 1000 * MICRO),),

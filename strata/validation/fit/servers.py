@@ -51,11 +51,11 @@ TOKEN_TIMES = ServedFit(
 FIRST_TOKENS = ServedFit(
     "ttft",
     {
-        "vllm": ("request", "tokenize", "weight_only_work"),
+        "vllm": ("request", "tokenize", "weight_only_work", "prompt_block"),
         "trtllm": ("request", "tokenize", "weight_only_work", "expert_layer"),
         "sglang": ("request",),
     },
-    ("request", "tokenize", "weight_only_work", "expert_layer"),
+    ("request", "tokenize", "weight_only_work", "prompt_block", "expert_layer"),
 )
 
 
