@@ -108,18 +108,25 @@ def engine_times(serving: Serving, running: Array, run: RunConditions) -> Engine
     """
     plan, skew = serving.plan, serving.skew
     plain, step, token = token_times(serving, running, run)
-    alone = serving.step(prefill(plan.dp + 0.0 * running, run.input, skew=skew)).time
+    reading = prefill(plan.dp + 0.0 * running, run.input, skew=skew)
+    alone = serving.step(reading).time
     middle = run.input + run.output / 2.0
     beside = mixed(
         np.maximum(running, plan.dp), middle, prompts=plan.dp + 0.0 * running, chunk=run.input, skew=skew
     )
     together = serving.step(beside).time
     busy = (running > plan.dp) & (serving.engine.mixed > 0)
+    held = replace(serving, engine=replace(serving.engine, prompt_block=None, expert_layer=None))
+    launching = 0.0
+    if serving.engine.prompt_block is not None or serving.engine.expert_layer is not None:
+        waited = [long - held.step(w).time for long, w in ((together, beside), (alone, reading))]
+        launching = np.where(busy, *waited)
     return EngineTimes(
         step=step,
         token=token,
         reading=np.where(busy, np.maximum(together - plain, 0.0), alone),
         own=np.where(busy, together, alone),
+        launching=launching,
     )
 
 
