@@ -65,6 +65,14 @@ def launched_blocks(engine: Engine, graph: Graph) -> Number:
 
     n attentions and feed-forwards, b each (`Engine.prompt_block`), but those with experts, l each
     (`Engine.expert_layer`): routing, sorting, products and sums are many small kernels.
+
+    >>> from strata.mapping.engine import engine
+    >>> from strata.workload.model import model
+    >>> from strata.workload.tasks import prefill
+    >>> eager = engine("ideal", prompt_block=1e-4, expert_layer=2e-3)
+    >>> graphs = [model(name).trace(prefill(1.0, 1000.0)) for name in ("llama-3-70b", "qwen3-30b-a3b")]
+    >>> [round(float(launched_blocks(eager, graph)), 4) for graph in graphs]  # 80 and 48 layers
+    [0.016, 0.1008]
     """
     block: Number = 0.0 if engine.prompt_block is None else engine.prompt_block
     experts = block if engine.expert_layer is None else engine.expert_layer

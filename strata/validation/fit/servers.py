@@ -30,13 +30,15 @@ SERVED_FAMILIES = {"model": "model", "chip": "system", "engine": "backend"}
 
 @dataclass(frozen=True)
 class ServedFit:
-    """What was fitted of each engine to one metric of served runs; an engine that is not named is priced as it
-    stands.
+    """What was fitted of each engine to one metric of served runs; an engine that is not named is priced as
+    it stands.
     """
 
     metric: str  # how its groups begin
     quantities: dict[str, tuple[str, ...]]
-    common: tuple[str, ...]  # what an engine that is left out takes from the others, or has not where none has
+    common: tuple[
+        str, ...
+    ]  # what an engine that is left out takes from the others, or has not where none has
 
 
 TOKEN_TIMES = ServedFit(
@@ -142,9 +144,7 @@ def _slopes(
     return {n: (here, slope) for n, slope in slopes.items()}
 
 
-def _refitted(
-    given: Engine, lines: tuple[Array, Array], own: Array, seen: Array, fit: ServedFit
-) -> Engine:
+def _refitted(given: Engine, lines: tuple[Array, Array], own: Array, seen: Array, fit: ServedFit) -> Engine:
     """An engine fitted to those of its rows that are seen; as it stands where there are none."""
     rows = own & seen
     if not rows.any():

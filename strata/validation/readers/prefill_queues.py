@@ -1,4 +1,4 @@
-"""First tokens of a closed loop whose prompts are read by workers of their own: queues before them, simulated."""
+"""First tokens of a closed loop whose prompts are read by workers of their own: queues, simulated."""
 
 from __future__ import annotations
 
@@ -54,9 +54,7 @@ def loop_first_tokens(loop: PrefillLoop, rounds: float) -> tuple[Array, Array]:
     """
     count = round(min(rounds, max(-(-REQUESTS // loop.clients), LEAST_ROUNDS)) * loop.clients)
     draw = np.random.default_rng(0)
-    lengths, answers = (
-        draw.uniform(loop.shortest, 2.0 - loop.shortest, count).tolist() for _ in range(2)
-    )
+    lengths, answers = (draw.uniform(loop.shortest, 2.0 - loop.shortest, count).tolist() for _ in range(2))
     workers = [_Worker() for _ in range(loop.workers)]
     for i in range(loop.clients):
         workers[i % loop.workers].waiting.append((i, 0.0))

@@ -5,7 +5,7 @@ of an engine's steps.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -181,9 +181,11 @@ def pooled_times(
     if full is not None:
         each = np.minimum(each, read(full) / full / workers["prefill"])
 
-    def with_decoding(busy: Any) -> tuple[Any, Any]:
-        """TTFT and token time with so many sequences being generated: what the prefill workers do not keep up
-        with waits for them.
+    request = request_time(engine, run.input)
+
+    def with_decoding(busy: Any) -> tuple[Any, Any, Any]:
+        """TTFT, token time and a step with so many sequences being generated: what the prefill workers do not
+        keep up with waits for them.
         """
         _, step, token = token_times(pool["decode"], np.ceil(busy / workers["decode"]), run)
         released = times["decode"].stepped(step, run.guesses > 0)
@@ -192,57 +194,58 @@ def pooled_times(
         met = np.minimum(prompts / (output * token) * each, prompts) / 2.0
         behind = np.maximum(clients * each - output * token - round_time, 0.0)
         start = prompts / (2.0 * run.start_rounds)
-        return request_time(engine, run.input) + round_time + released + np.maximum(met, behind) + start, token
+        return request + round_time + released + np.maximum(met, behind) + start, token, released
 
     def excess(logarithm: Any) -> Any:
         """How many more are being generated than taken for, both as logarithms: it falls where they rise."""
-        ttft, token = with_decoding(np.exp(logarithm))
+        ttft, token, _ = with_decoding(np.exp(logarithm))
         generating = np.maximum(clients * output * token / (ttft + output * token), 1.0)
         return np.log(generating) - logarithm
 
-    most = np.log(clients)
+    _, token, step = with_decoding(np.exp(_where_none(excess, np.log(clients))))
+    ranks = reading.plan.dp
+    deep = np.maximum(np.floor((at_once if full is None else full) / ranks), 1.0)
+    known = (clients, workers["prefill"], ranks, deep, read(ranks), read(ranks * deep), request, step)
+    return _queued_first_tokens((*known, output * token), run), token
+
+
+def _where_none(excess: Callable[[Any], Any], most: Array) -> Array:
+    """Where a falling function of at most `most` passes zero, by secants."""
     last, at_last = most, excess(most)
     busy = np.clip(last + at_last / 2.0, 0.0, most)
-    for _ in range(POOL_ROUNDS):  # secants
+    for _ in range(POOL_ROUNDS):
         found = excess(busy)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.nan_to_num((found - at_last) / (busy - last), nan=-1.0)
         last, at_last = busy, found
         busy = np.clip(busy - found / np.clip(slope, -STEEPEST, -1.0), 0.0, most)
-    _, token = with_decoding(np.exp(busy))
-    deep = np.maximum(np.broadcast_to(at_once if full is None else full, clients.shape) / reading.plan.dp, 1.0)
-    step = times["decode"].stepped(token_times(pool["decode"], np.ceil(np.exp(busy) / workers["decode"]), run)[1], run.guesses > 0)
-    sizes = (clients, workers["prefill"], reading.plan.dp, np.floor(deep))
-    prices = (read(reading.plan.dp), read(reading.plan.dp * np.floor(deep)), step, output * token)
-    every = [np.broadcast_to(np.asarray(v, float), clients.shape) for v in (*sizes, *prices)]
-    return _queued_first_tokens(every, request_time(engine, run.input) + 0.0 * clients, run), token
+    return busy
 
 
-def _queued_first_tokens(every: Sequence[Array], request: Array, run: RunConditions) -> Array:
-    """First tokens behind queues of prompts, row by row: the mean, or the median where that was recorded; rows
-    that are alike are simulated once.
+def _queued_first_tokens(known: tuple[Any, ...], run: RunConditions) -> Array:
+    """First tokens behind queues of prompts, row by row: the mean, or the median where that was recorded.
+    Rows that are alike are simulated once.
     """
-    median = np.broadcast_to(run.median, request.shape)
+    rows = np.broadcast_arrays(*known, run.median, run.rounds)
     found: dict[tuple[Any, ...], float] = {}
-    seen = np.empty(request.shape)
-    for i, (clients, workers, ranks, deep, one, full, step, answer) in enumerate(zip(*every, strict=True)):
-        loop = PrefillLoop(
-            clients=int(clients),
-            workers=int(workers),
-            ranks=int(ranks),
-            deep=int(deep),
-            one=float(one),
-            full=float(full),
-            before=float(request[i]),
-            after=float(step),
-            answer=float(answer),
-            shortest=SHORTEST,
-        )
-        key = (loop, bool(median[i]), float(run.rounds[i]))
-        if key not in found:
-            statistic = median_first_token if key[1] else mean_first_token
-            found[key] = statistic(loop, key[2])
-        seen[i] = found[key]
+    seen = np.empty(rows[0].shape)
+    for i, row in enumerate(zip(*(r.tolist() for r in rows), strict=True)):
+        clients, workers, ranks, deep, one, full, request, step, answer, median, rounds = row
+        if row not in found:
+            loop = PrefillLoop(
+                clients=int(clients),
+                workers=int(workers),
+                ranks=int(ranks),
+                deep=int(deep),
+                one=one,
+                full=full,
+                before=request,
+                after=step,
+                answer=answer,
+                shortest=SHORTEST,
+            )
+            found[row] = (median_first_token if median else mean_first_token)(loop, rounds)
+        seen[i] = found[row]
     return seen
 
 

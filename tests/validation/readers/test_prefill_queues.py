@@ -54,9 +54,7 @@ def test_a_common_start_moves_the_mean_and_not_the_median():
 
 
 @settings(max_examples=40, deadline=None)
-@given(
-    st.integers(1, 60), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.floats(0.5, 1.0)
-)
+@given(st.integers(1, 60), st.integers(1, 4), st.integers(1, 4), st.integers(1, 3), st.floats(0.5, 1.0))
 def test_every_request_is_served_once_and_no_sooner_than_alone(clients, workers, ranks, deep, shortest):
     loop = replace(
         LOOP, clients=clients, workers=workers, ranks=ranks, deep=deep, full=0.1 * deep, shortest=shortest

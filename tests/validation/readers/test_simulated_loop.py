@@ -102,9 +102,7 @@ def test_prompts_that_come_together_are_tokenised_one_after_another(catalogue):
     system = systems_of(catalogue, "h100", 1.0)
 
     def first(clients, each):
-        run = ClosedRun(
-            clients=clients, input=(1000.0, 1000.0), output=(50.0, 50.0), rounds=1.0, tokens=8192
-        )
+        run = ClosedRun(clients=clients, input=(1000.0, 1000.0), output=(50.0, 50.0), rounds=1.0, tokens=8192)
         changed = replace(software, tokenize=each)
         return simulated_first_tokens(system, served, plan(), changed, [run], skew=0.0)[0]
 
