@@ -133,7 +133,7 @@ FITS = (
     EngineFit(
         "vllm",
         (REQUEST, TOKENIZE, PROMPT_BLOCK),
-        (_online("vllm", "ttft", "llama-3.1-70b", "gpt-oss-120b"),),
+        (_online("vllm", "ttft", "llama-3.1-70b", "llama-3.1-8b", "gpt-oss-120b"),),
     ),
     EngineFit(
         "vllm",
@@ -174,17 +174,7 @@ FITS = (
     EngineFit(
         "trtllm",
         (REQUEST, TOKENIZE, EXPERT_LAYER),
-        (
-            _online(
-                "trtllm",
-                "ttft",
-                "llama-3.1-70b",
-                "qwen3-32b",
-                "deepseek-v3",
-                "gpt-oss-120b",
-                mode=("agg",),
-            ),
-        ),
+        (_online("trtllm", "ttft", "llama-3.1-70b", "qwen3-32b", "deepseek-v3", "gpt-oss-120b"),),
     ),
     EngineFit(
         "sglang", (PER_STEP, PER_TOKEN, HIDDEN), (_online("sglang", "tpot", "deepseek-v3", "llama-3.1-8b"),)
