@@ -117,7 +117,7 @@ def engine_times(serving: Serving, running: Array, run: RunConditions) -> Engine
     together = serving.step(beside).time
     busy = (running > plan.dp) & (serving.engine.mixed > 0)
     held = replace(serving, engine=replace(serving.engine, prompt_block=None, expert_layer=None))
-    launching = 0.0
+    launching: Any = 0.0
     if serving.engine.prompt_block is not None or serving.engine.expert_layer is not None:
         waited = [long - held.step(w).time for long, w in ((together, beside), (alone, reading))]
         launching = np.where(busy, *waited)
@@ -173,7 +173,7 @@ def pooled_times(
     reading, engine, output = pool["prefill"], pool["prefill"].engine, run.output
     times = release or dict.fromkeys(("prefill", "decode"), AS_IN_FILE)
 
-    def read(prompts: Array) -> Any:
+    def read(prompts: Any) -> Any:
         return times["prefill"].prompts * reading.step(prefill(prompts, run.input, skew=reading.skew)).time
 
     round_time = read(at_once)

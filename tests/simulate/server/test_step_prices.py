@@ -87,7 +87,9 @@ def test_one_request_alone_is_the_plain_prediction(case):
         st.evaluate(system, model, work, plan, engine).metrics.step_time
         for work in (st.prefill(1.0, float(input)), st.decode(1.0, steps))
     )
-    assert one.ttft == pytest.approx(float(np.asarray(request_time(found.engine, float(input)))) + float(read), rel=4e-3)
+    assert one.ttft == pytest.approx(
+        float(np.asarray(request_time(found.engine, float(input)))) + float(read), rel=4e-3
+    )
     assert one.tpot == pytest.approx(np.mean(made), rel=3e-3)
 
 
