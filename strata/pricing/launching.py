@@ -13,6 +13,7 @@ from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
+from strata.pricing.host import host_wait
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
@@ -22,22 +23,6 @@ from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product
 
 FULL = 1.0  # recompute levels above this run layers again
-
-
-def host_wait(device: Number, host: Number) -> Number:
-    r"""Time that a device waits in a pass for a host that launches its kernels ahead [s].
-
-    .. math:: w = \max(T_h - T_d, 0)
-
-    device time T_d of the pass's kernels and host time T_h to launch them: what is queued is as long as the
-    pass, so that the longer of both counts.
-
-    PyTorch, CUDA semantics: calls return before their kernels have run.
-
-    >>> [float(host_wait(3e-3, host)) for host in (2e-3, 4e-3)]
-    [0.0, 0.001]
-    """
-    return namespace(device, host).maximum(host - device, 0.0)
 
 
 def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:

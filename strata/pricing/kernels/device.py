@@ -59,6 +59,7 @@ class KernelSoftware:
     expert_inputs: str = ""  # what experts of a narrow microscaling format are given; "": as stored
     weight_only_experts: str = "measured"  # kernels for experts that a chip has no arithmetic for
     weight_only_rate: Number = 1.0  # rate of fused ones over products of the activations' format
+    weight_only_work: Number | None = None  # the same of their arithmetic, with tiles full of rows
     fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
     trains: bool = False
     fused_loss: Number = 1.0  # 1 where the loss is one kernel over the logits
@@ -88,6 +89,7 @@ def software_of(engine: Engine, **more: Any) -> KernelSoftware:
         expert_inputs=engine.expert_inputs,
         weight_only_experts=engine.weight_only_experts,
         weight_only_rate=1.0 if engine.weight_only_rate is None else engine.weight_only_rate,
+        weight_only_work=engine.weight_only_work,
         **more,
     )
 

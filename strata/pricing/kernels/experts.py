@@ -290,7 +290,8 @@ def price_experts(
     dealt, fixed = read, fixed_share(device, ranks, name)
     if name == op.activation != op.weight and bytes_of(op.weight) < unit.activation:
         share = device.software.weight_only_rate
-        read, worked = read * share, worked * share
+        each = load.tokens / xp.maximum(load.experts, 1.0)
+        read, worked = read * share, worked * _widened_work(device, each)
     kernels = GroupedKernels(
         rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost)
         * worked,
@@ -306,6 +307,18 @@ def price_experts(
     assert has_axes(load.tiles)
     chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[index])
     return grouped_product(chosen, product, device, unit, kernels, op.flop())
+
+
+def _widened_work(device: Device, rows: Number) -> Number:
+    """Rate at which weight-only products multiply, over that of products in the activations' format, with so
+    many rows for each expert: weights are widened again for every tile of rows, which only counts where
+    these tiles are full.
+    """
+    software = device.software
+    if software.weight_only_work is None:
+        return software.weight_only_rate
+    xp = namespace(rows, software.weight_only_rate, software.weight_only_work)
+    return xp.where(rows > device.grain, software.weight_only_work, software.weight_only_rate)
 
 
 def price_gather(op: Gather, device: Device) -> Price:
