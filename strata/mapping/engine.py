@@ -24,6 +24,7 @@ class EarlierVersion:
     before: str = text("the version that changed it and when it came out, like v0.14 (2026-01-20)")
     asynchronous: Number | None = quantity("1", "as of the engine", optional=True, minimum=0)
     gap: Number | None = quantity("s", "as of the engine", optional=True, minimum=0)
+    expert_layer: Number | None = quantity("s", "as of the engine", optional=True, minimum=0)
 
 
 @register_pytree
@@ -107,6 +108,13 @@ class Engine:
     request: Number = quantity(
         "s", "time of a request outside all steps: taken in, tokenised, queued, its first token sent"
     )
+    tokenize: Number | None = quantity(
+        "s",
+        "host time of each token of a prompt before the engine has it, one request after another; left out: "
+        "part of a request's time",
+        optional=True,
+        minimum=0,
+    )
     balance: Number = quantity(
         "1", "steps a prompt waits where attention ranks run beside one another: all are to read at once"
     )
@@ -179,6 +187,13 @@ class Engine:
         optional=True,
         minimum=0,
     )
+    weight_only_work: Number | None = quantity(
+        "1",
+        "rate at which these multiply where every expert has tiles full of rows, as it does of prompts: "
+        "weights are widened again for each tile; left out: as weight_only_rate",
+        optional=True,
+        minimum=0,
+    )
     dealt_expert_read: dict[str, Number] | None = by_name(
         "1",
         "rate at which it reads weights of experts dealt out over ranks, by format, once a step has more "
@@ -187,6 +202,12 @@ class Engine:
     )
     dealt_expert_rate: dict[str, Number] | None = by_name(
         "1", "the same of their products over those of tiles tuned for them", optional=True
+    )
+    whole_expert_fixed: dict[str, Number] | None = by_name(
+        "1",
+        "by format, what its kernels for experts that are not dealt out over ranks keep of the fixed times "
+        "of grouped products (floor, sorting, start and end of a tile); 1 where it is left out",
+        optional=True,
     )
     mixed: Number = quantity(
         "1",
@@ -208,6 +229,19 @@ class Engine:
     )
     expert_launches: Number = quantity(
         "1", "the same for one product of experts, with sorting, scales and sums around it"
+    )
+    prompt_block: Number | None = quantity(
+        "s",
+        "host time to launch an attention or a feed-forward of a layer, ahead of the device, in steps that "
+        "read prompts and that no captured graph holds; left out: none beside that of its kernels",
+        optional=True,
+        minimum=0,
+    )
+    expert_layer: Number | None = quantity(
+        "s",
+        "the same of a layer of experts; left out: as prompt_block",
+        optional=True,
+        minimum=0,
     )
     tokens: Number = quantity(
         "1",
@@ -246,6 +280,20 @@ def engine(name: str = "ideal", /, **changes: Any) -> Engine:
         return stated
     changed, given = override(stated, changes, "engine")
     return replace(changed, sources=stated.sources.updated(given))
+
+
+def request_time(engine: Engine, tokens: Number) -> Number:
+    r"""Time of a request alone outside all steps [s].
+
+    .. math:: T = r + p t
+
+    fixed time r; a prompt of p tokens, t each to be tokenised. Prompts are tokenised one after another: where
+    many come at once, they wait for each other.
+
+    >>> float(request_time(engine("ideal", request=0.01, tokenize=2e-6), 1000.0))
+    0.012
+    """
+    return engine.request if engine.tokenize is None else engine.request + engine.tokenize * tokens
 
 
 def version_key(text: str) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.layout import Sharding
 from strata.memo import Memo, is_settled, settled_record, value_key
 from strata.pricing.price import Price
+from strata.workload.expert_ops import is_expert_product
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 
@@ -57,6 +58,47 @@ def graph_breaks(engine: Engine, graph: Graph) -> Number:
     return breaks
 
 
+def launched_blocks(engine: Engine, graph: Graph) -> Number:
+    r"""Host time to launch the blocks of a step's layers where no captured graph holds them [s].
+
+    .. math:: T_l = n b + e l
+
+    n attentions and feed-forwards, b each (`Engine.prompt_block`), but those with experts, l each
+    (`Engine.expert_layer`): routing, sorting, products and sums are many small kernels.
+
+    >>> from strata.mapping.engine import engine
+    >>> from strata.workload.model import model
+    >>> from strata.workload.tasks import prefill
+    >>> eager = engine("ideal", prompt_block=1e-4, expert_layer=2e-3)
+    >>> graphs = [model(name).trace(prefill(1.0, 1000.0)) for name in ("llama-3-70b", "qwen3-30b-a3b")]
+    >>> [round(float(launched_blocks(eager, graph)), 4) for graph in graphs]  # 80 and 48 layers
+    [0.016, 0.1008]
+    """
+    block: Number = 0.0 if engine.prompt_block is None else engine.prompt_block
+    experts = block if engine.expert_layer is None else engine.expert_layer
+    time: Number = 0.0
+    for each in graph.blocks:
+        if graph.sequence.in_layers(each.name):
+            time = time + each.count * (experts if any(map(is_expert_product, each.ops)) else block)
+    return time
+
+
+def host_wait(device: Number, host: Number) -> Number:
+    r"""Time that a device waits in a pass, or a step, for a host that launches its kernels ahead [s].
+
+    .. math:: w = \max(T_h - T_d, 0)
+
+    device time T_d of its kernels and host time T_h to launch them: all of it is queued, so that
+    the longer of both counts.
+
+    PyTorch, CUDA semantics: calls return before their kernels have run.
+
+    >>> [float(host_wait(3e-3, host)) for host in (2e-3, 4e-3)]
+    [0.0, 0.001]
+    """
+    return namespace(device, host).maximum(host - device, 0.0)
+
+
 def reads_prompts(work: Workload) -> bool:
     """Whether a step reads prompts, alone or beside tokens that it generates."""
     return work.phase == "prefill" or work.prompts is not None
@@ -70,6 +112,11 @@ def with_host(time: Number, engine: Engine, graph: Graph, work: Workload, shardi
     broken = xp.where(engine.graphs > 0, engine.graph_break_time, 0.0)
     each, sequences = engine.sequence + engine.stream, work.batch / sharding.replicas
     device = time + graph_breaks(engine, graph) * broken
+    told = engine.expert_layer is not None or engine.prompt_block is not None
+    if told and reads_prompts(work):
+        launching = launched_blocks(engine, graph)
+        held = engine.graphs * engine.prompt_graphs > 0
+        device = device + host_wait(device, namespace(held, launching).where(held, 0.0, launching))
     if engine.gap is not None:
         device = device + engine.gap
     host = host_time(engine.step, each, sequences)
@@ -115,19 +162,17 @@ def with_sampling(
 
 
 def launch_times(chip: Chip, engine: Engine, work: Workload) -> tuple[Number, Number]:
-    """Host time to launch one op, and one product of experts [s]: none where a captured graph holds the step.
+    """Host time to launch one op, and one product of experts with the kernels around it [s]: none where a
+    captured graph holds the step.
 
     Steps that read prompts have graphs of their own. Where an engine has graphs at all its code is compiled,
     and products of experts are launched like other ops.
     """
-    xp = namespace(
-        engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches, chip.overhead.launch
-    )
+    xp = namespace(engine.graphs, engine.prompt_graphs, engine.launches, engine.expert_launches)
     held = engine.graphs * engine.prompt_graphs if reads_prompts(work) else engine.graphs
+    each = xp.where(held > 0, 0.0, chip.overhead.launch)
     experts = xp.where(engine.graphs > 0, engine.launches, engine.expert_launches)
-    return xp.where(held > 0, 0.0, engine.launches * chip.overhead.launch), xp.where(
-        held > 0, 0.0, experts * chip.overhead.launch
-    )
+    return engine.launches * each, experts * each
 
 
 def chip_under_engine(chip: Chip, engine: Engine) -> Chip:

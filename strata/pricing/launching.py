@@ -1,9 +1,10 @@
-"""The host beside the passes of a training step: it launches kernels ahead of the device, which waits where
-launching takes longer than running them.
+"""The host beside the kernels of a step: it launches them ahead of the device, which waits where launching
+takes longer than running them; pass by pass in training, over a whole step of served experts.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from strata.arrays import Number, namespace
@@ -12,31 +13,16 @@ from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
+from strata.pricing.host import host_wait
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
 from strata.pricing.stage_times import again_share, reaches_over_nodes
-from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
+from strata.workload.expert_ops import EXPERT_ROWS, ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product
 
 FULL = 1.0  # recompute levels above this run layers again
-
-
-def host_wait(device: Number, host: Number) -> Number:
-    r"""Time that a device waits in a pass for a host that launches its kernels ahead [s].
-
-    .. math:: w = \max(T_h - T_d, 0)
-
-    device time T_d of the pass's kernels and host time T_h to launch them: what is queued is as long as the
-    pass, so that the longer of both counts.
-
-    PyTorch, CUDA semantics: calls return before their kernels have run.
-
-    >>> [float(host_wait(3e-3, host)) for host in (2e-3, 4e-3)]
-    [0.0, 0.001]
-    """
-    return namespace(device, host).maximum(host - device, 0.0)
 
 
 def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
@@ -58,7 +44,7 @@ def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
 
 def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
     """Blocks of a training step with what the device waits for the host (`host_wait`) and for the last rank
-    of a tensor group, where the engine says how it trains.
+    of a tensor group, where the engine says how it trains; of other steps with what experts wait for it.
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
     same time, of which the backward pass needs its own share, and a collective of a tensor group its own;
@@ -67,8 +53,10 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
     checkpointing takes the host the time of some kernels more in each pass.
     """
     trainer = given.engine.training
-    if not given.training or trainer is None or given.structure.for_bounds:
+    if given.structure.for_bounds:
         return blocks
+    if not given.training or trainer is None:
+        return experts_launched(rank, blocks)
     device, blocks = rank.device, _with_skew(given, rank, blocks)
     each = trainer.host_kernel
     if each is None:
@@ -103,6 +91,60 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
         for i in places:
             made[i] = replace(blocks[i], price=_waiting(blocks[i].price, waited * host[i] / safe))
     return tuple(made)
+
+
+def experts_launched(rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+    """Blocks of a step that no graph holds, with what the device waits for the host to launch its ops and the
+    kernels of its experts (`host_wait`).
+
+    No op is shorter than the host's time for one. A product of experts comes with the kernels around it:
+    choosing, sorting, rounding, padding, summing. Few tokens do not cover what launching those takes; many
+    do, since the host is ahead by the whole step.
+    """
+    software = rank.device.software
+    one, expert = software.launch, software.expert_launch
+    if isinstance(expert, float) and isinstance(one, float) and expert <= one:
+        return blocks
+    products = [_weighted(b, lambda op, price: 1.0 if is_expert_product(op) else 0.0) for b in blocks]
+    plain = [
+        _weighted(b, lambda op, price: 0.0 if _no_kernel(op) else namespace(one).minimum(price.time, one))
+        for b in blocks
+    ]
+    busy, host, all_products = (
+        sum((b.block.times * each[i] for i, b in enumerate(blocks)), 0.0)
+        for each in (
+            [b.price.time for b in blocks],
+            [o + e * expert for o, e in zip(plain, products, strict=True)],
+            products,
+        )
+    )
+    xp = namespace(busy, host, all_products)
+    each_waits = host_wait(busy, host) / xp.where(all_products > 0.0, all_products, 1.0)
+    made = []
+    for b, count in zip(blocks, products, strict=True):
+        wait = each_waits * count
+        kinds = b.time_by_kind
+        if ExpertMatMul.category in kinds:
+            kinds = {**kinds, ExpertMatMul.category: kinds[ExpertMatMul.category] + wait}
+        made.append(replace(b, price=_waiting(b.price, wait), time_by_kind=kinds))
+    return tuple(made)
+
+
+def _weighted(b: PricedBlock, of: Callable[[Op, Price], Number]) -> Number:
+    """Sum over the ops of a block, as often as they run in it."""
+    found: Number = 0.0
+    for node in b.raw:
+        weight = node.weight if b.block.nodes else 1.0
+        for op, price in node.ops:
+            found = found + weight * of(op, price)
+    return found
+
+
+def _no_kernel(op: Op) -> bool:
+    """Whether the host's time for an op counts elsewhere: a collective's own, or that of a product of
+    experts.
+    """
+    return is_collective(op) or is_expert_product(op)
 
 
 def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:

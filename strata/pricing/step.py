@@ -101,6 +101,7 @@ def price(given: Pricing, known: KernelPrices | None = None) -> Step:
         overlapping = two_halves(blocks, halves, given.graph.sequence, rank)
     else:
         overlapping = tuple(overlapped(b, rank, sharding) for b in blocks)
+    overlapping = launch_bound(given, rank, overlapping)
     found = _quicker(_step(given, rank, overlapping, hiding=True), plain, slowest)
     return replace(found, price=replace(found.price, saved=plain.price.time - found.price.time))
 

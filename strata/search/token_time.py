@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.mapping.engine import request_time
 from strata.pricing.price import BOUNDS
 from strata.result import Result
 from strata.serving.curve import Curve
@@ -69,7 +70,8 @@ def served_token_time(curve: Curve, batch: float) -> TokenTime:
     active = np.atleast_2d(seen.active)
     step = float(one.between(one.step, active)[0, 0]) / one.gain
     alone = steps.priced(steps.reading_alone())
-    intake = min(float(np.max(np.asarray(one.engine.request, float))), float(seen.waits))
+    taken_in = np.asarray(request_time(one.engine, asked.input), float)
+    intake = min(float(np.max(taken_in)), float(seen.waits))
     stages = (
         (GENERATING, _shared(steps.priced(steps.generating(active[0, 0])), asked.later * step)),
         (READING, _shared(steps.priced(steps.reading(active[0, 0])), float(seen.reads))),

@@ -11,6 +11,7 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import require
+from strata.mapping.engine import request_time
 from strata.serving.curve import Curve
 from strata.serving.first_token import FirstToken
 from strata.serving.load_metrics import LoadMetrics
@@ -62,7 +63,7 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     use = np.where(curve.slots < 1, np.inf, np.maximum(flight.load, load))
     use = np.where(np.isfinite(reads) & np.isfinite(curve.alone), use, np.inf)
     bad = use >= 1.0
-    request = float(np.max(np.asarray(curve.engine.request, float)))
+    request = float(np.max(np.asarray(request_time(curve.engine, r.input), float)))
     under_way = np.concatenate([np.zeros_like(steps[:, :1]), steps], axis=1)
     first = FirstToken(
         chance=flight.chance,
@@ -163,7 +164,8 @@ class _ClosedLoop:
 
     @property
     def request(self) -> float:
-        return float(np.max(np.asarray(self.curve.engine.request, float)))
+        curve = self.curve
+        return float(np.max(np.asarray(request_time(curve.engine, curve.requests.input), float)))
 
     def rate_of(self, active: Array) -> tuple[Array, Array]:
         """Requests completed with so many sequences in flight [1/s], and the step that generates [s]."""

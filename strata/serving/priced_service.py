@@ -327,6 +327,7 @@ def engine_service(
         sequences=int(np.asarray(software.sequences)),
         mixed=bool(np.asarray(software.mixed) > 0),
         request_time=float(np.asarray(software.request)),
+        token_time=float(np.asarray(software.tokenize or 0.0)),
         ahead=bool(np.asarray(software.asynchronous or 0.0) > 0),
         whole_prompt=bool(np.asarray(software.whole_prompt or 0.0) > 0),
         # prompts wait for those of the other attention ranks, where an engine has them read together

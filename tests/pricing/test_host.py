@@ -191,3 +191,54 @@ def test_experts_dealt_out_over_ranks_lose_their_tuned_tiles_with_more_tokens_th
     ]
     for name in ("step_time", "power"):
         assert np.allclose(getattr(both.metrics, name), [getattr(e.metrics, name) for e in each])
+
+
+def test_steps_that_read_prompts_take_as_long_as_launching_them():
+    """Prompts of 1k tokens took TensorRT-LLM 2 ms a layer of experts however many devices read them; the
+    device alone would have been two times as quick on eight.
+    """
+
+    def read(by, tp, model="gpt-oss-120b", length=920):
+        work = st.prefill(batch=1, length=length)
+        return float(st.evaluate(f"{tp}xh200", model, work, f"tp={tp}", by).metrics.step_time)
+
+    bare = replace(engine("trtllm", step=0.0, sequence=0.0, stream=0.0), expert_layer=None)
+    eager = replace(bare, expert_layer=2e-3)
+    assert [read(eager, tp) for tp in (4, 8)] == pytest.approx([36 * 2e-3] * 2, rel=0.02)
+    assert read(eager, 8) > 1.8 * read(bare, 8)
+    # long prompts keep the device busy while the host launches, graphs need no launching, nor dense models
+    assert read(eager, 1, length=8000) == read(bare, 1, length=8000)
+    assert read(replace(eager, prompt_graphs=1.0), 8) == read(replace(bare, prompt_graphs=1.0), 8)
+    assert read(eager, 8, "llama-3-8b") == read(bare, 8, "llama-3-8b")
+    blocks = replace(bare, prompt_block=4e-4)
+    assert read(blocks, 8, "llama-3-8b") == pytest.approx(
+        max(64 * 4e-4, read(bare, 8, "llama-3-8b")), rel=0.02
+    )
+    # a step that only generates is captured
+    decode = [step_of(by, model="gpt-oss-120b") for by in (eager, bare)]
+    assert decode[0] == decode[1]
+
+
+def test_widened_weights_slow_prompts_and_not_tokens():
+    """Prompts of gpt-oss took 1.7 times as long on an H200 as a rate that token times were fitted to said."""
+
+    def times(by):
+        work = (st.prefill(batch=1, length=7400), st.decode(batch=32, context=2048))
+        return [float(st.evaluate("1xh200", "gpt-oss-120b", w, "tp=1", by).metrics.step_time) for w in work]
+
+    plain, wide = (times(replace(engine("vllm"), weight_only_work=w)) for w in (None, 0.28))
+    assert 1.3 < wide[0] / plain[0] < 2.2 and wide[1] == plain[1]
+    # where the chip multiplies the format itself nothing is widened
+    native = [
+        float(
+            st.evaluate(
+                "1xb200",
+                "gpt-oss-120b",
+                st.prefill(batch=1, length=7400),
+                "tp=1",
+                replace(engine("vllm"), weight_only_work=w),
+            ).metrics.step_time
+        )
+        for w in (None, 0.28)
+    ]
+    assert native[0] == native[1]

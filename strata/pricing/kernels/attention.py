@@ -220,9 +220,9 @@ def attention_kernel(
         T = \max\left(T_c, \frac{m}{L}, t_m + \min(t_m, \rho)\right) + T_0 + \sigma, \quad
         t_m = \frac{b}{B}
 
-    time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B. A
-    step of a served model takes up to ρ until its reads fill DRAM's queues. Floor T_0; a cache cut into parts
-    is merged in σ. `warm` is the share of keys and values in the shared cache; `kernels`: not the chip's own.
+    time of the cores T_c (`attention_core_time`); bytes m from the shared cache at L, and b from DRAM at B.
+    Tokens that follow others take a served model up to ρ until their reads fill DRAM's queues. Floor T_0; a
+    cache cut into parts is merged in σ. `warm`: share of keys and values in the cache; other `kernels`.
 
     Dao, FlashAttention-2, arXiv 2307.08691, secs. 3.1 to 3.3: blocks, work split over the cache, five
     products for two.
@@ -235,9 +235,8 @@ def attention_kernel(
     >>> bool(step.memory > step.compute)
     True
     """
-    chip, kv, used = device.chip, shape.kv, served or kernels or standalone_attention(device.chip, shape.kv)
+    kv, used = shape.kv, served or kernels or standalone_attention(device.chip, shape.kv)
     xp = namespace(*shape.sizes, warm, device.cores, device.bandwidth, device.core_bandwidth)
-    unit = device.matrix(*shape.formats)
     cut, prompt = attention_blocks(shape, device), shape.queries > shape.few_queries
     kv_bytes, query_bytes = shape.kv_bytes, shape.query_bytes
     moved = cut.count * shape.span * shape.kv_width * bytes_of(kv) + query_bytes
@@ -248,10 +247,11 @@ def attention_kernel(
     floor = as_measured(used.floor, kv) + xp.where(cut.splits > 1.0, used.merge, 0.0)
     efficiency = used.efficiency
     if served is not None:
+        afresh = prompt & (shape.cached <= shape.queries)  # no tokens before them, whose keys lie in DRAM
         efficiency = xp.where(prompt, efficiency, as_measured(used.step_efficiency, kv))
-        memory = memory + xp.minimum(memory, xp.where(prompt, 0.0, used.ramp))
-        cache = xp.maximum(cache, warm * kv_bytes / (chip.cache.bandwidth * used.cache_efficiency))
-        floor = xp.where(prompt, used.prompt, floor)
+        memory = memory + xp.minimum(memory, xp.where(afresh, 0.0, used.ramp))
+        cache = xp.maximum(cache, warm * kv_bytes / (device.chip.cache.bandwidth * used.cache_efficiency))
+        floor = xp.where(prompt, xp.maximum(used.prompt, xp.where(afresh, 0.0, floor)), floor)
     flop = shape.flop_per_pair * shape.sequences * shape.heads * shape.queries * shape.span
     return kernel_price(
         device,
@@ -262,7 +262,7 @@ def attention_kernel(
         dram=dram,
         flop=flop,
         joule=_joule(shape, device, cut, flop),
-        lower=product_bound(flop, dram, unit, device),
+        lower=product_bound(flop, dram, device.matrix(*shape.formats), device),
         floor=floor,
     )
 

@@ -47,16 +47,19 @@ class KernelSoftware:
     weight_only: bool = False  # narrow weights are widened before use
     served: bool = False  # attention of serving frameworks, over pages
     launch: Number = 0.0  # host time for each kernel where no graph replays them [s]
-    expert_launch: Number = 0.0  # the same for a product of experts, which brings kernels of its own [s]
+    # the same for a product of experts with the kernels around it, which the host launches ahead [s]
+    expert_launch: Number = 0.0
     separate_quantize_share: Number = 0.0  # of narrow products whose activations a kernel of its own rounds
     fused: Number = 1.0  # 1 where vector ops are one kernel each
     pads_remote_experts: Number = 0.0  # 1 where ranks of experts have rows for the picks of the others too
     shared_expert_stream: Number = 0.0  # 1 where shared experts run beside routed ones
     dealt_expert_read: dict[str, Number] | None = None  # rates of experts dealt out over ranks, by format
     dealt_expert_rate: dict[str, Number] | None = None
+    whole_expert_fixed: dict[str, Number] | None = None  # share of fixed times of others, by format
     expert_inputs: str = ""  # what experts of a narrow microscaling format are given; "": as stored
     weight_only_experts: str = "measured"  # kernels for experts that a chip has no arithmetic for
     weight_only_rate: Number = 1.0  # rate of fused ones over products of the activations' format
+    weight_only_work: Number | None = None  # the same of their arithmetic, with tiles full of rows
     fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
     trains: bool = False
     fused_loss: Number = 1.0  # 1 where the loss is one kernel over the logits
@@ -82,9 +85,11 @@ def software_of(engine: Engine, **more: Any) -> KernelSoftware:
         shared_expert_stream=engine.shared_expert_stream,
         dealt_expert_read=engine.dealt_expert_read,
         dealt_expert_rate=engine.dealt_expert_rate,
+        whole_expert_fixed=engine.whole_expert_fixed,
         expert_inputs=engine.expert_inputs,
         weight_only_experts=engine.weight_only_experts,
         weight_only_rate=1.0 if engine.weight_only_rate is None else engine.weight_only_rate,
+        weight_only_work=engine.weight_only_work,
         **more,
     )
 

@@ -116,7 +116,6 @@ def grouped_product(
         joule=xp.maximum(flop, worked) * unit.energy,
         lower=product_bound(flop, dram, unit, device),
         floor=kernels.floor,
-        launch=device.software.expert_launch,
     )
 
 
@@ -184,6 +183,29 @@ def dealt_share(op: ExpertMatMul, device: Device, ranks: Number, name: str, whic
     tokens, held = op.tokens.size, op.experts.size
     xp = namespace(tokens, held, ranks, share)
     return xp.where((ranks > 1.0) & (tokens > held), share, 1.0)
+
+
+def fixed_share(device: Device, ranks: Number, name: str) -> Number:
+    r"""What an engine's kernels keep of the fixed times of grouped products.
+
+    .. math:: \phi = \begin{cases} f & R = 1 \\ 1 & R > 1 \end{cases}
+
+    R ranks that experts are dealt out over; f of `Engine.whole_expert_fixed`. Where each rank has a slice of
+    every expert, some engines run kernels that choose, sort and round inside and keep their cores from tile
+    to tile; grouped products that a library was measured with do not.
+
+    >>> from strata.pricing.kernels.device import KernelSoftware, device
+    >>> from strata.hardware.chip import chip
+    >>> fused = device(chip("b200"), KernelSoftware(whole_expert_fixed={"fp4": 0.3}))
+    >>> [float(fixed_share(fused, ranks, name)) for ranks, name in ((1.0, "fp4"), (8.0, "fp4"), (1.0, "fp8"))]
+    [0.3, 1.0, 1.0]
+    """
+    software = device.software
+    share = (software.whole_expert_fixed or {}).get(name)
+    if share is None:
+        return 1.0
+    xp = namespace(ranks, share)
+    return xp.minimum(share, 1.0) if software.for_bounds else xp.where(ranks > 1.0, 1.0, share)
 
 
 def _fallen_rows(load: ExpertLoad, read: Number) -> Number:
@@ -265,16 +287,17 @@ def price_experts(
     sorting = measured.sort * namespace(tokens).minimum(tokens / SORTED, 1.0)
     index, rows, columns = expert_tiles(measured.tile_rows)
     read, worked = (dealt_share(op, device, ranks, name, which) for which in ("read", "rate"))
-    dealt = read
+    dealt, fixed = read, fixed_share(device, ranks, name)
     if name == op.activation != op.weight and bytes_of(op.weight) < unit.activation:
         share = device.software.weight_only_rate
-        read, worked = read * share, worked * share
+        each = load.tokens / xp.maximum(load.experts, 1.0)
+        read, worked = read * share, worked * _widened_work(device, each)
     kernels = GroupedKernels(
         rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost)
         * worked,
         bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights) * read,
-        tile=measured.tile,
-        floor=0.5 * (by_format(measured.floor, name) + sorting) + passes,
+        tile=measured.tile * fixed,
+        floor=0.5 * (by_format(measured.floor, name) + sorting) * fixed + passes,
         rows=lead(rows, rank, xp),
         columns=lead(columns, rank, xp),
         core_bandwidth=measured.core_bandwidth,
@@ -284,6 +307,18 @@ def price_experts(
     assert has_axes(load.tiles)
     chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[index])
     return grouped_product(chosen, product, device, unit, kernels, op.flop())
+
+
+def _widened_work(device: Device, rows: Number) -> Number:
+    """Rate at which weight-only products multiply, over that of products in the activations' format, with so
+    many rows for each expert: weights are widened again for every tile of rows, which only counts where
+    these tiles are full.
+    """
+    software = device.software
+    if software.weight_only_work is None:
+        return software.weight_only_rate
+    xp = namespace(rows, software.weight_only_rate, software.weight_only_work)
+    return xp.where(rows > device.grain, software.weight_only_work, software.weight_only_rate)
 
 
 def price_gather(op: Gather, device: Device) -> Price:

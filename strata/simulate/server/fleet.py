@@ -154,9 +154,12 @@ class Fleet:
             self._refuse(request, why)
             return
         replica = pool.choose(request)
-        extra = replica.rules.request_time - self._delay
-        if extra > 0.0:
-            self._at(self.clock + extra, self._deliver, request, replica)
+        rules = replica.rules
+        ready = self.clock + rules.request_time - self._delay
+        if rules.token_time:
+            ready = replica.taken_in = max(ready, replica.taken_in) + rules.token_time * request.input
+        if ready > self.clock:
+            self._at(ready, self._deliver, request, replica)
         else:
             self._deliver(request, replica)
 

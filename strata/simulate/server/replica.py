@@ -93,6 +93,7 @@ class Replica:
         "started",
         "steps",
         "table",
+        "taken_in",
         "total_steps",
         "until",
         "version",
@@ -107,6 +108,7 @@ class Replica:
         drift: Drift | None = None,
     ) -> None:
         self.index, self.table, self.rules, self.drift = index, table, rules, drift
+        self.taken_in = 0.0  # when the last prompt that came is tokenised [s]
         self.ranks = [EngineRank(pool, rules, index * len(pools) + i) for i, pool in enumerate(pools)]
         self._share = len(pools) / max(table.lanes, len(pools))  # of the whole system
         self._energy = self._lead = 0.0  # of the event under way; before its first step [s]

@@ -25,6 +25,7 @@ class Scheduling:
     priorities: bool = False  # the lowest number first; else in order of arrival
     preempts: bool = False  # those with a higher number make room for one that waits; else for running ones
     request_time: float = 0.0  # of a request outside all steps [s]
+    token_time: float = 0.0  # of a prompt's token before its engine has it, one request after another [s]
     tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
     drafted: int = 0  # guesses that a step verifies of each sequence, beside the token that is sure
     # chances that a step brings 1, 2, ... tokens of a sequence, to draw how many steps each answer takes;

@@ -65,6 +65,12 @@ class StepPricer:
         chunk, cached, prompts = prompt_of(tokens, attended)
         return prefill(float(self.plan.dp) * prompts, chunk, cached=cached, **self.routed)
 
+    def launched(self, times: float) -> StepPricer | None:
+        """The same with so many times the host time to launch prompts; none where it takes none."""
+        told = {n: getattr(self.engine, n) for n in ("prompt_block", "expert_layer")}
+        told = {n: times * v for n, v in told.items() if v is not None}
+        return replace(self, engine=replace(self.engine, **told)) if told else None
+
     @property
     def shares_experts(self) -> bool:
         """Whether ranks have experts of which each holds a part."""

@@ -20,6 +20,7 @@ __all__ = ["KvRoom", "StepPricer", "StepTable", "kv_room"]
 
 CHECKS = 48  # points between nodes at which a table is compared with `evaluate`
 SEED = 20
+LONGER = 1e4
 
 
 class StepTable:
@@ -40,6 +41,7 @@ class StepTable:
         contexts are priced as the last line goes on.
         """
         self.pricer = pricer
+        self._bare = pricer.launched(0.0) or pricer  # what is summed up knows nothing of the host's launching
         self.stages = int(np.asarray(pricer.plan.pp))
         self.lanes = int(pricer.lanes)
         self.shares = pricer.shares_experts
@@ -54,6 +56,26 @@ class StepTable:
         """Prompts alone, by their tokens and what each attends to."""
         p, a = tile_nodes(self._most[2]), self._reaches
         return Surface(p, a, self.pricer.priced(self.pricer.reading_alone(_column(p), np.array(a))))
+
+    @cached_property
+    def _launching(self) -> tuple[list[float], list[float]]:
+        """The least that steps which read beside sequences take, as the host launches them, by sequences: no
+        kernel takes so long as launching that is this much longer.
+        """
+        some, more = (self.pricer.launched(k) for k in (LONGER, 2.0 * LONGER))
+        n = sorted({*axis_nodes(self._most[0], 1.25), self._most[0] + 1.0})
+        if some is None or more is None:
+            return n, [0.0] * len(n)
+        least, longer = (p.read_beside(np.array(n), 1.0, 2.0, 1.0)[0] for p in (some, more))
+        each = (longer - least) / LONGER
+        return n, np.broadcast_to(least - (LONGER - 1.0) * each, (len(n),)).tolist()
+
+    def _launched(self, sequences: float, time: float, energy: float) -> tuple[float, float]:
+        """A step that reads, by a host that may take longer to launch it."""
+        nodes, least = self._launching
+        i, u = place_on(nodes, sequences)
+        waits = least[i] + u * (least[i + 1] - least[i]) - time
+        return (time + waits, energy + waits * self.idle) if waits > 0.0 else (time, energy)
 
     @property
     def _reaches(self) -> list[float]:
@@ -114,7 +136,7 @@ class StepTable:
         return 1.0 + self.pricer.draft_tokens
 
     def _reading(self, n: Number, c: Number, p: Number, a: Number) -> tuple[Array, Array]:
-        return self.pricer.read_beside(n, c, p, a)
+        return self._bare.read_beside(n, c, p, a)
 
     @cached_property
     def idle(self) -> float:
@@ -151,7 +173,7 @@ class StepTable:
         time, energy = self._prompts.at(tokens, reach)
         time += v[i] + u * (v[i + 1] - v[i]) + f[j] + w * (f[j + 1] - f[j])
         energy += e[i] + u * (e[i + 1] - e[i]) + g[j] + w * (g[j + 1] - g[j])
-        return time, energy
+        return self._launched(sequences, time, energy)
 
     def saved(self, tokens: float, mean: float, reads: bool) -> float:
         """Time by which a step is shorter where ranks that share experts have `mean` tokens on average than
@@ -176,7 +198,7 @@ class StepTable:
         p = np.round(drawn(tokens))
         pairs = zip(n.tolist(), (n * c).tolist(), p.tolist(), (p * a).tolist(), strict=True)
         rows = [(self.decode_steps(*q[:2], 1)[0], self.step(*q)[0]) for q in pairs]
-        exact = self.pricer.generated(n, c)[0], self._reading(n, c, p, a)[0]
+        exact = self.pricer.generated(n, c)[0], self.pricer.read_beside(n, c, p, a)[0]
         found: dict[str, float] = {}
         for name, ours, theirs in zip(("decode", "mixed"), np.array(rows).T, exact, strict=True):
             off = np.abs(ours / np.broadcast_to(theirs, (checks,)) - 1.0)

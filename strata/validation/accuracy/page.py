@@ -58,10 +58,11 @@ FITS = (
     "| chip | quantities | what they rest on |\n| --- | --- | --- |\n"
 )
 SERVED = (
-    "Token times predicted without their family: quantities of engines (host times, what graphs hide, the "
-    "rate of widening experts) fitted to two thirds of the lines of all other models, chips or engines\n"
-    "(`strata.validation.fit.servers`); an engine left out takes the means of the others. The rate of "
-    "widening experts is told by one model alone and stays where that is left out.\n\n"
+    "Token times and first tokens predicted without their family: quantities of engines (host times, what "
+    "graphs hide, the rates of widening experts; of first tokens: time of a request, of tokenising and of "
+    "launching layers of experts)\nfitted to two thirds of the lines of all other models, chips or engines "
+    "(`strata.validation.fit.servers`); an engine left out takes the means of the others. The rates of "
+    "widening experts are told by one model alone and stay where that is left out.\n\n"
 )
 UNSEEN = (
     "## Served models\n\n"
@@ -178,7 +179,8 @@ def _left_out(files: list[dict[str, Any]]) -> list[list[str]]:
             )
             worst = f"{found['worst_family']} ({found['worst_points']}): {found['worst_median']:.1%}"
             if found["refitted"]:
-                rows.append([entry["file"], *_cells(f"without its own of {name}", found), worst])
+                metric = f"{entry['metric']}, " if entry.get("metric") else ""
+                rows.append([entry["file"], *_cells(f"{metric}without its own of {name}", found), worst])
             else:
                 blank = [""] * len(KEYS)
                 rows.append([entry["file"], name, str(found["points"]), *blank, worst])

@@ -86,8 +86,13 @@ class EngineFit:
     rows: tuple[FittedRows, ...]
 
 
-def _online(name: str, metric: str, *models: str) -> FittedRows:
-    return FittedRows(SILICON, metric, {"backend": (name,), "model": models})
+def _online(name: str, metric: str, *models: str, **columns: tuple[str, ...]) -> FittedRows:
+    return FittedRows(SILICON, metric, {"backend": (name,), "model": models, **columns})
+
+
+def _long_prompts(name: str, model: str) -> tuple[FittedRows, ...]:
+    """First tokens and token times of prompts of 8k, which both tell what reading one takes."""
+    return tuple(_online(name, metric, model, isl=("8192",)) for metric in ("ttft", "tpot"))
 
 
 PER_STEP = Quantity("step", 20 * MICRO, 4000 * MICRO)
@@ -95,6 +100,10 @@ PER_SEQUENCE = Quantity("sequence", 0.5 * MICRO, 20 * MICRO)
 PER_TOKEN = Quantity("stream", 0.5 * MICRO, 100 * MICRO)
 HIDDEN = Quantity("pdl_overlap", 0.01, 0.7)
 REQUEST = Quantity("request", 1000 * MICRO, 1.0)
+TOKENIZE = Quantity("tokenize", 0.2 * MICRO, 20 * MICRO)
+PROMPT_BLOCK = Quantity("prompt_block", 50 * MICRO, 2000 * MICRO)
+EXPERT_LAYER = Quantity("expert_layer", 100 * MICRO, 10000 * MICRO)
+WIDENED = Quantity("weight_only_work", 0.1, 1.0)
 EXPERTS = Quantity("expert_launches", 1.0, 500.0)
 BETWEEN_STEPS = Quantity("gap", 20 * MICRO, 2000 * MICRO)
 WEIGHT_ONLY = Quantity("weight_only_rate", 0.3, 1.2)
@@ -119,7 +128,13 @@ FITS = (
     EngineFit(
         "vllm", (EXPERTS,), (FittedRows(VLLM, "/decode/eager", {"model": ("deepseek-v3",), "eager": ("1",)}),)
     ),
-    EngineFit("vllm", (REQUEST,), (_online("vllm", "ttft", "llama-3.1-70b"),)),
+    # Long prompts: products of experts with tiles full of rows.
+    EngineFit("vllm", (WIDENED,), _long_prompts("vllm", "gpt-oss-120b")),
+    EngineFit(
+        "vllm",
+        (REQUEST, TOKENIZE, PROMPT_BLOCK),
+        (_online("vllm", "ttft", "llama-3.1-70b", "llama-3.1-8b", "gpt-oss-120b"),),
+    ),
     EngineFit(
         "vllm",
         (Quantity("graph_break_time", 5 * MICRO, 1000 * MICRO),),
@@ -155,8 +170,11 @@ FITS = (
         ),
     ),
     EngineFit("trtllm", (WEIGHT_ONLY,), (_online("trtllm", "tpot", "gpt-oss-120b"),)),
+    EngineFit("trtllm", (WIDENED,), _long_prompts("trtllm", "gpt-oss-120b")),
     EngineFit(
-        "trtllm", (REQUEST,), (_online("trtllm", "ttft", "llama-3.1-70b", "qwen3-32b", "deepseek-v3"),)
+        "trtllm",
+        (REQUEST, TOKENIZE, EXPERT_LAYER),
+        (_online("trtllm", "ttft", "llama-3.1-70b", "qwen3-32b", "deepseek-v3", "gpt-oss-120b"),),
     ),
     EngineFit(
         "sglang", (PER_STEP, PER_TOKEN, HIDDEN), (_online("sglang", "tpot", "deepseek-v3", "llama-3.1-8b"),)

@@ -18,6 +18,7 @@ from scipy.optimize import minimize
 from strata.arrays import Array
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.closed_loop import shared_reading
 from strata.validation.readers.comparison import HELD_OUT, rows_by_key
 from strata.validation.readers.engine_releases import USUAL, EngineRelease, ReleaseTimes, release_times
 from strata.validation.readers.labels import dashed_all, server_of
@@ -78,6 +79,7 @@ def released_rows(table: Table, catalogue: Catalogue) -> tuple[ReleasedRows, tup
         served = served_model(catalogue, model, precision, precision)
         runs = aggregated_runs(few, catalogue, chip, served, engine, known)
         others = np.maximum(runs.running - runs.ranks, 0.0)
+        reading = shared_reading(runs.times, runs.running, runs.ranks, runs.run)
         part = {
             "line": few.lines,
             "chip": chip,
@@ -87,7 +89,7 @@ def released_rows(table: Table, catalogue: Catalogue) -> tuple[ReleasedRows, tup
             "step": runs.times.step,
             "share": runs.times.token / runs.times.step,
             "guesses": runs.run.guesses,
-            "prompts": others * runs.times.reading / runs.ranks / runs.run.output,
+            "prompts": others * reading / runs.ranks / runs.run.output,
             "measured": measured[rows],
         }
         parts.append({name: np.broadcast_to(value, len(rows)) for name, value in part.items()})

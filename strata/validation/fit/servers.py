@@ -9,7 +9,7 @@ others have in common: the geometric means of their quantities.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -26,30 +26,59 @@ from strata.validation.readers.tables import Table
 
 # Families of served runs, and the columns that tell them.
 SERVED_FAMILIES = {"model": "model", "chip": "system", "engine": "backend"}
-# What was fitted of each engine to token times; an engine that is not named here is priced as it stands.
-SERVED_QUANTITIES = {
-    "vllm": ("step", "stream", "gap", "pdl_overlap", "weight_only_rate"),
-    "trtllm": ("step", "sequence", "stream", "pdl_overlap", "weight_only_rate"),
-    "sglang": ("step", "stream", "pdl_overlap"),
-}
-COMMON = ("step", "sequence", "stream", "pdl_overlap")  # what every engine has
+
+
+@dataclass(frozen=True)
+class ServedFit:
+    """What was fitted of each engine to one metric of served runs; an engine that is not named is priced as
+    it stands.
+    """
+
+    metric: str  # how its groups begin
+    quantities: dict[str, tuple[str, ...]]
+    common: tuple[
+        str, ...
+    ]  # what an engine that is left out takes from the others, or has not where none has
+
+
+TOKEN_TIMES = ServedFit(
+    "tpot",
+    {
+        "vllm": ("step", "stream", "gap", "pdl_overlap", "weight_only_rate"),
+        "trtllm": ("step", "sequence", "stream", "pdl_overlap", "weight_only_rate"),
+        "sglang": ("step", "stream", "pdl_overlap"),
+    },
+    ("step", "sequence", "stream", "pdl_overlap"),
+)
+FIRST_TOKENS = ServedFit(
+    "ttft",
+    {
+        "vllm": ("request", "tokenize", "weight_only_work", "prompt_block"),
+        "trtllm": ("request", "tokenize", "weight_only_work", "expert_layer"),
+        "sglang": ("request",),
+    },
+    ("request", "tokenize", "weight_only_work", "prompt_block", "expert_layer"),
+)
 
 
 def leave_served_families_out(
-    table: Table, kinds: Sequence[str] = tuple(SERVED_FAMILIES), catalogue: Catalogue | None = None
+    table: Table,
+    kinds: Sequence[str] = tuple(SERVED_FAMILIES),
+    catalogue: Catalogue | None = None,
+    fit: ServedFit = TOKEN_TIMES,
 ) -> list[FamiliesLeftOut]:
-    """Families of a file's served runs left out in turn, by each kind of which it has two: token times of a
-    family predicted with quantities fitted to two thirds of the lines of the others.
+    """Families of a file's served runs left out in turn, by each kind of which it has two: token times (or
+    first tokens) of a family predicted with quantities fitted to two thirds of the lines of the others.
     """
     names = catalogue or Catalogue()
     lines = table.lines.tolist()
     columns = {k: dict(zip(lines, table.text(c), strict=True)) for k, c in SERVED_FAMILIES.items()}
-    engines = {n: names.engine(n) for n in SERVED_QUANTITIES if n in set(columns["engine"].values())}
-    now = _points(table, names)
+    engines = {n: names.engine(n) for n in fit.quantities if n in set(columns["engine"].values())}
+    now = _points(table, names, fit)
     of = {
         k: np.array([str(told[int(line)]) for line in now.line], dtype=object) for k, told in columns.items()
     }
-    slopes = _slopes(table, names, engines, now, of["engine"])
+    slopes = _slopes(table, names, engines, now, of["engine"], fit)
     found = []
     for kind in kinds:
         families = tuple(sorted(set(of[kind])))
@@ -59,10 +88,11 @@ def leave_served_families_out(
         for family in families:
             inside = of[kind] == family
             seen = ~inside & (now.line % HELD_OUT != 0)
-            fitted = {n: _refitted(e, slopes[n], of["engine"] == n, seen) for n, e in engines.items()}
+            fitted = {n: _refitted(e, slopes[n], of["engine"] == n, seen, fit) for n, e in engines.items()}
             if kind == "engine" and family in engines:
-                fitted[family] = _like_others(family, fitted)
-            moved = _points(table.keep(table.text(SERVED_FAMILIES[kind]) == family), _with(names, fitted))
+                fitted[family] = _like_others(family, fitted, fit)
+            rows = table.keep(table.text(SERVED_FAMILIES[kind]) == family)
+            moved = _points(rows, _with(names, fitted), fit)
             predicted[inside] = moved.predicted
         judged = replace(now, predicted=predicted)
         found.append(
@@ -71,12 +101,12 @@ def leave_served_families_out(
     return found
 
 
-def _points(table: Table, catalogue: Catalogue) -> ComparedPoints:
-    """Headline points of a file."""
+def _points(table: Table, catalogue: Catalogue, fit: ServedFit) -> ComparedPoints:
+    """Points of a file's metric."""
     reader = reader_of(table.name, catalogue)
     assert reader is not None  # files of served runs have one
     points = reader(table, catalogue)
-    return points.keep(points.headline.astype(bool))
+    return points.keep(np.array([str(g).startswith(f"{fit.metric}/") for g in points.group], bool))
 
 
 def _with(names: Catalogue, engines: dict[str, Engine]) -> Catalogue:
@@ -91,34 +121,43 @@ def _changed(given: Engine, factors: dict[str, float]) -> Engine:
 
 
 def _slopes(
-    table: Table, names: Catalogue, engines: dict[str, Engine], now: ComparedPoints, engine: Array
+    table: Table,
+    names: Catalogue,
+    engines: dict[str, Engine],
+    now: ComparedPoints,
+    engine: Array,
+    fit: ServedFit,
 ) -> dict[str, tuple[Array, Array]]:
     """Errors of all points and their slopes over the quantities of each engine, in logarithms. Rows are of
     one engine each, so that the i-th quantities of all engines are moved at once.
     """
     every = np.arange(len(now))
     here = log_errors(now, every)
-    slopes = {n: np.zeros((len(now), len(SERVED_QUANTITIES[n]))) for n in engines}
-    for i in range(max((len(SERVED_QUANTITIES[n]) for n in engines), default=0)):
-        moving = {n: SERVED_QUANTITIES[n][i] for n in engines if i < len(SERVED_QUANTITIES[n])}
+    paths = {n: fit.quantities[n] for n in engines}
+    slopes = {n: np.zeros((len(now), len(paths[n]))) for n in engines}
+    for i in range(max((len(p) for p in paths.values()), default=0)):
+        moving = {n: p[i] for n, p in paths.items() if i < len(p)}
         moved = {n: _changed(engines[n], {path: float(np.exp(STEP))}) for n, path in moving.items()}
-        slope = (log_errors(_points(table, _with(names, moved)), every) - here) / STEP
+        slope = (log_errors(_points(table, _with(names, moved), fit), every) - here) / STEP
         for n in moving:
             slopes[n][:, i] = np.where(engine == n, slope, 0.0)
     return {n: (here, slope) for n, slope in slopes.items()}
 
 
-def _refitted(given: Engine, lines: tuple[Array, Array], own: Array, seen: Array) -> Engine:
+def _refitted(given: Engine, lines: tuple[Array, Array], own: Array, seen: Array, fit: ServedFit) -> Engine:
     """An engine fitted to those of its rows that are seen; as it stands where there are none."""
     rows = own & seen
     if not rows.any():
         return given
     moved = np.exp(moved_along(lines, rows))
-    return _changed(given, dict(zip(SERVED_QUANTITIES[given.name], moved.tolist(), strict=True)))
+    return _changed(given, dict(zip(fit.quantities[given.name], moved.tolist(), strict=True)))
 
 
-def _like_others(name: str, engines: dict[str, Engine]) -> Engine:
+def _like_others(name: str, engines: dict[str, Engine], fit: ServedFit) -> Engine:
     """An engine with the geometric means of what the others have."""
     others = [e for n, e in engines.items() if n != name]
-    means = {p: float(np.exp(np.mean([np.log(float(value_at(e, p))) for e in others]))) for p in COMMON}
-    return override(engines[name], means, "engine")[0]
+    means: dict[str, Any] = {}
+    for path in fit.common:
+        known = [np.log(float(v)) for e in others if (v := value_at(e, path)) is not None]
+        means[path] = float(np.exp(np.mean(known))) if known else None
+    return replace(engines[name], **means)

@@ -9,6 +9,8 @@ Times of steps come from `steps`; this module says how they become what clients 
   :math:`\frac{\rho}{1-\rho} \frac{p}{2}` with :math:`\rho / (1 - \rho) = (N - r) p / (L d)`
   (Pollaczek-Khinchine), and for what its engine does outside all steps. All clients start together, so that
   in the first of R rounds the prompts wait for half of the others';
+* where a step is chosen while the one before it runs, a request also waits for the one that was chosen before
+  it came;
 * where attention ranks run beside one another (r > 1), some engines hold a prompt back until all ranks have
   one;
 * clients beyond what memory holds or the engine takes wait for a place: of N clients n run, and the others
@@ -29,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, request_time
 from strata.validation.readers.online_conditions import RunConditions
 
 
@@ -43,13 +45,27 @@ class EngineTimes:
     token: Any
     reading: Any  # what it adds to a step, or takes by itself
     own: Any  # until a prompt that nobody was before has its first token
+    launching: Any = 0.0  # of reading, what only the host's launching of its kernels adds
+
+
+def shared_reading(times: EngineTimes, running: Array, at_once: Array, run: RunConditions) -> Any:
+    r"""Time of reading with what launching adds shared by the prompts of a step.
+
+    .. math:: T - T_l \left(1 - \frac{1 - e^{-x}}{x}\right), \quad x = \frac{N T_o}{r L d}
+
+    prompts x that come during a step that reads, to each of r ranks, on average; of steps that read any, a
+    step then has :math:`x / (1 - e^{-x})`. What the device does grows with them, what the host does not.
+    """
+    came = running * times.own / (run.output * times.token) / at_once
+    alone = -np.expm1(-came) / np.maximum(came, 1e-9)
+    return times.reading - times.launching * (1.0 - alone)
 
 
 def client_times(
     times: EngineTimes, clients: Array, running: Array, at_once: Array, run: RunConditions, engine: Engine
 ) -> tuple[Any, Any]:
     """TTFT and TPOT clients of a closed loop see (the rules at the top of this module) [s]."""
-    each = times.reading / at_once
+    each = shared_reading(times, running, at_once, run) / at_once
     all_fresh = np.maximum(running - at_once, 0.0) * each  # of the others, one after another
     prompts = run.fresh * all_fresh
     tpot = times.token + prompts / run.output
@@ -59,14 +75,16 @@ def client_times(
     behind = 0.5 * (came + np.minimum(came, run.burst) - 2.0) * each
     waited = np.where(run.polled > 1.0, np.maximum(met, behind), met)
     balanced = np.where(at_once > 1.0, engine.balance * times.step, 0.0)
-    start = (run.first + all_fresh / 2.0) / run.rounds
+    ahead = 0.0 if engine.asynchronous is None else np.where(engine.asynchronous > 0, times.step, 0.0)
+    start = (run.first + all_fresh / 2.0) / run.start_rounds
     ttft = (
-        engine.request
+        request_time(engine, run.input)
         + run.outside
         + balanced
         + run.fresh * times.own
         + (1.0 - run.fresh) * times.step
         + 0.5 * run.polled * times.step
+        + ahead
         + waited
         + start
     )

@@ -126,6 +126,7 @@ class ReleaseTimes:
             token=times.token * step / times.step,
             reading=self.prompts * times.reading,
             own=self.prompts * times.own,
+            launching=self.prompts * times.launching,
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +37,6 @@ class ServedScript:
     tokens: Number | None = quantity("1", "tokens of a step at most", optional=True, positive=True)
     tokens_beside: Number | None = quantity(
         "1", "tokens of a step beyond a prompt and one for each client", optional=True, minimum=0
-    )
-    ahead: Number | None = quantity(
-        "1", "1 where a step is chosen while the one before it runs", optional=True, minimum=0
     )
     wait_steps: Number | None = quantity(
         "1", "steps that prompts of the shortest lengths wait for others at most", optional=True, minimum=0
@@ -90,7 +88,12 @@ class OtherLengths:
     keeps_prompts: str = text("the engine that does not read a prompt again")
     rounds: Number = quantity("1", "requests of each client", positive=True)
     prompts: Number = quantity("1", "different prompts", positive=True)
-    outside: Number = quantity("s", "time of a request outside all steps beyond that of its engine")
+    outside: Number = quantity(
+        "s", "time of a request outside all steps beyond that of its engine, where nothing is simulated"
+    )
+    script: tuple[ServedScript, ...] = part(
+        ServedScript, "what they told engines; loops of those that none names are not simulated", many=True
+    )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,6 +126,12 @@ class RunConditions:
     rounds: Array  # requests of a client, of which the first are sent together; inf after a warm-up
     first: Array  # time that the first requests wait once [s]
     outside: Any = 0.0  # time of a request outside all steps beyond that of its engine [s]
+    median: Any = False  # whether the median of first tokens was recorded, not their mean
+
+    @property
+    def start_rounds(self) -> Any:
+        """Rounds of which the common start is one, as far as it counts: it moves a mean and not a median."""
+        return np.where(self.median, np.inf, self.rounds)
 
 
 def online_runs_of(
@@ -174,9 +183,9 @@ def plain_runs(input: Array, output: Array, rounds: Number) -> RunConditions:
     )
 
 
-def script_of(known: OnlineConditions, engine: str, model: str) -> ServedScript | None:
+def script_of(scripts: Sequence[ServedScript], engine: str, model: str) -> ServedScript | None:
     """The script for an engine and a model, or for all models."""
-    return next((s for s in known.script if s.engine == engine and s.model in (model, "")), None)
+    return next((s for s in scripts if s.engine == engine and s.model in (model, "")), None)
 
 
 def closed_runs(
@@ -185,18 +194,24 @@ def closed_runs(
     """The load generator of each row and what its engine was told; None where nobody knows it."""
     isl, osl, clients = (rows.number(c) for c in ("isl", "osl", "conc"))
     tp, low = parallel_degree(rows, "tp_size"), float(known.drawn.least_share)
-    told = script_of(known, engine.name, model) or ServedScript(engine=engine.name)
+    other = script_of(known.other_lengths.script, engine.name, model)
+    usual = script_of(known.script, engine.name, model) or ServedScript(engine=engine.name)
     shortest = min(float(length) for length in known.drawn.lengths.values())
     made: list[ClosedRun | None] = []
     for i, drawn in enumerate(drawn_rows(rows, known)):
+        told = usual if drawn else other
+        if told is None:
+            made.append(None)
+            continue
         tokens = float(told.tokens or engine.tokens)
         if told.tokens_beside is not None:
             tokens = clients[i] + isl[i] + float(told.tokens_beside)
         waits = isl[i] == osl[i] == shortest and tp[i] < float(told.wait_below or 0.0)
+        least = low if drawn else 1.0
         each = ClosedRun(
             clients=int(clients[i]),
-            input=(low * isl[i], float(isl[i])),
-            output=(low * osl[i], float(osl[i])),
+            input=(least * isl[i], float(isl[i])),
+            output=(least * osl[i], float(osl[i])),
             rounds=float(known.drawn.rounds),
             tokens=int(tokens),
             guesses=float(run.guesses[i]),
@@ -204,9 +219,8 @@ def closed_runs(
             looks=int(run.polled[i]),
             wait_steps=int(told.wait_steps or 0) if waits else 0,
             wait_tokens=int((told.wait_share or 0.0) * tokens),
-            ahead=bool(told.ahead),
         )
-        made.append(each if drawn else None)
+        made.append(each)
     return made
 
 

@@ -5,7 +5,7 @@ of an engine's steps.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.errors import MissingQuantity
-from strata.mapping.engine import Engine
+from strata.mapping.engine import Engine, request_time
 from strata.precision import bytes_of
 from strata.serving.acceptance import expected_tokens
 from strata.serving.speculation import cycle_time, draft_engine, drafting_layer
@@ -22,6 +22,7 @@ from strata.validation.readers.closed_loop import EngineTimes
 from strata.validation.readers.engine_releases import ReleaseTimes
 from strata.validation.readers.formats import weight_format
 from strata.validation.readers.online_conditions import RunConditions
+from strata.validation.readers.prefill_queues import PrefillLoop, mean_first_token, median_first_token
 from strata.validation.readers.steps import Serving, priced_step, served_batch, used_bytes
 from strata.validation.readers.tables import Table
 from strata.workload.model import Model
@@ -29,12 +30,13 @@ from strata.workload.tasks import decode, mixed, prefill
 
 POOL_ROUNDS = 2  # secants towards the number of sequences being generated
 STEEPEST = 10.0  # of those secants
+SHORTEST = 0.8 / 0.9  # of the mean, where lengths are drawn between 0.8 and 1 of the one that is named
 AS_IN_FILE = ReleaseTimes(step=np.zeros(1), kernels=np.ones(1), prompts=np.ones(1), guessing=np.zeros(1))
 
 
 def in_process(engine: Engine) -> Engine:
     """An engine asked in process, as throughput benchmarks do: no server, no client that waits for tokens."""
-    return replace(engine, stream=0.0, request=0.0)
+    return replace(engine, stream=0.0, request=0.0, tokenize=None)
 
 
 def served_model(catalogue: Catalogue, name: str, weights: str, experts: str) -> Model:
@@ -69,7 +71,7 @@ def handed_over_time(serving: Serving, batch: Array, length: Array) -> Any:
     its own begins with the first, and finds the others when that is read [s].
     """
     others = np.maximum(batch - 1.0, 1.0)
-    later = prompt_time(serving, others, length) - serving.engine.request
+    later = prompt_time(serving, others, length) - request_time(serving.engine, length)
     return prompt_time(serving, np.ones_like(batch), length) + np.where(batch > 1.0, later, 0.0)
 
 
@@ -81,7 +83,7 @@ def prompt_time(serving: Serving, batch: Array, length: Array) -> Any:
     at_once = np.minimum(np.maximum(np.floor(engine.tokens / length), 1.0) * layout.dp, batch)
     step = serving.step(prefill(at_once, length, skew=serving.skew))
     following = np.where(np.asarray(layout.pp) > 1, step.stage * step.microbatches, step.time)
-    return engine.request + step.time + (batch / at_once - 1.0) * following
+    return request_time(engine, length) + step.time + (batch / at_once - 1.0) * following
 
 
 def largest_running_batch(serving: Serving, context: Array, dp: Any) -> Array:
@@ -106,18 +108,25 @@ def engine_times(serving: Serving, running: Array, run: RunConditions) -> Engine
     """
     plan, skew = serving.plan, serving.skew
     plain, step, token = token_times(serving, running, run)
-    alone = serving.step(prefill(plan.dp + 0.0 * running, run.input, skew=skew)).time
+    reading = prefill(plan.dp + 0.0 * running, run.input, skew=skew)
+    alone = serving.step(reading).time
     middle = run.input + run.output / 2.0
     beside = mixed(
         np.maximum(running, plan.dp), middle, prompts=plan.dp + 0.0 * running, chunk=run.input, skew=skew
     )
     together = serving.step(beside).time
     busy = (running > plan.dp) & (serving.engine.mixed > 0)
+    held = replace(serving, engine=replace(serving.engine, prompt_block=None, expert_layer=None))
+    launching: Any = 0.0
+    if serving.engine.prompt_block is not None or serving.engine.expert_layer is not None:
+        waited = [long - held.step(w).time for long, w in ((together, beside), (alone, reading))]
+        launching = np.where(busy, *waited)
     return EngineTimes(
         step=step,
         token=token,
         reading=np.where(busy, np.maximum(together - plain, 0.0), alone),
         own=np.where(busy, together, alone),
+        launching=launching,
     )
 
 
@@ -164,7 +173,7 @@ def pooled_times(
     reading, engine, output = pool["prefill"], pool["prefill"].engine, run.output
     times = release or dict.fromkeys(("prefill", "decode"), AS_IN_FILE)
 
-    def read(prompts: Array) -> Any:
+    def read(prompts: Any) -> Any:
         return times["prefill"].prompts * reading.step(prefill(prompts, run.input, skew=reading.skew)).time
 
     round_time = read(at_once)
@@ -172,9 +181,11 @@ def pooled_times(
     if full is not None:
         each = np.minimum(each, read(full) / full / workers["prefill"])
 
-    def with_decoding(busy: Any) -> tuple[Any, Any]:
-        """TTFT and token time with so many sequences being generated: what the prefill workers do not keep up
-        with waits for them.
+    request = request_time(engine, run.input)
+
+    def with_decoding(busy: Any) -> tuple[Any, Any, Any]:
+        """TTFT, token time and a step with so many sequences being generated: what the prefill workers do not
+        keep up with waits for them.
         """
         _, step, token = token_times(pool["decode"], np.ceil(busy / workers["decode"]), run)
         released = times["decode"].stepped(step, run.guesses > 0)
@@ -182,25 +193,60 @@ def pooled_times(
         prompts = np.maximum(clients - at_once * workers["prefill"], 0.0) * each
         met = np.minimum(prompts / (output * token) * each, prompts) / 2.0
         behind = np.maximum(clients * each - output * token - round_time, 0.0)
-        start = prompts / (2.0 * run.rounds)
-        return engine.request + round_time + released + np.maximum(met, behind) + start, token
+        start = prompts / (2.0 * run.start_rounds)
+        return request + round_time + released + np.maximum(met, behind) + start, token, released
 
     def excess(logarithm: Any) -> Any:
         """How many more are being generated than taken for, both as logarithms: it falls where they rise."""
-        ttft, token = with_decoding(np.exp(logarithm))
+        ttft, token, _ = with_decoding(np.exp(logarithm))
         generating = np.maximum(clients * output * token / (ttft + output * token), 1.0)
         return np.log(generating) - logarithm
 
-    most = np.log(clients)
+    _, token, step = with_decoding(np.exp(_where_none(excess, np.log(clients))))
+    ranks = reading.plan.dp
+    deep = np.maximum(np.floor((at_once if full is None else full) / ranks), 1.0)
+    known = (clients, workers["prefill"], ranks, deep, read(ranks), read(ranks * deep), request, step)
+    return _queued_first_tokens((*known, output * token), run), token
+
+
+def _where_none(excess: Callable[[Any], Any], most: Array) -> Array:
+    """Where a falling function of at most `most` passes zero, by secants."""
     last, at_last = most, excess(most)
     busy = np.clip(last + at_last / 2.0, 0.0, most)
-    for _ in range(POOL_ROUNDS):  # secants
+    for _ in range(POOL_ROUNDS):
         found = excess(busy)
         with np.errstate(divide="ignore", invalid="ignore"):
             slope = np.nan_to_num((found - at_last) / (busy - last), nan=-1.0)
         last, at_last = busy, found
         busy = np.clip(busy - found / np.clip(slope, -STEEPEST, -1.0), 0.0, most)
-    return with_decoding(np.exp(busy))
+    return busy
+
+
+def _queued_first_tokens(known: tuple[Any, ...], run: RunConditions) -> Array:
+    """First tokens behind queues of prompts, row by row: the mean, or the median where that was recorded.
+    Rows that are alike are simulated once.
+    """
+    rows = np.broadcast_arrays(*known, run.median, run.rounds)
+    found: dict[tuple[Any, ...], float] = {}
+    seen = np.empty(rows[0].shape)
+    for i, row in enumerate(zip(*(r.tolist() for r in rows), strict=True)):
+        clients, workers, ranks, deep, one, full, request, step, answer, median, rounds = row
+        if row not in found:
+            loop = PrefillLoop(
+                clients=int(clients),
+                workers=int(workers),
+                ranks=int(ranks),
+                deep=int(deep),
+                one=one,
+                full=full,
+                before=request,
+                after=step,
+                answer=answer,
+                shortest=SHORTEST,
+            )
+            found[row] = (median_first_token if median else mean_first_token)(loop, rounds)
+        seen[i] = found[row]
+    return seen
 
 
 def named_in_file(table: Table, pattern: str) -> list[str]:

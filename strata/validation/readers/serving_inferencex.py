@@ -259,7 +259,7 @@ def _run(
         polled=np.where(polled, interval, 1.0),
         burst=np.maximum(polling.chunk / (known.mean_share * isl), 1.0),
         fresh=one,
-        # a common start is one round of several: it moves the mean of first tokens and not their median
-        rounds=np.where(np.isnan(rows.number("mean_ttft_s")), np.inf, known.rounds),
+        rounds=known.rounds * one,
         first=0.0 * one,
+        median=np.isnan(rows.number("mean_ttft_s")),
     )

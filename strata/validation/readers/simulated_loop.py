@@ -38,7 +38,6 @@ class ClosedRun:
     looks: int = 1
     wait_steps: int = 0
     wait_tokens: int = 0
-    ahead: bool = False
 
 
 class _Clients:
@@ -92,11 +91,12 @@ def _first_token(
         sequences=limit,
         mixed=bool(np.asarray(engine.mixed) > 0),
         request_time=float(np.asarray(engine.request)),
+        token_time=float(np.asarray(engine.tokenize or 0.0)),
         tokens_per_step=run.tokens_per_step,
         looks=run.looks,
         wait_steps=int(np.asarray(engine.balance)) if ranks > 1 else run.wait_steps,
         wait_tokens=run.wait_tokens,
-        ahead=run.ahead,
+        ahead=bool(np.asarray(engine.asynchronous or 0.0) > 0),
     )
     two = 2 * (int(run.input[1] + run.output[1]) // room.page + 1 + room.fixed)
     blocks = room.blocks if room.blocks >= two else UNBOUNDED

@@ -126,3 +126,14 @@ def test_latent_heads_share_one_cache():
     price = attention_kernel(shape, device(chip), served=chip.latent)
     assert price.memory_bytes == pytest.approx(64 * 4096 * 576 * 2, rel=0.1)
     assert price.flop / price.memory_bytes > 200
+
+
+@pytest.mark.parametrize("chip_name", ["a100", "h100", "h200", "b200", "mi300x"])
+@pytest.mark.parametrize("engine_name", ["vllm", "sglang", "trtllm", "ideal"])
+def test_more_tokens_of_a_sequence_are_never_cheaper(chip_name, engine_name):
+    """Steps that verify guesses read the same cache as those that generate one token, and do more."""
+    batch, context, tokens = np.meshgrid([1.0, 4.0, 16.0], [512.0, 8192.0], [1.0, 2.0, 3.0, 4.0, 8.0, 16.0])
+    for name in ("llama-3.1-8b", "qwen3-8b"):
+        work = st.decode(batch, context, tokens=tokens)
+        time = st.evaluate(f"1x{chip_name}", name, work, st.plan(), engine_name).metrics.step_time
+        assert np.all(np.diff(time, axis=-1) >= -1e-9 * time[..., 1:])

@@ -1,13 +1,14 @@
 """Prices of steps as `evaluate` has them: what lines leave, one request alone, ranks that are not alike."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import strata as st
 from strata.hardware.system import as_system
-from strata.mapping.engine import as_engine
+from strata.mapping.engine import as_engine, request_time
 from strata.serving.priced_service import price_service
 from strata.serving.simulated import simulate
 from strata.serving.speculation import Drafting
@@ -87,7 +88,9 @@ def test_one_request_alone_is_the_plain_prediction(case):
         st.evaluate(system, model, work, plan, engine).metrics.step_time
         for work in (st.prefill(1.0, float(input)), st.decode(1.0, steps))
     )
-    assert one.ttft == pytest.approx(float(np.asarray(found.engine.request)) + float(read), rel=4e-3)
+    assert one.ttft == pytest.approx(
+        float(np.asarray(request_time(found.engine, float(input)))) + float(read), rel=4e-3
+    )
     assert one.tpot == pytest.approx(np.mean(made), rel=3e-3)
 
 
@@ -232,13 +235,13 @@ def test_guesses_are_priced_with_the_draft_and_what_is_verified():
     time = guessing.decode_steps(20, 20 * 1000.0, 1)[0]
     assert time == pytest.approx(1e-3 + 20e-6 + verify, rel=2e-3)
     more = guessing.step(20, 20e3, 512, 512 * 256.0)[0] - plain.step(20, 20e3, 512, 512 * 256.0)[0]
-    assert more > 1e-3 + 20e-6
+    assert more >= 1e-3 + 20e-6 - 1e-9  # equal where launching takes longer than what is verified
     assert guessing.errors(200)["mixed_mean"] < 0.01
 
 
 def test_guesses_beside_prompts_are_sequences_with_several_tokens():
     """Not tokens of a prompt: a step that hardly reads is one that verifies."""
-    case = ("1xh200", "llama-3-8b", "", "vllm")
+    case = ("1xh200", "llama-3-8b", "", replace(as_engine("vllm"), prompt_block=None))
     asked = pricer(case, draft_tokens=3.0)
     n, context = np.array([4.0, 32.0, 128.0]), 3000.0
     verify = asked.priced(asked.generating(n, context))[0]
