@@ -69,7 +69,9 @@ class StackLoad(StackDesign):
 
 
 ROUTES = [
-    Route(path="stack", call="stack.built", says="A stack as it is built, and its bounds", question=StackDesign),
+    Route(
+        path="stack", call="stack.built", says="A stack as it is built, and its bounds", question=StackDesign
+    ),
     Route(
         path="stack-load",
         call="stack.loaded",
@@ -128,7 +130,8 @@ def built(design: dict[str, Any]) -> dict[str, Any]:
         "peak": finite(chip.memory.bandwidth),
         "sustained": finite(sustained_bandwidth(chip)),
         "bounds": [
-            {"name": name, "value": finite(value), "words": BOUND_WORDS[name]} for name, value in bounds.items()
+            {"name": name, "value": finite(value), "words": BOUND_WORDS[name]}
+            for name, value in bounds.items()
         ],
         "energy": finite(chip.energy.memory),
         "cores": finite(chip.compute.cores),
