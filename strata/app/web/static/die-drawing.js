@@ -11,7 +11,12 @@ const HUES = {
   memory: "var(--c-memory)",
   rest: "var(--line)",
 };
-const LEVELS = ["var(--c-cache)", "var(--c-bubble)", "var(--c-host)", "var(--warn)"];
+const LEVELS = [
+  "var(--c-cache)",
+  "var(--c-bubble)",
+  "color-mix(in srgb, var(--c-cache) 45%, var(--ink))",
+  "var(--c-host)",
+];
 const NETS = ["var(--c-network)", "var(--good)"];
 
 // Component to colour: one for each level and each network of this chip.
@@ -181,39 +186,35 @@ const leftOver = (area) =>
 
 // Half of the bundles: each a cell of units, with the memories that are theirs below.
 function bundles(told, colour, said, own, x0, y0, wide, tall, px) {
+  const all = `${told.compute_units.toLocaleString("en")} units in ${told.bundles.toLocaleString("en")} bundles`;
   const whole = px("core") + own.reduce((sum, l) => sum + px(l.name), 0);
   const count = Math.max(1, Math.round(told.bundles / told.dies / 2)),
     drawn = Math.min(count, MOST_CELLS / 2),
-    columns = Math.max(1, Math.round(Math.sqrt((drawn * wide) / Math.max(tall, 1)))),
-    rows = Math.ceil(drawn / columns),
-    w = wide / columns,
-    h = tall / rows,
-    thin = Math.min(w, h) * 0.05;
-  const parts = [];
-  for (let i = 0; i < drawn; i++) {
-    const x = x0 + (i % columns) * w,
-      cells = [["core", px("core")], ...own.map((l) => [l.name, px(l.name)])];
-    let y = y0 + Math.floor(i / columns) * h;
-    for (const [name, size] of cells) {
-      const deep = (h * size) / whole;
-      parts.push(
-        box(
-          x + thin / 2,
-          y + thin / 2,
-          w - thin,
-          Math.max(deep - (name === "core" ? thin : thin / 2), 0.3),
-          colour[name],
-          said(name, [
-            [
-              "in all",
-              name === "core"
-                ? `${told.compute_units.toLocaleString("en")} units in ${told.bundles.toLocaleString("en")} bundles`
-                : "",
-            ],
-          ]),
-        ),
-      );
-      y += deep;
+    rows = Math.max(1, Math.round(Math.sqrt((drawn * tall) / Math.max(wide, 1)))),
+    h = tall / rows;
+  const cells = [["core", px("core")], ...own.map((l) => [l.name, px(l.name)])],
+    parts = [];
+  for (let row = 0; row < rows; row++) {
+    const here = Math.floor(((row + 1) * drawn) / rows) - Math.floor((row * drawn) / rows),
+      w = wide / Math.max(here, 1),
+      thin = Math.min(w, h) * 0.05;
+    for (let i = 0; i < here; i++) {
+      const x = x0 + i * w;
+      let y = y0 + row * h;
+      for (const [name, size] of cells) {
+        const deep = (h * size) / whole;
+        parts.push(
+          box(
+            x + thin / 2,
+            y + thin / 2,
+            w - thin,
+            Math.max(deep - (name === "core" ? thin : thin / 2), 0.3),
+            colour[name],
+            said(name, [["in all", name === "core" ? all : ""]]),
+          ),
+        );
+        y += deep;
+      }
     }
   }
   return parts;

@@ -9,7 +9,12 @@ const mm2 = (m2) => `${digits(m2 * 1e6)} mm²`;
 
 export function headline(into, told) {
   const { this: own, that } = told,
-    beside = (key) => (that?.[key] && own[key] ? `${difference(own[key], that[key])} to ${that.name}` : "");
+    beside = (key) => {
+      if (!that?.[key] || !own[key]) return "";
+      return Math.abs(own[key] / that[key] - 1) < 5e-4
+        ? `as ${that.name}`
+        : `${difference(own[key], that[key])} to ${that.name}`;
+    };
   const hover = (key, unit, words) => [
     [words, ""],
     [that?.name ?? "", that?.[key] ? text(that[key], unit) : ""],
@@ -246,7 +251,7 @@ export function predicted(into, told, asked) {
             rows.map(([key, name, unit]) =>
               card(
                 name,
-                text(own[key], unit),
+                unit === "1" ? digits(own[key], 4) : text(own[key], unit),
                 that.fits && that[key] ? `${difference(own[key], that[key])} to ${that.name}` : "",
                 [
                   ["plan", own.plan],
