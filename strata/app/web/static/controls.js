@@ -3,7 +3,7 @@ import { h } from "./dom.js";
 
 // A slider with its value beside its name. `text(value)` says it; `oninput(value)` hears every move.
 export function slider(label, value, { min, max, step = 1, text = String }, oninput) {
-  const out = h("output", { style: { color: "var(--ink)", "font-weight": "600" } }, text(value));
+  const out = h("span", { style: { color: "var(--ink)", "font-weight": "600" } }, text(value));
   const input = h("input", {
     type: "range",
     min: String(min),

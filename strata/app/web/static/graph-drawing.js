@@ -51,7 +51,7 @@ function drawnBlock(block, partitions) {
   const parts = [
     s(
       "text",
-      { x: MARGIN, y: 20, "font-weight": 650 },
+      { x: MARGIN, y: 20, style: { "font-weight": "650" } },
       `${block.block}${block.times !== 1 ? `, runs ${block.times} times` : ""}`,
     ),
   ];
@@ -158,7 +158,11 @@ function drawnNode(node, [x, y], box, partitions) {
         stroke: hue,
         "stroke-width": 1.4,
       }),
-      s("text", { x, y: y - 3, "text-anchor": "middle", "font-weight": 650 }, short(node.name, 24)),
+      s(
+        "text",
+        { x, y: y - 3, "text-anchor": "middle", style: { "font-weight": "650" } },
+        short(node.name, 24),
+      ),
       s("text", { x, y: y + 13, "text-anchor": "middle" }, said.filter(Boolean).join(" · ")),
     ),
   ];

@@ -129,85 +129,126 @@ export function drawn(into, told) {
       ),
       h(
         "div",
-        { class: "panel" },
-        h("h2", {}, "Partitions, one after the other"),
+        { class: "stackv" },
         h(
           "div",
-          { class: "legend", style: { "margin-bottom": "8px" } },
-          PARTS.map(([k, hue]) =>
-            h("span", {}, h("span", { class: "swatch", style: { background: hue } }), k),
+          { class: "panel" },
+          h("h2", {}, "Partitions, one after the other"),
+          h(
+            "div",
+            { class: "legend", style: { "margin-bottom": "8px" } },
+            PARTS.map(([k, hue]) =>
+              h("span", {}, h("span", { class: "swatch", style: { background: hue } }), k),
+            ),
+            h("span", {}, "the strong bar binds"),
           ),
-          h("span", {}, "the strong bar binds"),
+          ...rows,
         ),
-        ...rows,
+        against(told),
+        proof(told),
       ),
     ),
   );
 }
 
-export function tables(into, told) {
-  fill(
-    into,
-    h(
-      "div",
-      { class: "panel" },
-      h("h2", {}, "Layouts and proof"),
-      told.notes.map((n) => h("p", {}, n)),
+// Bars of the time of all partitions, fused and one kernel after the other.
+function against(told) {
+  const shown = told.totals.filter((t) => !t.reason),
+    longest = Math.max(...shown.map((t) => t.time));
+  return h(
+    "div",
+    { class: "panel" },
+    h("h2", {}, "Fused against kernel by kernel"),
+    shown.map((t, i) =>
       h(
-        "p",
-        {},
-        `No mapping is below ${text(told.bound, "s")}: ${told.proof}. It took ${told.seconds.toFixed(2)} s${told.stopped && !told.optimal ? "; the search ended early" : ""}.`,
-      ),
-      told.collectives.length > 0 &&
-        h(
-          "p",
-          { class: "dim" },
-          `Collectives: ${told.collectives.map((c) => `${c.tensor} ${c.pattern.replaceAll("_", "-")}`).join(", ")}.`,
-        ),
-      h(
-        "details",
-        {},
-        h("summary", {}, "Partitions as a table"),
+        "div",
+        {
+          style: { "margin-bottom": "8px" },
+          hover: [
+            [t.name, `${t.partitions} partitions, ${text(t.time, "s")}`],
+            ["compute, memory, network", PARTS.map(([k]) => text(t[k], "s")).join(", ")],
+            ["DRAM traffic", text(t.traffic, "B")],
+          ],
+        },
         h(
           "div",
-          { class: "wide" },
-          table(
-            [
-              "",
-              "block",
-              "kernels",
-              "tiles",
-              "compute",
-              "memory",
-              "network",
-              "time",
-              "SRAM",
-              "DRAM",
-              "bound by",
-            ],
-            told.partitions.map((p, i) => [
-              String(i + 1),
-              p.block,
-              p.kernels.join(" "),
-              p.tiles,
-              ...[p.compute, p.memory, p.network, p.time].map((v) => text(v, "s")),
-              text(p.sram, "B"),
-              text(p.traffic, "B"),
-              p.binds,
-            ]),
-            [0, 1, 2, 10],
-          ),
+          { style: { "font-size": "0.88rem" } },
+          h("strong", {}, i ? t.name : "fused"),
+          h("span", { class: "dim" }, ` ${text(t.time, "s")}, ${text(t.traffic, "B")} through DRAM`),
+        ),
+        h("div", {
+          style: {
+            height: "16px",
+            "border-radius": "4px",
+            width: `${(100 * t.time) / longest}%`,
+            background: i ? "var(--faint)" : "var(--accent)",
+          },
+        }),
+      ),
+    ),
+  );
+}
+
+function proof(told) {
+  return h(
+    "div",
+    { class: "panel" },
+    h("h2", {}, "Layouts and proof"),
+    told.notes.map((n) => h("p", {}, n)),
+    h(
+      "p",
+      {},
+      `No mapping is below ${text(told.bound, "s")}: ${told.proof}. It took ${told.seconds.toFixed(2)} s${told.stopped && !told.optimal ? "; the search ended early" : ""}.`,
+    ),
+    told.collectives.length > 0 &&
+      h(
+        "p",
+        { class: "dim" },
+        `Collectives: ${told.collectives.map((c) => `${c.tensor} ${c.pattern.replaceAll("_", "-")}`).join(", ")}.`,
+      ),
+    h(
+      "details",
+      {},
+      h("summary", {}, "Partitions as a table"),
+      h(
+        "div",
+        { class: "wide" },
+        table(
+          [
+            "",
+            "block",
+            "kernels",
+            "tiles",
+            "compute",
+            "memory",
+            "network",
+            "time",
+            "SRAM",
+            "DRAM",
+            "bound by",
+          ],
+          told.partitions.map((p, i) => [
+            String(i + 1),
+            p.block,
+            p.kernels.join(" "),
+            p.tiles,
+            ...[p.compute, p.memory, p.network, p.time].map((v) => text(v, "s")),
+            text(p.sram, "B"),
+            text(p.traffic, "B"),
+            p.binds,
+          ]),
+          [0, 1, 2, 10],
         ),
       ),
-      h(
-        "details",
-        {},
-        h("summary", {}, "Layouts: which axis of each module lies on which ranks"),
-        table(
-          ["module", "divided along"],
-          Object.entries(told.layouts).map(([m, axes]) => [m, axes.filter(Boolean).join(", ") || "whole"]),
-          [0, 1],
-        ),
+    ),
+    h(
+      "details",
+      {},
+      h("summary", {}, "Layouts: which axis of each module lies on which ranks"),
+      table(
+        ["module", "divided along"],
+        Object.entries(told.layouts).map(([m, axes]) => [m, axes.filter(Boolean).join(", ") || "whole"]),
+        [0, 1],
       ),
     ),
   );

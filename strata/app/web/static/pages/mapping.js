@@ -2,7 +2,7 @@
 import { ask, given_up, job } from "../api.js";
 import { accent, chart, colour } from "../charts.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
-import { drawn, headline, tables } from "../mapping-panels.js";
+import { drawn, headline } from "../mapping-panels.js";
 import { go, here } from "../state.js";
 import { percent, show as text } from "../units.js";
 
@@ -45,7 +45,6 @@ export async function show(main) {
         h("div", { id: "ma-search", style: { "min-width": "0" } }),
         h("div", { id: "ma-cards", class: "cards" }),
         h("div", { id: "ma-drawn", style: { "min-width": "0" } }),
-        h("div", { id: "ma-tables", style: { "min-width": "0" } }),
       ),
     ),
   );
@@ -125,7 +124,6 @@ function form(side) {
 function draw(told) {
   headline(node("cards"), told);
   drawn(node("drawn"), told);
-  tables(node("tables"), told);
 }
 
 async function askFused() {
@@ -135,7 +133,7 @@ async function askFused() {
     if (node("cards")) draw(told);
   } catch (error) {
     if (given_up(error) || !node("drawn")) return;
-    for (const id of ["cards", "tables"]) fill(node(id));
+    fill(node("cards"));
     fill(node("drawn"), failure(error));
   }
   node("drawn")?.classList.remove("busy");

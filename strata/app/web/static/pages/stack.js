@@ -196,8 +196,13 @@ const askLoadLater = rested(askLoad, 160);
 // One question a number of layers, one after the other, so that no other question waits for them.
 async function askCurve() {
   if (!node("st-curve")) return;
-  if (design.layers === null) return fill(node("st-curve"));
-  const key = JSON.stringify({ ...design, layers: 0 });
+  const whole = { ...design },
+    keyOf = (d) => JSON.stringify({ ...d, layers: d.layers === null ? null : 0 }),
+    key = keyOf(whole);
+  if (whole.layers === null) {
+    curve = { key, points: [] };
+    return fill(node("st-curve"));
+  }
   if (curve.key === key) return drawCurve();
   curve = { key, points: [] };
   const mine = curve;
@@ -205,12 +210,16 @@ async function askCurve() {
   for (let n = 1; n <= MOST; n++) {
     let told = null;
     try {
-      told = await ask("stack-load", { ...design, layers: n }, "stack-curve");
+      told = await ask("stack-load", { ...whole, layers: n }, "stack-curve");
     } catch (error) {
       if (given_up(error)) return;
       told = { layers: n, fits: false, why: error.message };
     }
     if (curve !== mine || !node("st-curve")) return;
+    if (keyOf(design) !== key) {
+      curve = { key: "", points: [] };
+      return;
+    } // the hand has moved on: the next curve is asked once it rests
     curve.points.push(told);
     drawCurve();
   }

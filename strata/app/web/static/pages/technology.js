@@ -96,7 +96,7 @@ function form(side) {
       (v) => changed(name, v, { replace: true }),
     );
   };
-  const step = (v) => 10 ** Math.max(0, Math.floor(Math.log10(v)) - 1);
+  const step = (v) => 10 ** Math.max(0, Math.floor(Math.log10(v)) - 2);
   fill(
     side,
     choice("Node", asked.technology, known.technologies, (v) => changed("technology", v)),
@@ -106,7 +106,7 @@ function form(side) {
     slide("Die area", "die_mm2", 2.2 * from.die_mm2, step(from.die_mm2), "mm²"),
     slide("Package area", "package_mm2", 3 * from.package_mm2, step(from.package_mm2), "mm²"),
     slide("Power", "power_W", 3 * from.power_W, step(from.power_W), "W"),
-    slide("Die edge", "edge_mm", 2.5 * from.edge_mm, step(from.edge_mm) / 10, "mm"),
+    slide("Die edge", "edge_mm", 2.5 * from.edge_mm, step(from.edge_mm), "mm"),
     slide("Most memory devices", "devices", 24, 1, ""),
     h(
       "button",
