@@ -66,7 +66,11 @@ ROUTES = [
 
 def program_names(_: dict[str, Any]) -> dict[str, Any]:
     """Programs, models, and systems to begin with."""
-    return {"programs": list(names("programs")), "models": list(names("models")), "chips": list(names("chips"))}
+    return {
+        "programs": list(names("programs")),
+        "models": list(names("models")),
+        "chips": list(names("chips")),
+    }
 
 
 def fused(asked: dict[str, Any]) -> dict[str, Any]:
@@ -77,7 +81,9 @@ def fused(asked: dict[str, Any]) -> dict[str, Any]:
 
 @tells
 def searched(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """The best mapping with everything searched; tells the best step and the bound as they close in."""
+    """The best mapping with everything searched; tells the best step and the bound of the
+    division that is looked at as they close in.
+    """
     asked = MappedProgram(**asked).model_dump()
     last: list[tuple[float, float]] = []
 

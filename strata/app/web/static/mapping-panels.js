@@ -104,50 +104,39 @@ export function drawn(into, told) {
       ),
     ),
   );
+  const several = told.graph.length > 1, // blocks side by side need the whole width
+    shown = h(
+      "div",
+      { class: "panel" },
+      h("h2", {}, told.title),
+      h(
+        "p",
+        { class: "dim", style: { "font-size": "0.85rem" } },
+        "Ops from top to bottom. Ground of one colour is one partition: what flows inside it never leaves the chip; dashed edges go through DRAM or come from outside.",
+      ),
+      picture,
+    ),
+    list = h(
+      "div",
+      { class: "panel" },
+      h("h2", {}, "Partitions, one after the other"),
+      h(
+        "div",
+        { class: "legend", style: { "margin-bottom": "8px" } },
+        PARTS.map(([k, hue]) => h("span", {}, h("span", { class: "swatch", style: { background: hue } }), k)),
+        h("span", {}, "the strong bar binds"),
+      ),
+      ...rows,
+    ),
+    rest = h("div", { class: "stackv" }, against(told), proof(told));
+  const columns = { "grid-template-columns": "repeat(auto-fit, minmax(min(330px, 100%), 1fr))" };
+  const side = (...parts) =>
+    h("div", { style: { display: "grid", gap: "16px", "align-items": "start", ...columns } }, parts);
   fill(
     into,
-    h(
-      "div",
-      {
-        style: {
-          display: "grid",
-          "grid-template-columns": "repeat(auto-fit, minmax(min(330px, 100%), 1fr))",
-          gap: "16px",
-          "align-items": "start",
-        },
-      },
-      h(
-        "div",
-        { class: "panel" },
-        h("h2", {}, told.title),
-        h(
-          "p",
-          { class: "dim", style: { "font-size": "0.85rem" } },
-          "Ops from top to bottom. Ground of one colour is one partition: what flows inside it never leaves the chip; dashed edges go through DRAM or come from outside.",
-        ),
-        picture,
-      ),
-      h(
-        "div",
-        { class: "stackv" },
-        h(
-          "div",
-          { class: "panel" },
-          h("h2", {}, "Partitions, one after the other"),
-          h(
-            "div",
-            { class: "legend", style: { "margin-bottom": "8px" } },
-            PARTS.map(([k, hue]) =>
-              h("span", {}, h("span", { class: "swatch", style: { background: hue } }), k),
-            ),
-            h("span", {}, "the strong bar binds"),
-          ),
-          ...rows,
-        ),
-        against(told),
-        proof(told),
-      ),
-    ),
+    several
+      ? h("div", { class: "stackv" }, shown, side(list, rest))
+      : side(shown, h("div", { class: "stackv" }, list, rest)),
   );
 }
 

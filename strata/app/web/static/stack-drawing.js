@@ -56,6 +56,7 @@ export function section(told, heat) {
           ["conductivity", `${digits(sheet.conductivity)} W/m/K`],
           ["hottest", die ? text(die.max_K, "K") : ""],
           ["power", die ? text(die.power_W, "W") : ""],
+          ["thickness", told.numbers?.[`cooling.${what}_thickness`]?.source ?? ""],
         ],
       }),
     );
@@ -91,11 +92,7 @@ export function section(told, heat) {
   parts.push(
     rule(LEFT, base + 34, bar * across, 0, mm(bar)),
     rule(LEFT + bar * across + 70, base + 34, 0, rise * up, um(rise)),
-    label(
-      LEFT + bar * across + 160,
-      base + 50,
-      `heights ×${digits(up / across, 2)} of widths${up < 0.85e6 ? "" : ""}`,
-    ),
+    label(LEFT + bar * across + 160, base + 50, `heights ×${digits(up / across, 2)} of widths`),
   );
   const high = base + 34 + Math.max(rise * up, 26) + 8;
   const named = `${told.name}: ${told.layers} DRAM layers on a logic die of ${mm(told.side_m)}, in section`;

@@ -53,13 +53,14 @@ export function headline(into, told) {
       card("Clock", text(told.clock_Hz, "Hz"), `at ${digits(told.voltage_V * 1e3)} mV`, [
         ["binds", told.binds.core],
       ]),
-      card(
-        "Power",
-        text(own.power, "W"),
-        beside("power"),
-        hover("power", "W", "the budget of chip and memory"),
-      ),
-      card("Die", mm2(told.use.area_m2.total), beside("area"), [[told.title, ""]]),
+      card("Power", text(own.power, "W"), beside("power"), [
+        ...hover("power", "W", "the budget of chip and memory"),
+        ["budget", told.sources.power ?? ""],
+      ]),
+      card("Die", mm2(told.use.area_m2.total), beside("area"), [
+        [told.title, ""],
+        ["budget", told.sources.die_area ?? ""],
+      ]),
       card(
         "Costs to make",
         text(own.cost, "USD"),

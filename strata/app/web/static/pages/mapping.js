@@ -21,6 +21,11 @@ let asked = { ...START },
   running = null,
   seconds = 60;
 
+// A search that nobody looks at any more is given up.
+addEventListener("hashchange", () => {
+  if (here().page !== "mapping") running?.stop();
+});
+
 export async function show(main) {
   const { state } = here();
   asked = { ...START, ...Object.fromEntries(Object.entries(state).filter(([k]) => k in START)) };
@@ -112,12 +117,11 @@ function form(side) {
       max: 600,
     }),
     h("button", { type: "button", onclick: () => search("") }, "Search degrees and layouts"),
-    asked.plan &&
-      h(
-        "button",
-        { type: "button", class: "quiet", onclick: () => search(asked.plan) },
-        `Search layouts of ${asked.plan}`,
-      ),
+    h(
+      "button",
+      { type: "button", class: "quiet", onclick: () => search(asked.plan) },
+      "Search layouts of this plan",
+    ),
   );
 }
 
@@ -162,8 +166,8 @@ async function search(plan) {
     const last = seen.at(-1);
     if (last && node("search"))
       said.textContent = last.best
-        ? `Best step ${text(last.best, "s")}, no mapping below ${text(last.bound, "s")}: gap ${percent(Math.max(0, 1 - last.bound / last.best), 2)}, after ${news.seconds.toFixed(1)} s.`
-        : `No mapping below ${text(last.bound, "s")}, after ${news.seconds.toFixed(1)} s.`;
+        ? `Layouts of the division that is looked at now: best step ${text(last.best, "s")}, none below ${text(last.bound, "s")}, gap ${percent(Math.max(0, 1 - last.bound / last.best), 2)}; ${news.seconds.toFixed(1)} s.`
+        : `Layouts of the division that is looked at now: none below ${text(last.bound, "s")}; ${news.seconds.toFixed(1)} s.`;
     if (seen.length > 1 && node("search")) closing(plot, seen);
   });
   running = mine;
