@@ -31,8 +31,9 @@ def sustained_bandwidth(chip: Chip) -> Number:
 
 
 def bandwidth_bounds(chip: Chip, run: Number | None = None, read_share: Number = 1.0) -> dict[str, Number]:
-    """Every bound on what a stream of `run` bytes (whole rows when left out) gets of a stack [B/s]: the peak of
-    its bonds, what banks leave of it for this stream, and what cores can take. {} where no banks are described.
+    """Every bound on what a stream of `run` bytes (whole rows when left out) gets of a stack [B/s]: the peak
+    of its bonds, what banks leave of it for this stream, what cores can take. {} where no banks are
+    described.
 
     >>> from strata.hardware.chip import chip
     >>> bounds = bandwidth_bounds(chip("stack-ref"))

@@ -103,7 +103,7 @@ def generated(asked: dict[str, Any]) -> dict[str, Any]:
     return generation_dict(found) | {
         "title": f"{made.template.title}, {made.technology.title}",
         "dies": 1.0 if budget.dies is None else float(budget.dies),
-        "device_m2": known(made.device.area),
+        "device_m2": number_or_none(made.device.area),
         "device_mount": made.device.mount,
         "budget": {
             "name": budget.name,
@@ -117,12 +117,12 @@ def generated(asked: dict[str, Any]) -> dict[str, Any]:
         "sources": {
             path: f"{show(float(p.value), p.unit)}: {p.source}" for path, p in budget.sources.items()
         },
-        "this": offered(found.chip) | {"cost": known(made.cost)},
+        "this": offered(found.chip) | {"cost": number_or_none(made.cost)},
         "that": None if other is None else {"name": other.name, "title": other.title} | offered(other),
     }
 
 
-def known(value: Any) -> float | None:
+def number_or_none(value: Any) -> float | None:
     """A number, None where there is none."""
     return None if value is None else finite(value)
 
@@ -133,13 +133,13 @@ def offered(chip: Chip) -> dict[str, Any]:
     name = FORMAT if FORMAT in formats else next(iter(formats), "")
     return {
         "format": name,
-        "peak": known(rate_of(formats, name)) if name else None,
-        "bandwidth": known(chip.memory.bandwidth),
-        "capacity": known(chip.memory.capacity),
+        "peak": number_or_none(rate_of(formats, name)) if name else None,
+        "bandwidth": number_or_none(chip.memory.bandwidth),
+        "capacity": number_or_none(chip.memory.capacity),
         "sram": finite(sum(float(level.capacity) for level in memory_levels(chip)[:-1])),
-        "power": known(chip.energy.power_limit),
-        "area": known(chip.package.die_area),
-        "cost": known(made_cost(chip)),
+        "power": number_or_none(chip.energy.power_limit),
+        "area": number_or_none(chip.package.die_area),
+        "cost": number_or_none(made_cost(chip)),
     }
 
 
@@ -154,12 +154,12 @@ def at_work(asked: dict[str, Any]) -> dict[str, Any]:
     ours = System(f"{asked['count']}x{found.chip.name}", found.chip, theirs.fabric, theirs.economics)
     return {
         "fabric": theirs.fabric.name,
-        "this": step_of(ours, asked),
-        "that": step_of(theirs, asked) | {"name": against},
+        "this": work_of(ours, asked),
+        "that": work_of(theirs, asked) | {"name": against},
     }
 
 
-def step_of(system: System, asked: dict[str, Any]) -> dict[str, Any]:
+def work_of(system: System, asked: dict[str, Any]) -> dict[str, Any]:
     """The best plan's answer on a system."""
     program = make_program(asked["model"])
     sizes = [float(asked[key]) for key in ("batch", "input", "output")]
@@ -177,9 +177,9 @@ def step_of(system: System, asked: dict[str, Any]) -> dict[str, Any]:
         "fits": True,
         "plan": division_text(result.plan),
         "binds": step_bound(result),
-        "tokens_per_s": known(getattr(metrics, "tokens_per_s", None)),
-        "tpot": known(getattr(metrics, "tpot", None)),
-        "ttft": known(getattr(metrics, "ttft", None)),
-        "power": known(metrics.device_power),
-        "energy": known(getattr(metrics, "energy_per_token", None)),
+        "tokens_per_s": number_or_none(getattr(metrics, "tokens_per_s", None)),
+        "tpot": number_or_none(getattr(metrics, "tpot", None)),
+        "ttft": number_or_none(getattr(metrics, "ttft", None)),
+        "power": number_or_none(metrics.device_power),
+        "energy": number_or_none(getattr(metrics, "energy_per_token", None)),
     }
