@@ -27,7 +27,7 @@ from strata.search.plan_for import plan_for
 from strata.units import show
 from strata.workload.program import program as make_program
 
-FORMAT = "bf16"  # of the headline peak
+FORMATS = ("bf16", "fp16")  # of the headline peak, the first that a chip has
 
 
 class ChipBudget(WebQuestion):
@@ -127,16 +127,28 @@ def number_or_none(value: Any) -> float | None:
     return None if value is None else finite(value)
 
 
+def sram_of(chip: Chip) -> float | None:
+    """Memory on the die [B], all levels; chips whose local memory is their cache state it as both.
+
+    >>> [round(sram_of(make_chip(name)) / 1e6) for name in ("h100", "wse-2")]
+    [122, 40000]
+    """
+    levels = [float(level.capacity) for level in memory_levels(chip)[:-1]]
+    local = float(chip.compute.cores * chip.compute.sram_capacity)
+    twice = abs(local - float(chip.cache.capacity)) <= 0.05 * local
+    return finite(sum(levels) - (local if twice else 0.0))
+
+
 def offered(chip: Chip) -> dict[str, Any]:
     """What a chip has, in the numbers that data sheets compare."""
     formats = chip.compute.matrix_rate
-    name = FORMAT if FORMAT in formats else next(iter(formats), "")
+    name = next((f for f in (*FORMATS, *formats) if f in formats), "")
     return {
         "format": name,
         "peak": number_or_none(rate_of(formats, name)) if name else None,
         "bandwidth": number_or_none(chip.memory.bandwidth),
         "capacity": number_or_none(chip.memory.capacity),
-        "sram": finite(sum(float(level.capacity) for level in memory_levels(chip)[:-1])),
+        "sram": sram_of(chip),
         "power": number_or_none(chip.energy.power_limit),
         "area": number_or_none(chip.package.die_area),
         "cost": number_or_none(made_cost(chip)),

@@ -10,7 +10,8 @@ const mm2 = (m2) => `${digits(m2 * 1e6)} mm²`;
 export function headline(into, told) {
   const { this: own, that } = told,
     beside = (key) => {
-      if (!that?.[key] || !own[key]) return "";
+      const unlike = key === "peak" && own.format.slice(-2) !== that?.format.slice(-2); // other widths
+      if (!that?.[key] || !own[key] || unlike) return "";
       return Math.abs(own[key] / that[key] - 1) < 5e-4
         ? `as ${that.name}`
         : `${difference(own[key], that[key])} to ${that.name}`;
