@@ -207,6 +207,21 @@ def settled_power(chip: Chip, core: Number, memory: Number) -> tuple[Number, Num
     return rest.logic + leaks + rest.dram, logic, dram
 
 
+def dissipated(chip: Chip, step: Step) -> tuple[Number, Number, Number]:
+    """Power of a step's device by where it arises [W]: logic with its leakage, connected DRAM, idle DRAM.
+
+    >>> import strata as st
+    >>> found = st.evaluate("8xstack-ref", "llama-3-8b", st.decode(8, 1024), "tp=8")
+    >>> device = found.metrics.device_power
+    >>> bool(abs(sum(dissipated(found.system.chip, found.steps[0])) / device - 1.0) < 1e-9)
+    True
+    """
+    rest = static_power_of(chip)
+    memory = step.price.memory_bytes * chip.energy.memory / step.time
+    core = step.price.energy / step.time - memory
+    return core + step.static - rest.dram, rest.connected + memory, rest.idle
+
+
 def over_limits(chip: Chip, steps: Sequence[Step]) -> Infeasible:
     """Which limit a single point passes at its lowest clock, and how far: a die's, or the power's."""
     rest, heat = static_power_of(chip), chip.heat

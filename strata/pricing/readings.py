@@ -9,10 +9,18 @@ from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
+from strata.hardware.dram.channel import Stream, sustained_channel
+from strata.hardware.dram.stack import (
+    channel_in_stack,
+    dram_of,
+    stack_bandwidth,
+    stack_banks,
+    stack_channels,
+)
 from strata.hardware.silicon.cost import cost_of
 from strata.hardware.thermal.compact import junction
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.dram_access import dram_bandwidth, sequential_stream
+from strata.pricing.kernels.dram_access import dram_bandwidth, sequential_stream, stream_ceilings
 from strata.pricing.power_limits import power_limits, static_power_of
 
 
@@ -20,6 +28,32 @@ def sustained_bandwidth(chip: Chip) -> Number:
     """DRAM bandwidth that cores reading long runs get [B/s], local memories and their ports counted."""
     whole = device(chip)
     return dram_bandwidth(whole, chip.memory.efficiency, lambda: sequential_stream(whole, 1.0))
+
+
+def bandwidth_bounds(chip: Chip, run: Number | None = None, read_share: Number = 1.0) -> dict[str, Number]:
+    """Every bound on what a stream of `run` bytes (whole rows when left out) gets of a stack [B/s]: the peak
+    of its bonds, what banks leave of it for this stream, what cores can take. {} where no banks are
+    described.
+
+    >>> from strata.hardware.chip import chip
+    >>> bounds = bandwidth_bounds(chip("stack-ref"))
+    >>> min(bounds, key=bounds.get), min(bounds.values()) >= sustained_bandwidth(chip("stack-ref"))
+    ('interface', True)
+    """
+    dram = None if chip.stack is None else dram_of(chip.stack)
+    if chip.stack is None or dram is None:
+        return {}
+    channel = channel_in_stack(chip.stack, dram)
+    stream = Stream(
+        run=channel.row if run is None else run, read_share=read_share, banks=stack_banks(chip.stack, dram)
+    )
+    each = sustained_channel(channel, stream).bounds
+    count = stack_channels(chip.stack)
+    return {
+        "peak": stack_bandwidth(chip.stack),
+        **{name: bound * count for name, bound in each.items()},
+        **stream_ceilings(chip, channel),
+    }
 
 
 def memory_power(chip: Chip) -> Number:

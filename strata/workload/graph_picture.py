@@ -7,6 +7,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from strata.drawing import COLOURS, DARK, GREY
 from strata.units import show
@@ -79,6 +80,41 @@ def _panel(block: Block) -> _Panel:
     box = min(max(BOX, 7.2 * max(len(op.name) for op in block.ops) + 18.0), WIDEST)
     drawn = layered(nodes, edges, dict.fromkeys(nodes, box), GAP, STEP)
     return _Panel(block, ops, list(dict.fromkeys(edges)), drawn, box)
+
+
+def graph_places(graph: Graph) -> list[dict[str, Any]]:
+    """Where the boxes and edges of a drawn graph stand, block by block, for whoever draws it: ops with their
+    work and bytes, tensors from outside as nodes without a kind.
+
+    >>> import strata as st
+    >>> (layer,) = graph_places(st.program("gpt3-layer").trace(st.forward(1.0)))
+    >>> layer["block"], len(layer["nodes"]), layer["nodes"][1]["name"]
+    ('layer', 15, 'norm_1')
+    """
+    return [_placed(_panel(block)) for block in graph.blocks]
+
+
+def _placed(panel: _Panel) -> dict[str, Any]:
+    def node(name: str, op: Op | None) -> dict[str, Any]:
+        x, y = panel.drawn.at[name]
+        told: dict[str, Any] = {"name": name.removeprefix("in:"), "x": x, "y": y, "kind": op and op.kind}
+        if op is not None:
+            told |= {"flop": op_work(op), "weights": held_weight(op), "bytes": float(op.output_bytes())}
+        return told
+
+    return {
+        "block": panel.block.name,
+        "times": float(panel.block.times),
+        "backward": panel.block.direction == "backward",
+        "width": panel.drawn.width,
+        "height": panel.drawn.height,
+        "box": panel.box,
+        "nodes": [node(name, op) for name, op in panel.ops.items()],
+        "edges": [
+            {"from": a.removeprefix("in:"), "to": b, "points": panel.drawn.paths[a, b]}
+            for a, b in panel.edges
+        ],
+    }
 
 
 def graph_svg(graph: Graph, partitions: Partitions | None = None, title: str = "") -> str:

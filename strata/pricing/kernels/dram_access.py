@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
-from strata.hardware.dram.channel import Bus, bus_of, in_flight_bound, visit
+from strata.hardware.dram.channel import Bus, Dram, bus_of, in_flight_bound, visit
 from strata.hardware.dram.stack import (
     PORT_PASSES,
     channel_in_stack,
@@ -139,6 +139,26 @@ class Banks:
         return delivered
 
 
+def stream_ceilings(chip: Chip, channel: Dram) -> dict[str, Number]:
+    """What bounds every stream of a chip to its stack, whatever the banks give [B/s]: bytes in flight,
+    ports of local memories, the network between cores and vaults.
+
+    >>> from strata.hardware.chip import chip
+    >>> ref = chip("stack-ref")
+    >>> {k: round(float(v) / 1e12, 2) for k, v in stream_ceilings(ref, dram_of(ref.stack)).items()}
+    {'buffer': 6.94, 'sram': 1.87, 'network': 18.74}
+    """
+    cores, noc = chip.compute.cores, noc_of(chip)
+    latency = chip.memory.latency + noc_latency(chip)
+    found = {
+        "buffer": in_flight_bound(channel.timing, bytes_in_flight(chip), latency),
+        "sram": cores * chip.compute.sram_bandwidth / PORT_PASSES,
+    }
+    if noc is not None:
+        found["network"] = access_limit(noc, cores, local_share(noc, cores))
+    return found
+
+
 def banks_of(chip: Chip) -> Banks | None:
     r"""A chip's DRAM by its banks; None where it is not described by them.
 
@@ -155,18 +175,10 @@ def banks_of(chip: Chip) -> Banks | None:
     dram = None if chip.stack is None else dram_of(chip.stack)
     if chip.stack is None or dram is None:
         return None
-    channel, channels, cores, noc = (
-        channel_in_stack(chip.stack, dram),
-        stack_channels(chip.stack),
-        chip.compute.cores,
-        noc_of(chip),
-    )
-    buffered = in_flight_bound(channel.timing, bytes_in_flight(chip), chip.memory.latency + noc_latency(chip))
-    port = cores * chip.compute.sram_bandwidth / PORT_PASSES
-    ceiling = namespace(buffered, port).minimum(buffered, port)
-    if noc is not None:
-        limit = access_limit(noc, cores, local_share(noc, cores))
-        ceiling = namespace(ceiling, limit).minimum(ceiling, limit)
+    channel, channels = channel_in_stack(chip.stack, dram), stack_channels(chip.stack)
+    ceiling: Number = float("inf")
+    for bound in stream_ceilings(chip, channel).values():
+        ceiling = namespace(ceiling, bound).minimum(ceiling, bound)
     return Banks(
         bus_of(channel, stack_banks(chip.stack, dram)),
         channels,

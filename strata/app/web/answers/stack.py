@@ -1,0 +1,238 @@
+"""Stack: DRAM on logic as it is built, what bounds its bandwidth, and how warm a load makes each die."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from strata.app.render.area import area_dict
+from strata.app.render.heat import temperatures_dict
+from strata.app.render.prediction import finite, step_bound
+from strata.app.web.questions import Count, Name, NameOrNone, Route, Text, WebQuestion
+from strata.errors import MissingQuantity
+from strata.hardware.chip import Chip
+from strata.hardware.chip import chip as make_chip
+from strata.hardware.silicon.area import area
+from strata.hardware.silicon.cost import cost_of
+from strata.hardware.silicon.floorplan import connections_that_fit
+from strata.hardware.technology import bonding
+from strata.hardware.thermal.cooling import CELLS, assembly
+from strata.hardware.thermal.report import Temperatures, heat
+from strata.mapping.plan import division_text
+from strata.params import names, stated
+from strata.pricing.power_limits import dissipated
+from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth
+from strata.result import Result
+from strata.search.inputs import make_workload, phase_of
+from strata.search.what_if import Question
+from strata.units import show
+
+MOST_LAYERS = 16  # of the page's slider: what published stacks have, and what its maps are drawn for
+BOUND_WORDS = {
+    "peak": "data bonds: connected layers x channels x width x rate",
+    "interface": "bursts back to back, less refresh",
+    "turnaround": "the bus turned from reads to writes and back",
+    "banks": "rows opened and closed, banks side by side",
+    "activation": "at most four rows in a window of tFAW",
+    "look-ahead": "what the controller sees ahead of the banks",
+    "buffer": "bytes that all cores have asked for, over the latency of a load",
+    "sram": "ports of the cores' local memories, passed twice",
+    "network": "network on the chip, for what is not in a core's own vault",
+}
+
+
+class StackDesign(WebQuestion):
+    """A chip with its stack as the page's sliders have it; None and "" are the chip's own."""
+
+    chip: Name = "stack-ref"
+    layers: Annotated[int, Field(ge=1, le=MOST_LAYERS)] | None = None
+    bonding: NameOrNone = ""
+    via_um: Annotated[float, Field(ge=2, le=60)] | None = None
+    bond_um: Annotated[float, Field(ge=0.5, le=60)] | None = None
+    cooling: NameOrNone = ""
+    arrangement: Literal["", "logic_bottom", "logic_top"] = ""
+    ambient_C: Annotated[float, Field(ge=5, le=70)] | None = None
+
+
+class StackLoad(StackDesign):
+    """The same with a load: so many devices of it run a model."""
+
+    devices: Annotated[int, Field(ge=1, le=4096)] = 256
+    model: Name = "deepseek-v3"
+    phase: Literal["decode", "prefill"] = "decode"
+    batch: Count = 4
+    input: Count = 1024
+    output: Count = 1024
+    plan: Text = ""
+
+
+ROUTES = [
+    Route(
+        path="stack", call="stack.built", says="A stack as it is built, and its bounds", question=StackDesign
+    ),
+    Route(
+        path="stack-load",
+        call="stack.loaded",
+        says="Time and temperatures of a stack under a load",
+        question=StackLoad,
+    ),
+    Route(path="stack-chips", call="stack.stacked_names", says="Chips whose package is described"),
+]
+
+
+def stacked_names(_: dict[str, Any]) -> dict[str, Any]:
+    """Chips with a stack or with DRAM beside their dies; ways of cooling and of joining dies."""
+    found = []
+    for name in sorted({*names("floorplans")}):
+        chip = make_chip(name)
+        found.append({"name": name, "title": chip.title, "stacked": chip.stack is not None})
+    found.sort(key=lambda e: not e["stacked"])
+    return {"chips": found, "cooling": list(names("cooling")), "bonding": list(names("bonding"))}
+
+
+def changes_of(design: dict[str, Any]) -> dict[str, str]:
+    """The fields of a chip that a design sets."""
+    said = {
+        "stack.layers": design["layers"],
+        "silicon.bonding": design["bonding"],
+        "silicon.floorplan.via_pitch": design["via_um"] and f"{design['via_um']:g} um",
+        "cooling_file": design["cooling"],
+        "cooling.bond_thickness": design["bond_um"] and f"{design['bond_um']:g} um",
+        "cooling.arrangement": design["arrangement"],
+        "cooling.ambient": design["ambient_C"] and f"{design['ambient_C']:g} degC",
+    }
+    return {path: str(value) for path, value in said.items() if value}
+
+
+def built(design: dict[str, Any]) -> dict[str, Any]:
+    """Layers from the board up, bonds and vias, capacity, bandwidth with every bound, what fits the die."""
+    design = StackDesign(**design).model_dump()
+    chip = make_chip(design["chip"], **changes_of(design))
+    if chip.silicon is None:
+        raise MissingQuantity(f"nothing says how chip '{chip.name}' is made: its package cannot be drawn")
+    silicon = chip.silicon
+    joint = bonding(silicon.bonding)
+    each = float(chip.package.die_area) / float(silicon.dies)
+    bounds = bandwidth_bounds(chip)
+    told = {
+        "name": chip.name,
+        "title": chip.title,
+        "stacked": chip.stack is not None,
+        "process": chip.package.process,
+        "side_m": each**0.5,
+        "dies": float(silicon.dies),
+        "beside": float(silicon.beside),
+        "beside_m2": float(silicon.beside_area),
+        "memory_kind": chip.memory.kind,
+        "capacity": finite(chip.memory.capacity),
+        "peak": finite(chip.memory.bandwidth),
+        "sustained": finite(sustained_bandwidth(chip)),
+        "bounds": [
+            {"name": name, "value": finite(value), "words": BOUND_WORDS[name]}
+            for name, value in bounds.items()
+        ],
+        "energy": finite(chip.energy.memory),
+        "cores": finite(chip.compute.cores),
+        "bonding": {"name": joint.name, "title": joint.title, "pitch": float(joint.pitch)},
+        "cost": finite(cost_of(chip, silicon).made),
+        "area": area_dict(chip, silicon, area(chip)) if silicon.floorplan is not None else None,
+        "numbers": sources_of(chip),
+    }
+    if chip.stack is None or chip.cooling is None:
+        return told
+    return told | stack_parts(chip)
+
+
+def stack_parts(chip: Chip) -> dict[str, Any]:
+    """Sheets of a stack from the board up, with what passes between them."""
+    assert chip.stack is not None and chip.cooling is not None and chip.silicon is not None
+    layers = int(chip.stack.layers)
+    sheets: dict[str, dict[str, Any]] = {}
+    for sheet in assembly(chip.cooling, layers, float(chip.package.die_area)).layers:
+        name = sheet.name.removesuffix(" bulk")
+        known = sheets.setdefault(
+            name, {"name": name, "side": sheet.side, "thickness": 0.0, "conductivity": sheet.conductivity}
+        )
+        known["thickness"] += sheet.thickness
+    joint = bonding(chip.silicon.bonding)
+    data = 8.0 * float(chip.stack.channels_per_layer * chip.stack.channel_width)
+    plan = chip.silicon.floorplan
+    return {
+        "layers": layers,
+        "sheets": list(sheets.values()),
+        "arrangement": chip.cooling.arrangement,
+        "cooling": chip.cooling.title,
+        "ambient": float(chip.cooling.ambient),
+        "limits": {"dram": float(chip.cooling.dram_limit), "logic": float(chip.cooling.logic_limit)},
+        "data_bonds": data,
+        "bonds_fit": float(connections_that_fit(chip.package.die_area, joint.pitch)),
+        "via_pitch": None if plan is None or plan.via_pitch is None else float(plan.via_pitch),
+        "bond_thickness": float(chip.cooling.bond_thickness),
+        "transfer_rate": float(chip.stack.transfer_rate),
+        "channels": float(chip.stack.channels_per_layer),
+    }
+
+
+def sources_of(chip: Chip) -> dict[str, Any]:
+    """Numbers of stack, cooling and package with their sources, by path."""
+    return {
+        path: {"text": show(float(p.value), p.unit), "source": p.source, "mark": p.mark}
+        for path, p in stated(chip).items()
+        if path.startswith(("stack.", "cooling.", "memory.", "package.", "energy.memory", "silicon."))
+    }
+
+
+def loaded(design: dict[str, Any]) -> dict[str, Any]:
+    """The step of a model on devices of this stack, and the temperatures it holds them at."""
+    design = StackLoad(**design).model_dump()
+    sizes = [float(design[key]) for key in ("batch", "input", "output")]
+    asked = Question(
+        system=f"{design['devices']}x{design['chip']}",
+        model=design["model"],
+        plan=design["plan"],
+        work=lambda program: make_workload(phase_of(program, design["phase"]), *sizes),
+    )
+    result, _ = asked.answer([f"chip.{path}={value}" for path, value in changes_of(design).items()])
+    chip = result.system.chip
+    told = {
+        "layers": None if chip.stack is None else int(chip.stack.layers),
+        "fits": bool(result.fits),
+        "why": "; ".join(str(why) for why in result.infeasible),
+        "plan": division_text(result.plan),
+        "sustained": finite(sustained_bandwidth(chip)),
+        "peak": finite(chip.memory.bandwidth),
+        "cores": finite(chip.compute.cores),
+        "title": f"{result.model.name} {design['phase']}, batch {design['batch']}",
+    }
+    if not result.fits:
+        return told
+    metrics = result.metrics
+    time = metrics.ttft if design["phase"] == "prefill" else metrics.tpot
+    told |= {
+        "time": finite(time),
+        "tokens_per_s": finite(metrics.tokens_per_s),
+        "power": finite(metrics.device_power),
+        "clock": finite(metrics.clock),
+        "binds": step_bound(result),
+        "energy": finite(metrics.energy_per_token),
+        "cost": finite(metrics.cost_per_mtoken),
+    }
+    return told | ({"heat": temperature_maps(step_heat(result))} if chip.heat is not None else {})
+
+
+def step_heat(result: Result) -> Temperatures:
+    """Temperatures at the powers of a result's hottest step, on the cells that predictions use."""
+    chip, step = result.system.chip, max(result.steps, key=lambda s: float(s.price.energy / s.time))
+    logic, connected, idle = (float(power) for power in dissipated(chip, step))
+    assert chip.stack is not None
+    return heat(chip, logic, (connected + idle) / float(chip.stack.layers), cells=CELLS)
+
+
+def temperature_maps(found: Temperatures) -> dict[str, Any]:
+    """What `strata heat` tells, with the temperatures of each die's cells [K]."""
+    told = temperatures_dict(found)
+    for die in told["dies"]:
+        die["cells_K"] = np.round(found.field.of(die["name"])[0], 3).tolist()
+    return told | {"margin_K": min(die["limit_K"] - die["max_K"] for die in told["dies"])}
