@@ -1,7 +1,7 @@
 """Releases of engines (data/conditions) fitted to runs of their time, and what they are worth on chips they
 have not seen.
 
-Rows are priced once as the engine's file says; what a release takes more is linear in these prices, so that
+Rows are priced once as the engine's file says; what a release takes more follows from these prices, so that
 fits and families left out need no further ones. Only workers that read prompts and generate are fitted; pools
 follow.
 """
@@ -18,7 +18,7 @@ from scipy.optimize import minimize
 from strata.arrays import Array
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.closed_loop import shared_reading
+from strata.validation.readers.closed_loop import EngineTimes, shared_reading
 from strata.validation.readers.comparison import HELD_OUT, rows_by_key
 from strata.validation.readers.engine_releases import USUAL, EngineRelease, ReleaseTimes, release_times
 from strata.validation.readers.labels import dashed_all, server_of
@@ -46,15 +46,23 @@ class ReleasedRows:
     kind: Array
     place: Array  # of their release
     step: Array
-    share: Array  # tokens' time over a step's
+    token: Array
+    reading: Array  # of `EngineTimes`, as these and the next two
+    own: Array
+    launching: Array
     guesses: Array
-    prompts: Array  # what others' prompts add to a token
+    running: Array
+    ranks: Array
+    output: Array
     measured: Array
 
     def tpot(self, release: ReleaseTimes) -> Any:
         """Time between tokens that clients see [s]."""
-        step = release.stepped(self.step, self.guesses > 0)
-        return self.share * step + release.prompts * self.prompts
+        named = {n: getattr(self, n) for n in ("step", "token", "reading", "own", "launching")}
+        times = release.of(EngineTimes(**named), self.guesses)
+        others = np.maximum(self.running - self.ranks, 0.0)
+        reading = shared_reading(times, self.running, self.ranks, self.output)
+        return times.token + others * reading / self.ranks / self.output
 
     def error(self, releases: Sequence[EngineRelease], which: Array) -> float:
         """Mean error of some rows, relative."""
@@ -78,18 +86,17 @@ def released_rows(table: Table, catalogue: Catalogue) -> tuple[ReleasedRows, tup
         few, engine = table.keep(rows), catalogue.engine(server_of(label))
         served = served_model(catalogue, model, precision, precision)
         runs = aggregated_runs(few, catalogue, chip, served, engine, known)
-        others = np.maximum(runs.running - runs.ranks, 0.0)
-        reading = shared_reading(runs.times, runs.running, runs.ranks, runs.run)
         part = {
             "line": few.lines,
             "chip": chip,
             "engine": label,
             "kind": kind,
             "place": released(few, catalogue.chip(chip), runs.experts, known),
-            "step": runs.times.step,
-            "share": runs.times.token / runs.times.step,
+            **{n: getattr(runs.times, n) for n in ("step", "token", "reading", "own", "launching")},
             "guesses": runs.run.guesses,
-            "prompts": others * reading / runs.ranks / runs.run.output,
+            "running": runs.running,
+            "ranks": runs.ranks,
+            "output": runs.run.output,
             "measured": measured[rows],
         }
         parts.append({name: np.broadcast_to(value, len(rows)) for name, value in part.items()})

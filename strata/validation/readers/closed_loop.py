@@ -48,7 +48,7 @@ class EngineTimes:
     launching: Any = 0.0  # of reading, what only the host's launching of its kernels adds
 
 
-def shared_reading(times: EngineTimes, running: Array, at_once: Array, run: RunConditions) -> Any:
+def shared_reading(times: EngineTimes, running: Array, at_once: Array, output: Array) -> Any:
     r"""Time of reading with what launching adds shared by the prompts of a step.
 
     .. math:: T - T_l \left(1 - \frac{1 - e^{-x}}{x}\right), \quad x = \frac{N T_o}{r L d}
@@ -56,7 +56,7 @@ def shared_reading(times: EngineTimes, running: Array, at_once: Array, run: RunC
     prompts x that come during a step that reads, to each of r ranks, on average; of steps that read any, a
     step then has :math:`x / (1 - e^{-x})`. What the device does grows with them, what the host does not.
     """
-    came = running * times.own / (run.output * times.token) / at_once
+    came = running * times.own / (output * times.token) / at_once
     alone = -np.expm1(-came) / np.maximum(came, 1e-9)
     return times.reading - times.launching * (1.0 - alone)
 
@@ -65,7 +65,7 @@ def client_times(
     times: EngineTimes, clients: Array, running: Array, at_once: Array, run: RunConditions, engine: Engine
 ) -> tuple[Any, Any]:
     """TTFT and TPOT clients of a closed loop see (the rules at the top of this module) [s]."""
-    each = shared_reading(times, running, at_once, run) / at_once
+    each = shared_reading(times, running, at_once, run.output) / at_once
     all_fresh = np.maximum(running - at_once, 0.0) * each  # of the others, one after another
     prompts = run.fresh * all_fresh
     tpot = times.token + prompts / run.output

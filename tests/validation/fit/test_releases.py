@@ -31,11 +31,16 @@ def made_rows(truth, count=60):
         "kind": np.full(count, "none"),
         "place": place,
         "step": random.uniform(8e-3, 30e-3, count),
-        "share": np.ones(count),
+        "reading": random.uniform(0.0, 1.0, count),
+        "own": np.full(count, 0.05),
+        "launching": np.zeros(count),
         "guesses": np.zeros(count),
-        "prompts": random.uniform(0.0, 20e-3, count),
+        "running": np.full(count, 21.0),
+        "ranks": np.ones(count),
+        "output": np.full(count, 1000.0),
         "measured": np.ones(count),
     }
+    rows["token"] = rows["step"]
     rows["measured"] = ReleasedRows(**rows).tpot(release_times(truth, place))
     return ReleasedRows(**rows)
 
