@@ -16,6 +16,9 @@ from strata.app.web.answers.what_if import START, Design, changes, question_of, 
 from strata.app.web.questions import FieldPath, NameOrNone, Route
 from strata.errors import StrataError
 from strata.hardware.derive import is_derived
+from strata.hardware.money import economics
+from strata.hardware.system import System
+from strata.mapping.engine import Engine
 from strata.params import MARKS, leaf_paths, stated
 from strata.pricing.metrics import METRICS
 from strata.search.fields import SIZES
@@ -58,16 +61,21 @@ def numbers(design: dict[str, Any]) -> dict[str, Any]:
         now = asked.inputs(changes(design))
     except StrataError as error:  # told beside the numbers, which stay as shipped
         now, refused = shipped, str(error)
-    owners = ("chip", "fabric", "engine")
-    records = [{"chip": s.chip, "fabric": s.fabric, "engine": e} for s, _, e in (shipped, now)]
+    records = [_records(system, engine) for system, _, engine in (shipped, now)]
     told = {
         owner: {
             "name": records[0][owner].name,
             "numbers": _stated(owner, records[0][owner], records[1][owner]),
         }
-        for owner in owners
+        for owner in records[0]
     }
     return {"owners": told, "marks": MARKS, "refused": refused}
+
+
+def _records(system: System, engine: Engine) -> dict[str, Any]:
+    """What has numbers, by what `--set` calls it."""
+    money = system.economics or economics()
+    return {"chip": system.chip, "fabric": system.fabric, "engine": engine, "economics": money}
 
 
 def _stated(owner: str, shipped: Any, now: Any) -> list[dict[str, Any]]:
@@ -145,5 +153,5 @@ def _unit(asked: dict[str, Any]) -> str:
         return "1"
     system, _, engine = question_of(asked).inputs(changes(asked))
     owner, _, path = asked["path"].partition(".")
-    record = {"chip": system.chip, "fabric": system.fabric, "engine": engine}.get(owner)
+    record = _records(system, engine).get(owner)
     return str(leaf_paths(record).get(path, {}).get("unit", "1")) if record is not None else "1"

@@ -90,7 +90,7 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         "title": prediction_title(result),
         "fits": bool(result.fits),
         "plan": division_text(result.plan),
-        "plan_text": "" if chosen is None else choice_text(chosen),
+        "plan_text": "" if chosen is None else choice_text(chosen).partition("; choose")[0],
         "why_none": "" if ranking is None else ranking.why_none,
         "devices": finite(result.system.devices),
         "memory": memory_parts(result),

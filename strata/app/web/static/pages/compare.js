@@ -99,7 +99,7 @@ function form(known, question, change) {
     h(
       "div",
       {},
-      h("h3", {}, "Systems"),
+      h("p", { class: "dim" }, "Systems"),
       h(
         "div",
         { class: "chosen" },
@@ -231,7 +231,13 @@ function draw(node, question, told) {
         )
       : h("p", { class: "answerline" }, "None of these systems keeps the limits."),
     best && h("section", { class: "panel" }, h("h2", {}, `${told.means}, the best first`), plot),
-    h("section", { class: "panel" }, h("h2", {}, "Every system"), rowsTable(question, told)),
+    h(
+      "section",
+      { class: "panel" },
+      h("h2", {}, "Every system"),
+      h("p", { class: "dim" }, "A name opens the system in What-if."),
+      rowsTable(question, told),
+    ),
     h(
       "section",
       { class: "panel" },
@@ -343,30 +349,19 @@ function rowsTable(question, told) {
           ],
         }),
       },
-      `What if: ${r.system}`,
+      r.row,
     );
   return h(
     "div",
     { class: "wide" },
     table(
-      [
-        "system",
-        "plan",
-        "at once",
-        "tokens/s",
-        "TTFT",
-        "TPOT",
-        "USD/Mtoken",
-        "J/Mtoken",
-        "USD/device-h",
-        "open",
-      ],
+      ["system", "plan", "at once", "tokens/s", "TTFT", "TPOT", "USD/Mtoken", "J/Mtoken", "USD/device-h"],
       [...told.rows]
         .sort((a, b) => rank(a) - rank(b))
         .map((r) =>
           r.fits
             ? [
-                r.row,
+                open(r),
                 r.plan,
                 text(r.batch),
                 text(r.metrics.tokens_per_s),
@@ -375,9 +370,8 @@ function rowsTable(question, told) {
                 text(r.metrics.cost_per_mtoken),
                 text(r.metrics.energy_per_mtoken, "J"),
                 text(r.metrics.cost_per_device_hour),
-                open(r),
               ]
-            : [r.row, r.why_none, "", "", "", "", "", "", "", ""],
+            : [r.row, r.why_none, "", "", "", "", "", "", ""],
         ),
       [0, 1],
     ),

@@ -1,6 +1,7 @@
 // What-if: designs side by side; every change is asked at once.
 import { ask, catalogue, given_up } from "../api.js";
 import { failure, fill, h, say } from "../dom.js";
+import { keepFocus } from "../what-if/focus.js";
 import { beside, cards, memory, misfit, trusted } from "../what-if/answer.js";
 import { Slot } from "../what-if/asking.js";
 import {
@@ -48,9 +49,26 @@ class Page {
       "aria-label": "The design",
     });
     const figures = h("div", { class: "numbers" });
-    this.numbers = new Numbers(figures, (...moved) => this.move(...moved));
+    this.numbers = new Numbers(
+      figures,
+      (...moved) => this.move(...moved),
+      (path, values) => {
+        const design = this.state.designs[this.state.open];
+        const slot = this.slots[this.state.open];
+        slot.ahead(values.map((value) => ({ ...design, set: { ...design.set, [path]: value } })));
+      },
+    );
     this.bar = h("div", { class: "row toolbar", role: "toolbar", "aria-label": "Designs" });
+    this.head = h("div", { class: "stackv" });
     this.top = h("div", { class: "stackv" });
+    this.base = new Slot(
+      "shipped",
+      (told) => {
+        this.shipped = told;
+        this.draw(null, -1);
+      },
+      () => {},
+    );
     this.pictures = h("div", { class: "stackv" });
     this.gains = h("section", { class: "panel", hidden: true });
     this.below = h("div", { class: "stackv" });
@@ -69,6 +87,7 @@ class Page {
         "div",
         { class: "stackv", id: "answer" },
         this.bar,
+        this.head,
         this.top,
         swept,
         this.pictures,
@@ -117,15 +136,19 @@ class Page {
   update(state) {
     this.state = state;
     const { designs, open } = state;
-    fill(
-      this.form,
-      inputs(this.known, designs[open], (c) => this.change(c)),
+    keepFocus(this.form, () =>
+      fill(
+        this.form,
+        inputs(this.known, designs[open], (c) => this.change(c)),
+      ),
     );
     this.tools();
     this.numbers.update(designs[open]).then(() => this.sweeping());
     this.sweeping();
     this.root.querySelector("#answer").classList.add("busy");
     designs.forEach((design, i) => this.slots[i].want(design));
+    if (designs.length === 1 && Object.keys(designs[0].set).length)
+      this.base.want({ ...designs[0], set: {} });
   }
   sweeping() {
     const { designs, open, sweep } = this.state;
@@ -133,7 +156,7 @@ class Page {
     this.sweep.update(designs[open], sweep, every);
     // a sweep that was asked for stands first; else it waits below the pictures
     const answer = this.root.querySelector("#answer");
-    if (sweep && this.swept.previousSibling !== this.top) this.top.after(this.swept);
+    if (sweep && this.swept.previousSibling !== this.head) this.head.after(this.swept);
     if (!sweep && answer.lastChild !== this.swept) answer.append(this.swept);
   }
 
@@ -182,7 +205,8 @@ class Page {
     const answer = this.root.querySelector("#answer");
     if (this.errors[open]) {
       answer.classList.remove("busy");
-      fill(this.top, h("h1", {}, "What if"), failure(this.errors[open]));
+      fill(this.head, h("h1", {}, "What if"), failure(this.errors[open]));
+      fill(this.top);
       fill(this.pictures);
       fill(this.below);
       this.gains.hidden = true;
@@ -190,11 +214,13 @@ class Page {
     }
     if (!told) return;
     answer.classList.remove("busy");
-    const pinned = many && pin !== open ? this.answers[pin] : null;
+    const moved = !many && Object.keys(designs[open].set).length > 0;
+    const other = many && pin !== open ? this.answers[pin] : moved ? this.shipped : null;
+    const pinned = other && { ...other, called: many ? `pinned design ${LETTERS[pin]}` : "as shipped" };
     const words = (d, i) =>
       i === pin ? `${d.model} on ${d.system}` : differences(d, designs[pin]).join("; ") || "nothing";
     fill(
-      this.top,
+      this.head,
       h("h1", {}, told.title),
       told.fits
         ? h("p", { class: "lead" }, h("strong", {}, `Bound by ${told.binds}.`), ` ${told.sentence.join(" ")}`)
@@ -202,8 +228,13 @@ class Page {
       h(
         "p",
         { class: "dim planline" },
-        this.held[open] ? `Plan ${told.plan} of before; looking for the best one…` : told.plan_text,
+        this.held[open]
+          ? `Plan ${told.plan} of before; looking for the best one…`
+          : told.plan_text && `${told.plan_text.replace("plan", "Plan")}; others are ranked below.`,
       ),
+    );
+    fill(
+      this.top,
       told.fits && cards(told, pinned),
       many && beside(LETTERS, designs, this.answers, { open, pin }, { words }),
       memory(told),

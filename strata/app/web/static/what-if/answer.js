@@ -6,24 +6,31 @@ const COLOURS = ["compute", "memory", "network", "cache", "bubble", "host", "ove
 export const tint = (name, i) =>
   `var(--c-${COLOURS.includes(name) ? name : COLOURS[i % (COLOURS.length - 1)]})`;
 
+const celsius = (words) => words.replace("degC", "°C");
+
+// A difference in percent; of temperatures in kelvin; none where it is none.
+function apart(c, now, then) {
+  if (c.unit !== "K") return now === then ? "" : difference(now, then);
+  const warmer = now - then;
+  return Math.abs(warmer) < 0.05 ? "" : `${warmer > 0 ? "+" : "−"}${Math.abs(warmer).toFixed(1)} K`;
+}
+
 export function card(c, pinned, main) {
   const then = pinned?.cards?.find((p) => p.name === c.name);
-  const moved = then && then.value !== c.value && c.unit !== "K" ? difference(c.value, then.value) : "";
-  const kelvin = then && c.unit === "K" && Math.abs(c.value - then.value) > 0.05 ? c.value - then.value : 0;
   const up = then ? c.value > then.value : false;
   const kind = (c.better === "higher") === up ? "good" : "bad";
-  const said = moved || (kelvin ? `${kelvin > 0 ? "+" : "−"}${Math.abs(kelvin).toFixed(1)} K` : "");
+  const said = then ? apart(c, c.value, then.value) : "";
   return h(
     "div",
     {
       class: `card${main ? " main" : ""}`,
       "data-metric": c.name,
       hover: [
-        ["what", `${c.label}: ${c.text}`],
+        ["what", `${c.label}: ${celsius(c.text)}`],
         ["unit", c.unit === "1" ? (c.name.includes("per_s") ? "1/s" : "a share") : c.unit],
         ["formula", c.formula],
-        ["here", c.says],
-        ["pinned", then && said ? `${then.text} (${said})` : ""],
+        ["here", celsius(c.says)],
+        [pinned?.called, then && said ? `${celsius(then.text)} (${said})` : ""],
         [
           "like cases measured",
           c.trust
@@ -33,7 +40,7 @@ export function card(c, pinned, main) {
       ],
     },
     h("div", { class: "label" }, c.label),
-    h("div", { class: "value" }, c.text, said && h("span", { class: `delta ${kind}` }, ` ${said}`)),
+    h("div", { class: "value" }, celsius(c.text), said && h("span", { class: `delta ${kind}` }, ` ${said}`)),
     h("div", { class: "under" }, c.trust ? `${c.trust.low_text} to ${c.trust.high_text} measured` : ""),
   );
 }
@@ -100,7 +107,7 @@ const doubled = (system) => {
   const found = /^(\d+)x(.+)$/.exec(system);
   return found ? `${2 * Number(found[1])}x${found[2]}` : null;
 };
-function settings(lever, design) {
+function settings(lever, design, plan) {
   const found = [];
   const put = (words, changes) => found.push([words, changes]);
   const degree = /^([a-z_]+)=(\S+)$/.exec(lever);
@@ -109,12 +116,13 @@ function settings(lever, design) {
   if (/context/.test(lever) && design.input > 1)
     put(`input ${Math.max(1, design.input >> 1)}`, { input: Math.max(1, design.input >> 1) });
   if (/weights|fewer bits/.test(lever) && design.weights !== "fp8") put("weights in fp8", { weights: "fp8" });
-  if (/fewer bits/.test(lever) && design.weights === "fp8") put("weights in fp4", { weights: "fp4" });
+  if (/weights/.test(lever) && design.weights !== "fp4") put("weights in fp4", { weights: "fp4" });
   if (/kv/.test(lever) && design.kv !== "fp8") put("KV cache in fp8", { kv: "fp8" });
   if (/more devices/.test(lever) && doubled(design.system))
     put(doubled(design.system), { system: doubled(design.system), plan: "" });
   if (/raise tp|pp or ep/.test(lever) && design.plan) put("the best plan", { plan: "" });
-  if (degree && !/batch/.test(lever)) put(lever, { plan: [design.plan, lever].filter(Boolean).join(",") });
+  if (degree && !plan.split(",").includes(lever))
+    put(lever, { plan: [design.plan, lever].filter(Boolean).join(",") });
   return found;
 }
 
@@ -135,7 +143,7 @@ export function misfit(told, design, change) {
           {},
           lever,
           " ",
-          settings(lever, design).map(([words, changes]) =>
+          settings(lever, design, told.plan).map(([words, changes]) =>
             h("button", { class: "quiet small", type: "button", onclick: () => change(changes) }, words),
           ),
         ),
@@ -204,15 +212,13 @@ export function beside(letters, designs, answers, { open, pin }, act) {
                 const now = of(i, c.name),
                   then = of(pin, c.name);
                 if (!now) return h("td", { class: "n" }, answers[i]?.fits === false ? "does not fit" : "…");
-                const said = i !== pin && then && c.unit !== "K" ? difference(now.value, then.value) : "";
+                const said = i !== pin && then ? apart(c, now.value, then.value) : "";
                 const better = (c.better === "higher") === now.value > then?.value;
                 return h(
                   "td",
                   { class: "n" },
-                  now.text,
-                  said &&
-                    now.value !== then.value &&
-                    h("span", { class: `delta ${better ? "good" : "bad"}` }, ` ${said}`),
+                  celsius(now.text),
+                  said && h("span", { class: `delta ${better ? "good" : "bad"}` }, ` ${said}`),
                 );
               }),
             ),

@@ -32,6 +32,19 @@ export class Slot {
     if (!this.busy) this.run();
   }
 
+  // Designs that may come next are asked for while nothing else is.
+  async ahead(designs) {
+    for (const design of designs) {
+      const held = design.plan === "" ? plans.get(about(design)) : undefined;
+      if (this.busy || known.size >= KEPT) return;
+      try {
+        await answered(held === undefined ? design : { ...design, plan: held }, `ahead ${this.name}`);
+      } catch {
+        return; // it will be said when it is wanted
+      }
+    }
+  }
+
   async run() {
     this.busy = true;
     while (this.next) {

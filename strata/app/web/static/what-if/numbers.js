@@ -3,6 +3,7 @@ import { ask, given_up } from "../api.js";
 import { failure, fill, h, setHover } from "../dom.js";
 import { show as text } from "../units.js";
 import { readable } from "./designs.js";
+import { keepFocus } from "./focus.js";
 
 const WIDE = 4; // a slider goes from a quarter of what is shipped to four times
 const part = (path) =>
@@ -22,6 +23,7 @@ const titles = {
   "chip.package": "Package",
   fabric: "Fabric",
   engine: "Engine",
+  economics: "Economics",
 };
 const title = (name) => titles[name] ?? name.replace("chip.", "").replace(/^./, (c) => c.toUpperCase());
 const FIRST = [
@@ -57,10 +59,12 @@ const shown = (n, value) => (n.unit === "1" ? String(Number(value.toPrecision(4)
 
 export class Numbers {
   // `onmove(path, value, moving)`: value null sets the shipped number again
-  constructor(node, onmove) {
+  // `onnear(path, values)`: a slider of few values was touched, and these lie next to it
+  constructor(node, onmove, onnear) {
     Object.assign(this, {
       node,
       onmove,
+      onnear,
       told: null,
       about: "",
       rows: new Map(),
@@ -95,7 +99,7 @@ export class Numbers {
     this.about = about;
     try {
       this.told = await ask("numbers", design);
-      this.draw();
+      keepFocus(this.node, () => this.draw());
     } catch (error) {
       if (!given_up(error)) fill(this.list, failure(error));
     }
@@ -178,7 +182,7 @@ export class Numbers {
   }
 
   row(n, moved = false) {
-    const name = n.path.replace(/^(chip|fabric|engine)\./, "").replaceAll("_", " "),
+    const name = n.path.replace(/^(chip|fabric|engine|economics)\./, "").replaceAll("_", " "),
       value = n.value ?? n.shipped ?? 0,
       on = scale(n);
     const typed = h("input", {
@@ -210,6 +214,14 @@ export class Numbers {
         value: String(on.place(value)),
         "aria-label": `${n.path}, slider`,
         "aria-valuetext": shown(n, value),
+        onfocus: () => {
+          if (on.step !== 1 || n.unit === "K") return;
+          const near = [1, -1, 2, -2].map((by) => value + by).filter((v) => v >= on.min && v <= on.max);
+          this.onnear(
+            n.path,
+            near.map((v) => settled(v, n.unit)),
+          );
+        },
         oninput: (e) => slide(e, true),
         onchange: (e) => slide(e, false),
       });

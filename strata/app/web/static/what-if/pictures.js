@@ -61,7 +61,7 @@ export const breakdown = (told) =>
     h("h2", {}, "Where it goes"),
     shares("time by what binds it", told.resources, "s", tint),
     shares("time by kind of op", told.kinds, "s", (_, i) => tint("", i)),
-    shares("energy by what takes it", told.energy, "J", tint),
+    shares("energy by what takes it", told.energy, "J", (_, i) => tint("", i)),
   );
 
 // ------------------------------------------------------------------------------------------------ the step
@@ -214,11 +214,11 @@ export function roofline(told) {
     hi = Math.ceil(Math.log10(Math.max((3 * top) / slowest, ...xs)));
   const bottom = Math.floor(Math.log10(Math.min(top / 1e4, ...usable.map((p) => p.rate)))),
     roof = Math.log10(top) + 0.25;
-  const W = 640,
-    H = 380,
-    L = 58,
+  const W = 460,
+    H = 350,
+    L = 52,
     R = 10,
-    T = 12,
+    T = 24,
     B = 40;
   const x = (v) => L + ((W - L - R) * (Math.log10(v) - lo)) / (hi - lo);
   const y = (v) => H - B - ((H - B - T) * (Math.log10(v) - bottom)) / (roof - bottom);
@@ -233,22 +233,18 @@ export function roofline(told) {
       s("line", { x1: x(10 ** e), x2: x(10 ** e), y1: T, y2: H - B, class: "grid" }),
       s(
         "text",
-        { x: x(10 ** e), y: H - B + 16, "text-anchor": "middle" },
+        { x: x(10 ** e), y: H - B + 16, "text-anchor": e === hi ? "end" : "middle" },
         e < 0 ? String(10 ** e) : digits(10 ** e),
       ),
     );
   for (let e = Math.ceil(bottom); e <= Math.floor(roof); e++)
     svg.append(
       s("line", { x1: L, x2: W - R, y1: y(10 ** e), y2: y(10 ** e), class: "grid" }),
-      s(
-        "text",
-        { x: L - 6, y: y(10 ** e) + 4, "text-anchor": "end" },
-        text(10 ** e, "").replace(/ .*/, "") + unitOf(e),
-      ),
+      s("text", { x: L - 6, y: y(10 ** e) + 4, "text-anchor": "end" }, tick(e)),
     );
   svg.append(
     s("text", { x: (L + W - R) / 2, y: H - 6, "text-anchor": "middle" }, "FLOP for each byte of DRAM"),
-    s("text", { x: 12, y: T + 2, class: "dimmed" }, "FLOP/s"),
+    s("text", { x: 2, y: 12, class: "dimmed" }, "FLOP/s"),
   );
   roofs.forEach((r, i) => {
     const cut = Math.min(10 ** hi, top / r.peak);
@@ -267,8 +263,23 @@ export function roofline(told) {
         ],
       }),
     );
-    const at = from * (cut / from) ** 0.16;
-    svg.append(s("text", { x: x(at) + 4, y: y(at * r.peak) - 5 - 11 * i, class: "dimmed" }, r.name));
+    const [ax, ay, bx, by] = [x(from), y(from * r.peak), x(cut), y(cut * r.peak)];
+    const angle = (Math.atan2(by - ay, bx - ax) * 180) / Math.PI;
+    const px = bx + (ax - bx) * (0.1 + 0.2 * i),
+      py = by + (ay - by) * (0.1 + 0.2 * i);
+    svg.append(
+      s(
+        "text",
+        {
+          x: px,
+          y: py - 4,
+          transform: `rotate(${angle} ${px} ${py})`,
+          "text-anchor": "end",
+          class: "dimmed",
+        },
+        r.name,
+      ),
+    );
   });
   ceilings.forEach((c) =>
     svg.append(
@@ -316,7 +327,11 @@ export function roofline(told) {
     ),
   );
 }
-const unitOf = (e) => (e >= 15 ? " P" : e >= 12 ? " T" : e >= 9 ? " G" : e >= 6 ? " M" : "");
+// 13 as "10 T"
+function tick(e) {
+  const at = Math.max(0, Math.floor(e / 3));
+  return `${10 ** (e - 3 * at)} ${["", "k", "M", "G", "T", "P", "E"][at] ?? ""}`;
+}
 
 export function operations(told) {
   const whole = told.step || 1;

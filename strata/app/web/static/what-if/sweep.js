@@ -2,6 +2,7 @@
 import { ask, given_up } from "../api.js";
 import { accent, chart } from "../charts.js";
 import { choice, entry, failure, fill, h, table } from "../dom.js";
+import { keepFocus } from "./focus.js";
 
 const SIZES = ["batch", "input", "output"];
 const METRICS = [
@@ -56,7 +57,21 @@ export class Sweeping {
     const stack = this.numbers.some((one) => one.path === "chip.stack.layers");
     const path = told?.path ?? (stack ? "chip.stack.layers" : "batch");
     const set = (more) => this.onchange({ path, ...told, ...more });
-    const list = [...SIZES, ...this.numbers.filter((one) => one.shipped).map((one) => one.path)];
+    keepFocus(this.form, () => this.controls(told, path, n, set));
+    if (told && (size || n)) this.ask(told, n);
+    else if (!told) {
+      this.about = "";
+      fill(this.found);
+    }
+  }
+
+  controls(told, path, n, set) {
+    const list = [
+      ...SIZES,
+      ...this.numbers
+        .filter((one) => one.shipped && !one.path.startsWith("economics."))
+        .map((one) => one.path),
+    ];
     fill(
       this.form,
       entry(
@@ -96,11 +111,6 @@ export class Sweeping {
         "Sweep",
       ),
     );
-    if (told && (size || n)) this.ask(told, n);
-    else if (!told) {
-      this.about = "";
-      fill(this.found);
-    }
   }
 
   range(path) {
@@ -151,7 +161,7 @@ export class Sweeping {
             ],
       ),
       this.plot,
-      told.remarks.map((line) => h("p", { class: "dim small" }, line)),
+      told.remarks.map((line) => h("p", { class: "dim small" }, line.replace(/^- : /, ""))),
       h("p", { class: "dim small" }, told.question),
       h(
         "details",
