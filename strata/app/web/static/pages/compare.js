@@ -4,6 +4,7 @@ import { accent, chart } from "../charts.js";
 import { choice, download, entry, failure, fill, h, say, table } from "../dom.js";
 import { address, go, here } from "../state.js";
 import { show as text } from "../units.js";
+import { wide } from "../what-if/focus.js";
 import { listed, systemNames } from "../what-if/inputs.js";
 
 const START = {
@@ -353,7 +354,7 @@ function rowsTable(question, told) {
     );
   return h(
     "div",
-    { class: "wide" },
+    wide("Every system"),
     table(
       ["system", "plan", "at once", "tokens/s", "TTFT", "TPOT", "USD/Mtoken", "J/Mtoken", "USD/device-h"],
       [...told.rows]

@@ -1,5 +1,6 @@
 // What a design does: headline numbers with trust and difference, memory, why it does not fit.
 import { h } from "../dom.js";
+import { wide } from "./focus.js";
 import { difference, percent, show as text } from "../units.js";
 
 const COLOURS = ["compute", "memory", "network", "cache", "bubble", "host", "overhead", "throttling"];
@@ -40,8 +41,13 @@ export function card(c, pinned, main) {
       ],
     },
     h("div", { class: "label" }, c.label),
-    h("div", { class: "value" }, celsius(c.text), said && h("span", { class: `delta ${kind}` }, ` ${said}`)),
-    h("div", { class: "under" }, c.trust ? `${c.trust.low_text} to ${c.trust.high_text} measured` : ""),
+    h("div", { class: "value" }, celsius(c.text)),
+    h(
+      "div",
+      { class: "under" },
+      said && h("span", { class: `delta ${kind}` }, `${said} `),
+      c.trust ? `${c.trust.low_text} to ${c.trust.high_text} measured` : "",
+    ),
   );
 }
 
@@ -172,7 +178,7 @@ export function beside(letters, designs, answers, { open, pin }, act) {
     h("h2", {}, "Side by side"),
     h(
       "div",
-      { class: "wide" },
+      wide("Designs side by side"),
       h(
         "table",
         { class: "beside" },

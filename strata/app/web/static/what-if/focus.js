@@ -12,3 +12,6 @@ export function keepFocus(node, draw) {
   const found = all.find((one) => label && one.getAttribute("aria-label") === label) ?? all[place];
   found?.focus({ preventScroll: true });
 }
+
+// What may be wider than the page scrolls by itself, also by keyboard.
+export const wide = (label) => ({ class: "wide", tabindex: "0", role: "region", "aria-label": label });

@@ -1,6 +1,7 @@
 // What is asked: program, system, work, plan, precision, engine, price.
 import { ask } from "../api.js";
 import { choice, entry, failure, fill, h, table } from "../dom.js";
+import { wide } from "./focus.js";
 
 const grouped = (label, value, groups, onchange) => {
   const every = groups.flatMap(([, list]) => list.map((e) => e.name));
@@ -102,7 +103,7 @@ export function inputs(known, design, change) {
 
 // Ranked plans, asked for when they are opened.
 export function otherPlans(design, chosen, change) {
-  const body = h("div", { class: "wide" }, h("p", { class: "dim" }, "Ranking every legal plan…"));
+  const body = h("div", wide("Ranked plans"), h("p", { class: "dim" }, "Ranking every legal plan…"));
   const load = async () => {
     try {
       const told = await ask("plans", { ...design, plan: "" });
@@ -112,7 +113,7 @@ export function otherPlans(design, chosen, change) {
         body,
         h("p", { class: "dim" }, `${told.feasible} of ${told.considered} legal plans fit; the best first.`),
         table(
-          ["plan", ...names.map((n) => told.labels[n]), "memory/device", ""],
+          ["plan", ...names.map((n) => told.labels[n]), "memory/device", "take it"],
           told.plans.map((p) => [
             p.plan,
             ...names.map((n) => p.metrics[n] ?? ""),

@@ -2,6 +2,7 @@
 import { h, s, table } from "../dom.js";
 import { digits, percent, show as text } from "../units.js";
 import { tint } from "./answer.js";
+import { wide } from "./focus.js";
 
 const WORDS = {
   network: "network (exposed communication)",
@@ -137,18 +138,18 @@ export function step(told) {
 
 function layer(name, ops, all, whole) {
   const span = ops.at(-1).start + ops.at(-1).time || 1;
-  const wide = 1000,
+  const across = 1000,
     high = 30;
   const drawing = s("svg", {
     class: "drawing",
-    viewBox: `0 0 ${wide} ${high + 96}`,
+    viewBox: `0 0 ${across} ${high + 96}`,
     role: "img",
     "aria-label": `ops of one ${name}, ${text(span, "s")}`,
   });
   let taken = -Infinity;
   ops.forEach((o) => {
-    const x = (wide * o.start) / span,
-      w = (wide * o.time) / span;
+    const x = (across * o.start) / span,
+      w = (across * o.time) / span;
     drawing.append(
       s("rect", {
         x,
@@ -198,7 +199,7 @@ function layer(name, ops, all, whole) {
       "details",
       {},
       h("summary", {}, "These ops as a table"),
-      h("div", { class: "wide" }, table(head, rows, [0, 3])),
+      h("div", wide(`Ops of one ${name}`), table(head, rows, [0, 3])),
     ),
   ];
 }
@@ -341,7 +342,7 @@ export function operations(told) {
     h("summary", {}, "Ops of the step, longest first"),
     h(
       "div",
-      { class: "wide" },
+      wide("Ops of the step"),
       table(
         ["op", "times", "in all", "share", "of peak", "bound by"],
         told.ops.map((o) => [

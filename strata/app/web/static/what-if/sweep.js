@@ -2,7 +2,7 @@
 import { ask, given_up } from "../api.js";
 import { accent, chart } from "../charts.js";
 import { choice, entry, failure, fill, h, table } from "../dom.js";
-import { keepFocus } from "./focus.js";
+import { keepFocus, wide } from "./focus.js";
 
 const SIZES = ["batch", "input", "output"];
 const METRICS = [
@@ -169,7 +169,7 @@ export class Sweeping {
         h("summary", {}, "The same as a table"),
         h(
           "div",
-          { class: "wide" },
+          wide("The sweep as a table"),
           table(
             [what, label, "bound by", "plan"],
             told.labels.map((v, i) => [v, told.texts[i] || "does not fit", told.binds[i], told.plans[i]]),
@@ -184,7 +184,7 @@ export class Sweeping {
       told.metric_unit === "s" ? (largest < 1e-3 ? [1e6, "µs"] : largest < 1 ? [1e3, "ms"] : [1, "s"]) : null;
     const units = { K: "°C", 1: "", USD: "USD" };
     const shown = told.results.map((v) => (v === null ? null : size ? v * size[0] : v - offset));
-    const wide = told.values.at(-1) / told.values[0] > 30;
+    const far = told.values.at(-1) / told.values[0] > 30;
     chart(
       this.plot,
       () => [
@@ -222,7 +222,7 @@ export class Sweeping {
         {
           xaxis: {
             title: `${what}${told.unit === "1" ? "" : ` [${told.unit}]`}`,
-            type: wide ? "log" : "linear",
+            type: far ? "log" : "linear",
           },
           yaxis: {
             title: `${label}${size ? ` [${size[1]}]` : units[told.metric_unit] === "" ? "" : ` [${units[told.metric_unit] ?? told.metric_unit}]`}`,
