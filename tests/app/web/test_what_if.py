@@ -7,7 +7,7 @@ from strata.app.commands.predict import predict_command
 from strata.app.web.answers import all_routes
 from strata.app.web.answers.compared import systems_compared
 from strata.app.web.answers.numbers import SWEPT, SweptDesign, numbers, swept
-from strata.app.web.answers.what_if import START, Design, command_of, gains, plans, predicted
+from strata.app.web.answers.what_if import START, Design, command_of, gains, predicted, ranked_plans
 from strata.app.web.plain import plain
 from strata.errors import StrataError
 from strata.pricing.metrics import METRICS
@@ -76,7 +76,7 @@ def test_a_sweep_marks_the_best_layers():
 
 
 def test_a_sweep_has_units_and_keeps_other_changes():
-    asked = {"path": "chip.memory.bandwidth", "values": [2e12, 4e12], "set": {"chip.compute.clock": "1 GHz"}}
+    asked = {"path": "chip.memory.bandwidth", "values": [2e12, 4e12], "set": {"chip.memory.latency": "1 us"}}
     told = swept({"phase": "decode", "plan": "tp=8", "metric": "tpot", **asked})
     assert told["unit"] == "B/s" and told["labels"] == ["2 TB/s", "4 TB/s"]
     assert told["results"][0] > told["results"][1] and told["best"] == 1
@@ -112,7 +112,7 @@ def test_mistakes_are_one_line(wrong):
 
 
 def test_plans_are_ranked():
-    told = plans({"phase": "decode"})
+    told = ranked_plans({"phase": "decode"})
     assert told["plans"][0]["plan"] == predicted({"phase": "decode"})["plan"]
     assert 1 < len(told["plans"]) <= told["feasible"] <= told["considered"]
 

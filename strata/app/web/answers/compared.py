@@ -68,7 +68,7 @@ def systems_compared(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
         tell({"system": row.system.name, "value": cost, "why_none": row.why_none})
 
     endless = float("inf")
-    limits = {key: endless if asked[key] is None else asked[key] for key in ("ttft", "tpot")}
+    limits: dict[str, Any] = {key: endless if asked[key] is None else asked[key] for key in ("ttft", "tpot")}
     found = compare(
         asked["systems"],
         asked["model"],

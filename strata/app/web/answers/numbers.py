@@ -50,8 +50,8 @@ ROUTES = [
 
 
 def numbers(design: dict[str, Any]) -> dict[str, Any]:
-    """Every number of chip, fabric and engine: value now and as shipped, unit, meaning, source, and whether it
-    is own, inherited, fitted, derived or assumed.
+    """Every number of chip, fabric, engine and prices: value now and as shipped, unit, meaning, source, and
+    whether it is own, inherited, fitted, derived or assumed.
     """
     design = START | design
     asked = question_of(design)
@@ -108,8 +108,8 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
     path, unit = asked["path"], _unit(asked)
     listed = ",".join(f"{v:.12g}" for v in dict.fromkeys(asked["values"]))
     axis = f"{path}={listed}{'' if unit == '1' else f' {unit}'}"
-    names = {k: asked[k] for k in ("engine", "weights", "kv", "fabric", "phase", "metric")}
-    sizes = {k: float(asked[k]) for k in ("batch", "input", "output")}
+    names: dict[str, Any] = {k: asked[k] for k in ("engine", "weights", "kv", "fabric", "phase", "metric")}
+    sizes: dict[str, Any] = {k: float(asked[k]) for k in ("batch", "input", "output")}
     kept = [item for item in changes(asked) if not item.startswith(f"{path}=")] + rent(asked)
     plan = asked["plan"] or ("best" if asked["plans"] == "each" else "")
     try:

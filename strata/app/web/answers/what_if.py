@@ -47,7 +47,9 @@ class Design(WebQuestion):
 START = Design().model_dump()
 ROUTES = [
     Route(path="predict", call="what_if.predicted", says="One design's answer", question=Design),
-    Route(path="plans", call="what_if.plans", says="The best plans of a design, ranked", question=Design),
+    Route(
+        path="plans", call="what_if.ranked_plans", says="The best plans of a design, ranked", question=Design
+    ),
     Route(
         path="gains", call="what_if.gains", says="What 10 % more of each resource would buy", question=Design
     ),
@@ -216,7 +218,7 @@ def roofline_told(result: Result) -> dict[str, Any]:
     }
 
 
-def plans(design: dict[str, Any]) -> dict[str, Any]:
+def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
     """The best plans of a design, best first, and what a step of each takes."""
     design = START | design
     asked = question_of(design)

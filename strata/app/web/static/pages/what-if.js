@@ -16,7 +16,8 @@ import {
 } from "../what-if/designs.js";
 import { inputs, otherPlans } from "../what-if/inputs.js";
 import { Numbers } from "../what-if/numbers.js";
-import { breakdown, gained, operations, roofline, step } from "../what-if/pictures.js";
+import { breakdown, gained, operations, step } from "../what-if/pictures.js";
+import { roofline } from "../what-if/roofline.js";
 import { button, copy, handing } from "../what-if/share.js";
 import { Sweeping } from "../what-if/sweep.js";
 
