@@ -71,7 +71,7 @@ class Problem:
 
         low, high, g = (np.concatenate(part) for part in zip(*self.links, strict=True))
         b = self.blocks[-1]
-        own = np.bincount(low, g, self.size) + np.bincount(high, g, self.size)
+        own: Array = np.bincount(low, g, self.size) + np.bincount(high, g, self.size)
         own[b.start + b.size - len(b.widths) ** 2 :] += b.top * np.outer(b.widths, b.widths).ravel()
         every = np.arange(self.size)
         rows, columns = np.concatenate([every, low, high]), np.concatenate([every, high, low])
