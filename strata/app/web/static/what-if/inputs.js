@@ -113,18 +113,22 @@ export function otherPlans(design, chosen, change) {
         body,
         h("p", { class: "dim" }, `${told.feasible} of ${told.considered} legal plans fit; the best first.`),
         table(
-          ["plan", ...names.map((n) => told.labels[n]), "memory/device", "take it"],
+          ["plan (take it by a click)", ...names.map((n) => told.labels[n]), "memory/device"],
           told.plans.map((p) => [
-            p.plan,
-            ...names.map((n) => p.metrics[n] ?? ""),
-            p.memory,
             p.plan === chosen
-              ? "shown"
+              ? `${p.plan} (shown)`
               : h(
                   "button",
-                  { class: "quiet small", type: "button", onclick: () => change({ plan: p.plan }) },
-                  `Take ${p.plan}`,
+                  {
+                    class: "quiet small",
+                    type: "button",
+                    "aria-label": `Take ${p.plan}`,
+                    onclick: () => change({ plan: p.plan }),
+                  },
+                  p.plan,
                 ),
+            ...names.map((n) => p.metrics[n] ?? ""),
+            p.memory,
           ]),
         ),
       );
