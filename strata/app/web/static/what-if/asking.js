@@ -22,6 +22,15 @@ async function answered(design, kind) {
 export class Slot {
   constructor(name, ontold, onfail) {
     Object.assign(this, { name, ontold, onfail, next: null, busy: false, timer: 0, turn: 0 });
+    this.own = new Map(); // its own best plans go before those of other designs
+  }
+
+  plan(design) {
+    return this.own.get(about(design)) ?? plans.get(about(design));
+  }
+  keep(design, plan) {
+    this.own.set(about(design), plan);
+    plans.set(about(design), plan);
   }
 
   // `moving`: under the finger; the plan stays as it is until it is let go.
@@ -35,7 +44,7 @@ export class Slot {
   // Designs that may come next are asked for while nothing else is.
   async ahead(designs) {
     for (const design of designs) {
-      const held = design.plan === "" ? plans.get(about(design)) : undefined;
+      const held = design.plan === "" ? this.plan(design) : undefined;
       if (this.busy || known.size >= KEPT) return;
       try {
         await answered(held === undefined ? design : { ...design, plan: held }, `ahead ${this.name}`);
@@ -50,13 +59,13 @@ export class Slot {
     while (this.next) {
       const { design, moving } = this.next,
         turn = this.turn,
-        held = design.plan === "" ? plans.get(about(design)) : undefined,
+        held = design.plan === "" ? this.plan(design) : undefined,
         sure = known.has(key(design)) || held === undefined;
       this.next = null;
       try {
         const told = await answered(sure ? design : { ...design, plan: held }, `predict ${this.name}`);
         if (this.next) continue;
-        if (sure && design.plan === "" && told.fits) plans.set(about(design), told.plan);
+        if (sure && design.plan === "" && told.fits) this.keep(design, told.plan);
         this.ontold(told, design, { held: !sure });
         if (!sure && !moving) this.timer = setTimeout(() => this.best(design, turn), CALM);
       } catch (error) {
@@ -73,7 +82,7 @@ export class Slot {
     try {
       const told = await answered(design, `best ${this.name}`);
       if (turn !== this.turn) return;
-      if (told.fits) plans.set(about(design), told.plan);
+      if (told.fits) this.keep(design, told.plan);
       this.ontold(told, design, { held: false });
     } catch (error) {
       if (turn === this.turn && !given_up(error)) this.onfail(error, design);
