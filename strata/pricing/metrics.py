@@ -22,6 +22,7 @@ TIME, RATE = "time", "rate"
 class Metric:
     """One metric: its SI unit, which way is better, how people call it, the phases that have it, and whether
     it is the time of a step or the rate of one (`kind`): steps that are never slower make neither worse.
+    `formula` says in words how it is worked out.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Metric:
     label: str
     phases: tuple[str, ...] = ANY_PHASE
     kind: str = ""
+    formula: str = ""
 
     @property
     def higher_is_better(self) -> bool:
@@ -40,6 +42,33 @@ def metric(unit: str, better: str, label: str, phases: tuple[str, ...] = ANY_PHA
     """A field of a record of metrics."""
     told = {"unit": unit, "better": better, "label": label, "phases": phases, "kind": kind}
     return field(metadata={"metric": told})
+
+
+# How each is worked out, in words; a step's own time is the subject of `strata.pricing.step`.
+FORMULAS = {
+    "step_time": "times of all ops of the slowest stage + bubbles of the pipeline + the engine's host",
+    "mfu": "useful FLOP / (time x devices x matrix peak)",
+    "mbu": "DRAM bytes of a device / (time x DRAM peak)",
+    "power": "devices x (power of a device + its share of hosts, cooling and supply)",
+    "device_power": "energy of what a device does / time + static power",
+    "clock": "highest clock x the share of it that limits of power and heat allow",
+    "temperature": "coolant + sum of thermal resistances x powers, at the hottest cell of any die",
+    "cost_per_device_hour": "(price / lifetime + power x price of energy) / devices, or the rent",
+    "memory_used": "weights + caches + activations + scratch of the fullest device",
+    "memory_limit": "capacity x the share of it that the engine may fill",
+    "lower": "no design with these peaks is faster",
+    "upper": "resources of each op one after the other: nothing overlaps",
+    "items_per_s": "items of a step / time",
+    "energy_per_item": "power of the system x time / items",
+    "cost_per_mitem": "cost of the system for its time / items x 1,000,000",
+    "ttft": "time of the step that reads all prompts of the batch at once",
+    "tpot": "time of a decode step, the mean over contexts from the first output token to the last",
+    "tokens_per_s": "tokens of the batch / time; of serving output tokens / (TTFT + outputs x TPOT)",
+    "tokens_per_s_per_user": "1 / TPOT",
+    "tokens_per_s_per_device": "tokens/s / devices",
+    "energy_per_token": "power of the system x time / tokens",
+    "cost_per_mtoken": "cost of the system for its time / tokens x 1,000,000",
+}
 
 
 @register_pytree
@@ -115,7 +144,8 @@ def declared(record: type) -> dict[str, Metric]:
     >>> declared(TokenMetrics)["tpot"].better, declared(StepMetrics)["device_power"].unit
     ('lower', 'W')
     """
-    return {f.name: Metric(name=f.name, **f.metadata["metric"]) for f in fields(record)}
+    told = {f.name: f.metadata["metric"] | {"formula": FORMULAS[f.name]} for f in fields(record)}
+    return {name: Metric(name=name, **one) for name, one in told.items()}
 
 
 METRICS = declared(TokenMetrics) | declared(ItemMetrics)

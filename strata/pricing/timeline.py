@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from strata.hardware.chip import Chip
 from strata.pricing.block import PricedBlock
@@ -77,28 +78,37 @@ def timeline(step: Step, order: BlockSequence, chip: Chip) -> Timeline:
     """Lay the priced blocks of a step out in the order of the program, at the clock the step holds."""
     events: list[Event] = []
     clock = 0.0
+    known: dict[str, list[dict[str, Any]]] = {}  # layers of a kind have the same ops at the same prices
     for priced, layer in _in_order(step, order):
-        for op, full in priced.ops:
-            price = price_at_clock(full, step.clock, chip)
-            duration = float(price.time)
-            resources = {r: float(getattr(price, r)) for r in RESOURCES}
-            events.append(
-                Event(
-                    name=op.name,
-                    block=priced.block.name,
-                    layer=layer,
-                    kind=op.category,
-                    start=clock,
-                    duration=duration,
-                    bound_by=max(resources, key=lambda r: resources[r]),
-                    lower=float(price.lower),
-                    flop=float(price.flop),
-                    memory_bytes=float(price.memory_bytes),
-                    saved=float(price.saved),
-                )
-            )
-            clock += duration
+        name = priced.block.name
+        if name not in known:
+            known[name] = _told_ops(priced, step, chip)
+        for told in known[name]:
+            events.append(Event(layer=layer, start=clock, **told))
+            clock += told["duration"]
     return Timeline(tuple(events))
+
+
+def _told_ops(priced: PricedBlock, step: Step, chip: Chip) -> list[dict[str, Any]]:
+    """What events say of a block's ops, wherever it stands."""
+    found = []
+    for op, full in priced.ops:
+        price = price_at_clock(full, step.clock, chip)
+        resources = {r: float(getattr(price, r)) for r in RESOURCES}
+        found.append(
+            {
+                "name": op.name,
+                "block": priced.block.name,
+                "kind": op.category,
+                "duration": float(price.time),
+                "bound_by": max(resources, key=lambda r: resources[r]),
+                "lower": float(price.lower),
+                "flop": float(price.flop),
+                "memory_bytes": float(price.memory_bytes),
+                "saved": float(price.saved),
+            }
+        )
+    return found
 
 
 def _in_order(step: Step, order: BlockSequence) -> list[tuple[PricedBlock, int]]:

@@ -88,6 +88,7 @@ def compare(
     against: str = "",
     largest: bool = False,
     inputs: Callable[[str, str, str], tuple[System, Any, Engine]] | None = None,
+    heard: Callable[[ComparedRow], None] | None = None,
 ) -> Comparison:
     """Every combination with its best plan and batch by a goal, under limits [s], and why it differs from the
     first that has an answer, or from the one called `against` (a system, model, engine, plan, or several of
@@ -96,7 +97,7 @@ def compare(
     `work`: `Requests`, of which each has as many at once as keep the limits, or a workload of one phase,
     whose batch may be a list; `largest`: there also the largest that keeps the limits. A name that is not
     known is an error; what does not fit is a row that says why. `inputs` makes systems, models and engines of
-    names, where these are changed.
+    names, where these are changed; `heard` is told each row as it is answered.
 
     >>> import strata as st
     >>> asked = (["8xh200", "8xb200"], "llama-3-70b", st.serving.Requests(1024, 256), "vllm")
@@ -119,16 +120,12 @@ def compare(
         typed_plan(text)
     # every name is known, and every plan can be read, before anything is worked out
     named = [(*_inputs(system, model, engine, inputs), plan) for model, system, engine, plan in every]
-    rows = [
-        answered_row(
-            ComparedRow(model=model, system=system, engine=engine, asked_plan=plan or BEST),
-            work,
-            limits,
-            goal,
-            largest,
-        )
-        for system, model, engine, plan in named
-    ]
+    rows = []
+    for system, model, engine, plan in named:
+        asked = ComparedRow(model=model, system=system, engine=engine, asked_plan=plan or BEST)
+        rows.append(answered_row(asked, work, limits, goal, largest))
+        if heard is not None:
+            heard(rows[-1])
     found = Comparison(rows=tuple(rows), against=None, phase=phase, goal=goal, limits=limits, work=work)
     return _with_reasons(found, against)
 

@@ -25,6 +25,8 @@ from strata.search.relative import set_tables
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
+    from strata.hardware.system import System
+    from strata.mapping.engine import Engine
     from strata.search.plan_for import PlanRanking
 
 
@@ -129,14 +131,16 @@ class Question:
     fabric: str = ""
     always: tuple[str, ...] = ()  # fields that are set before all changes
 
+    def inputs(self, changes: Sequence[str] = ()) -> tuple[System, Any, Engine]:
+        """System, program and engine with some fields set."""
+        items = [*self.always, *changes]
+        return named_inputs(self.model, self.system, self.engine, self.weights, self.kv, items, self.fabric)
+
     def answer(self, changes: Sequence[str] = ()) -> tuple[Result, PlanRanking | None]:
         """The result with some fields set; and the ranking of plans, where none is told."""
         from strata.search.plan_for import plan_for
 
-        items = [*self.always, *changes]
-        hardware, program, software = named_inputs(
-            self.model, self.system, self.engine, self.weights, self.kv, items, self.fabric
-        )
+        hardware, program, software = self.inputs(changes)
         work = self.work(program)
         plan = self.plan or usual_division(program, hardware.devices)
         if plan or divides_itself(program):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any, Literal
 
 from pydantic import Field
@@ -9,15 +10,17 @@ from pydantic import Field
 from strata.app.render.accuracy import interval_of
 from strata.app.render.explanation import busy_text, op_rows
 from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.render.prediction import finite, prediction_title, step_bound
+from strata.app.render.prediction import finite, headline_rows, prediction_title, step_bound
 from strata.app.render.ranking import choice_text
 from strata.app.web.questions import Count, FieldPath, FieldValue, Name, NameOrNone, Route, Text, WebQuestion
+from strata.errors import Infeasible
+from strata.hardware.money import HOUR, device_hour_price
 from strata.mapping.plan import division_text
-from strata.params import MARKS, stated
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.roofline import roofline_of
 from strata.search.inputs import make_workload, phase_of
+from strata.search.plan_for import plan_for
 from strata.search.what_if import Question
 from strata.units import show
 from strata.validation.accuracy.trust import trusts
@@ -37,17 +40,15 @@ class Design(WebQuestion):
     fabric: NameOrNone = ""
     weights: NameOrNone = ""
     kv: NameOrNone = ""
-    set: dict[FieldPath, FieldValue] = Field(default_factory=dict)
+    price: Text = ""  # rent of a device-hour
+    set: dict[FieldPath, FieldValue] = Field(default_factory=dict, max_length=40)
 
 
 START = Design().model_dump()
 ROUTES = [
     Route(path="predict", call="what_if.predicted", says="One design's answer", question=Design),
     Route(
-        path="numbers",
-        call="what_if.numbers",
-        says="Every number behind a design, with its source",
-        question=Design,
+        path="plans", call="what_if.ranked_plans", says="The best plans of a design, ranked", question=Design
     ),
     Route(
         path="gains", call="what_if.gains", says="What 10 % more of each resource would buy", question=Design
@@ -55,20 +56,31 @@ ROUTES = [
 ]
 
 
+def question_of(design: dict[str, Any]) -> Question:
+    """A design as the library asks it."""
+    sizes = [float(design[key]) for key in ("batch", "input", "output")]
+    names = {key: design[key] for key in ("system", "model", "engine", "weights", "kv", "fabric", "plan")}
+    return Question(
+        **names,
+        work=lambda program: make_workload(phase_of(program, design["phase"]), *sizes),
+        always=tuple(rent(design)),
+    )
+
+
+def rent(design: dict[str, Any]) -> list[str]:
+    """The price of a device-hour as a field that is set, where one is told."""
+    price = design["price"].strip()
+    return [f"economics.rent={device_hour_price(price, 'price') * HOUR:.12g} USD/h"] if price else []
+
+
+def changes(design: dict[str, Any]) -> list[str]:
+    """Fields that a design sets, as `--set` has them."""
+    return [f"{path}={value}" for path, value in design["set"].items()]
+
+
 def answer_of(design: dict[str, Any]) -> tuple[Result, Any]:
     """The result of a design, and the ranking of plans where none is told."""
-    sizes = [float(design[key]) for key in ("batch", "input", "output")]
-    asked = Question(
-        system=design["system"],
-        model=design["model"],
-        engine=design["engine"],
-        weights=design["weights"],
-        kv=design["kv"],
-        fabric=design["fabric"],
-        plan=design["plan"],
-        work=lambda program: make_workload(phase_of(program, design["phase"]), *sizes),
-    )
-    return asked.answer([f"{path}={value}" for path, value in design["set"].items()])
+    return question_of(design).answer(changes(design))
 
 
 def predicted(design: dict[str, Any]) -> dict[str, Any]:
@@ -80,20 +92,14 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         "title": prediction_title(result),
         "fits": bool(result.fits),
         "plan": division_text(result.plan),
-        "plan_text": "" if chosen is None else choice_text(chosen),
+        "plan_text": "" if chosen is None else choice_text(chosen).partition("; choose")[0],
         "why_none": "" if ranking is None else ranking.why_none,
         "devices": finite(result.system.devices),
         "memory": memory_parts(result),
-        "infeasible": [
-            {
-                "what": i.what,
-                "demand": show(i.demand, i.unit),
-                "limit": show(i.limit, i.unit),
-                "levers": i.levers,
-            }
-            for i in result.infeasible
-        ],
+        "infeasible": [_why(i) for i in result.infeasible],
         "notes": result.notes,
+        "phase": result.workload.phase,
+        "command": command_of(design),
     }
     if not result.fits:
         return told | {"cards": [], "binds": "does not fit"}
@@ -107,13 +113,38 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         "energy": {k: finite(v) for k, v in result.summary.energy.items()},
         "ops": op_rows(result)[:24],
         "step": result.timeline.time,
+        "timeline": layers_told(result),
         "roofline": roofline_told(result),
     }
+
+
+def _why(why: Infeasible) -> dict[str, Any]:
+    """Why a design does not fit."""
+    demand, limit = show(why.demand, why.unit), show(why.limit, why.unit)
+    return {"what": why.what, "demand": demand, "limit": limit, "levers": why.levers}
+
+
+def command_of(design: dict[str, Any]) -> str:
+    """The command that asks the same.
+
+    >>> command_of(START | {"set": {"chip.memory.bandwidth": "6 TB/s"}})
+    "strata predict -m llama-3-70b -s 8xh200 --batch 64 --input 1024 --output 1024 --set \
+'chip.memory.bandwidth=6 TB/s'"
+    """
+    words = ["strata", "predict", "-m", design["model"], "-s", design["system"]]
+    words += [f"--{key} {design[key]}" for key in ("batch", "input", "output")]
+    usual = {"phase": "serve", "engine": "ideal"}
+    for key in ("phase", "plan", "engine", "fabric", "weights", "kv", "price"):
+        if design[key] and design[key] != usual.get(key):
+            words += [f"--{key}", quote(design[key])]
+    words += [word for item in changes(design) for word in ("--set", quote(item))]
+    return " ".join(words)
 
 
 def cards(result: Result) -> list[dict[str, Any]]:
     """Headline numbers: value in SI, text, which way is better, and where like cases were measured."""
     told = {name: trust.to_dict() for name, trust in trusts(result).items()}
+    beside = {label: said for label, _, said in headline_rows(result)}
     found = []
     for name in shown_metrics(result.workload.phase, result.metrics):
         value = finite(getattr(result.metrics, name))
@@ -126,10 +157,36 @@ def cards(result: Result) -> list[dict[str, Any]]:
                     "text": metric_text(value, name),
                     "unit": METRICS[name].unit,
                     "better": METRICS[name].better,
-                    "trust": told.get(name),
+                    "formula": METRICS[name].formula,
+                    "says": beside.get(metric_label(name), ""),
+                    "trust": _trusted(told.get(name), name),
                 }
             )
     return found
+
+
+def _trusted(told: dict[str, Any] | None, name: str) -> dict[str, Any] | None:
+    """Where like cases were measured, with its ends as people read them."""
+    return told and told | {f"{end}_text": metric_text(told[end], name) for end in ("low", "high")}
+
+
+def layers_told(result: Result) -> dict[str, Any]:
+    """The step on one rank: when each layer begins and ends, and the ops of each kind of layer."""
+    layers: list[dict[str, Any]] = []
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for event in result.timeline.events:
+        if not layers or layers[-1]["layer"] != event.layer:
+            layers.append({"layer": event.layer, "start": event.start, "blocks": [], "ops": []})
+        at = layers[-1]
+        at["blocks"] += [event.block] if event.block not in at["blocks"] else []
+        op = {"op": event.name, "block": event.block, "kind": event.kind, "bound_by": event.bound_by}
+        at["ops"].append(op | {"start": event.start - at["start"], "time": event.duration})
+    for at in layers:
+        at["kind"] = " + ".join(at.pop("blocks"))
+        at["time"] = at["ops"][-1]["start"] + at["ops"][-1]["time"]
+        ops = at.pop("ops")
+        kinds.setdefault(at["kind"], ops)
+    return {"layers": layers[:400], "kinds": kinds}
 
 
 def memory_parts(result: Result) -> dict[str, Any]:
@@ -161,33 +218,27 @@ def roofline_told(result: Result) -> dict[str, Any]:
     }
 
 
-def numbers(design: dict[str, Any]) -> dict[str, Any]:
-    """Every number of chip, fabric and engine: value, unit, source, and whether it is own, inherited, fitted
-    or assumed.
-    """
+def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
+    """The best plans of a design, best first, and what a step of each takes."""
     design = START | design
-    result, _ = answer_of({**design, "plan": design["plan"] or "", "batch": 1, "input": 1, "output": 1})
-    told = {}
-    for owner, record in (
-        ("chip", result.system.chip),
-        ("fabric", result.system.fabric),
-        ("engine", result.engine),
-    ):
-        told[owner] = {
-            "name": record.name,
-            "numbers": [
-                {
-                    "path": f"{owner}.{path}",
-                    "value": finite(p.value),
-                    "text": show(float(p.value), p.unit),
-                    "unit": p.unit,
-                    "mark": p.mark,
-                    "source": p.source,
-                }
-                for path, p in stated(record).items()
-            ],
+    asked = question_of(design)
+    hardware, program, software = asked.inputs(changes(design))
+    ranking = plan_for(hardware, program, asked.work(program), software, top=8, at_once=True)
+    rows = [
+        {
+            "plan": division_text(choice.result.plan),
+            "metrics": {
+                name: metric_text(float(value), name)
+                for name in shown_metrics(choice.result.workload.phase, choice.result.metrics)[:4]
+                if (value := finite(getattr(choice.result.metrics, name))) is not None
+            },
+            "memory": show(float(choice.result.metrics.memory_used), "B"),
         }
-    return told | {"marks": MARKS}
+        for choice in ranking.choices
+    ]
+    labels = {name: metric_label(name) for row in rows for name in row["metrics"]}
+    counts = {"considered": ranking.considered, "feasible": ranking.feasible}
+    return {"plans": rows, "labels": labels, "why_none": ranking.why_none, **counts}
 
 
 def gains(design: dict[str, Any]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import { here } from "./state.js";
 // name, title, one line for the start page
 export const PAGES = [
   ["what-if", "What-if", "Move a number and see time, heat, memory and cost answer at once."],
+  ["compare", "Compare", "Which system serves a model cheapest, or best, under limits on latency."],
   ["stack", "Stack", "Layers drawn to scale, what bounds their bandwidth, and how hot each one gets."],
   ["fabric", "Fabric", "The topology drawn, where TP, EP and PP lie, and how loaded each link is."],
   ["technology", "Technology", "From budgets to a die drawn to scale, and which budget binds."],
@@ -22,7 +23,7 @@ const main = document.getElementById("main"),
 let shown = null;
 
 // A page may have rules of its own, in a file beside it.
-const STYLED = new Set([]);
+const STYLED = new Set(["what-if", "compare"]);
 function styled(name) {
   if (!STYLED.has(name) || document.querySelector(`link[href$="/pages/${name}.css"]`)) return;
   document.head.append(h("link", { rel: "stylesheet", href: `/static/pages/${name}.css` }));

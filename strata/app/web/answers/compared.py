@@ -1,0 +1,88 @@
+"""Compare: systems side by side under limits on latency, each with its best plan and load."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from strata.app.render.compare import compared_dict, question_text, reason_lines, remark_text
+from strata.app.render.prediction import finite
+from strata.app.web.questions import Count, Name, NameOrNone, Route, Text, WebQuestion
+from strata.app.web.worker import Tell, tells
+from strata.hardware.money import HOUR, device_hour_price
+from strata.search.compare import compare
+from strata.search.compared_rows import ComparedRow
+from strata.search.inputs import named_inputs
+from strata.serving.requests import Requests
+from strata.validation.accuracy.compared import trust_compared
+
+Seconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Length = Annotated[Count, Field(le=2_000_000)]
+
+
+class ComparedSystems(WebQuestion):
+    """Systems that are to serve one model, and what clients must see."""
+
+    model: Name = "llama-3-70b"
+    systems: list[Name] = Field(default=["8xh200", "8xb200"], min_length=1, max_length=16)
+    engine: Name = "ideal"
+    input: Length = 1024
+    output: Length = 1024
+    ttft: Seconds | None = 2.0
+    tpot: Seconds | None = 0.05
+    goal: Literal["cheapest", "throughput", "efficient", "fastest"] = "cheapest"
+    weights: NameOrNone = ""
+    kv: NameOrNone = ""
+    prices: dict[Name, Text] = Field(default_factory=dict, max_length=16)
+
+
+ROUTES = [
+    Route(
+        path="compare",
+        call="compared.systems_compared",
+        says="Systems side by side under limits on latency",
+        question=ComparedSystems,
+        job=True,
+    )
+]
+ASKED = ComparedSystems().model_dump()
+
+
+@tells
+def systems_compared(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """What `strata compare` finds, row by row as it comes, and at the end with reasons and trust."""
+    asked = ASKED | question
+    prices = {
+        name: f"economics.rent={device_hour_price(text, 'price') * HOUR:.12g} USD/h"
+        for name, text in asked["prices"].items()
+        if text.strip()
+    }
+
+    def inputs(system: str, model: str, engine: str) -> Any:
+        rent = [prices[system]] if system in prices else []
+        return named_inputs(model, system, engine, asked["weights"], asked["kv"], rent)
+
+    def heard(row: ComparedRow) -> None:
+        cost = None if row.answer is None else finite(row.answer.value(asked["goal"]))
+        tell({"system": row.system.name, "value": cost, "why_none": row.why_none})
+
+    endless = float("inf")
+    limits: dict[str, Any] = {key: endless if asked[key] is None else asked[key] for key in ("ttft", "tpot")}
+    found = compare(
+        asked["systems"],
+        asked["model"],
+        Requests(asked["input"], asked["output"]),
+        asked["engine"],
+        **limits,
+        goal=asked["goal"],
+        inputs=inputs,
+        heard=heard,
+    )
+    trusted = trust_compared(found)
+    return compared_dict(found, trusted) | {
+        "question": question_text(found),
+        "remark": remark_text(found, trusted),
+        "reasons": reason_lines(found, trusted),
+        "means": found.means,
+    }
