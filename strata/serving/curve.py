@@ -50,6 +50,7 @@ class Curve:
     requests: Requests
     step: Array  # a step that only generates [s]; inf beyond the slots
     extra: Array  # what a piece of each lane's prompt adds to it [s]; 0 where prompts are read elsewhere
+    launching: Array  # of that, what only the host's launching of kernels adds [s]
     alone: Array  # reading one such piece where nothing is generated [s]
     pieces: float  # pieces a prompt is read in; 0 where it is read elsewhere
     lanes: Array  # prompts that are read at once
@@ -74,7 +75,7 @@ class Curve:
         """The curves of some plans, in that order."""
         chosen = np.asarray(indices, int)
         plan: Plan = map_leaves(lambda v: v[chosen] if has_axes(v) else v, self.plan)
-        names = ("step", "extra", "alone", "lanes", "slots", "allowed", "replicas")
+        names = ("step", "extra", "launching", "alone", "lanes", "slots", "allowed", "replicas")
         cut = {name: getattr(self, name)[chosen] for name in names}
         memory = None if self.memory is None else self.memory[chosen]
         return replace(self, plan=plan, memory=memory, spent=self.spent.only(chosen), **cut)
@@ -174,7 +175,7 @@ def _priced_curve(served: ServedSteps, plan: Plan, allowed: Array, count: int) -
     nodes = served.lanes * np.round(each ** (np.arange(count) / (count - 1.0)))
     generating = served.priced(served.generating(nodes))
     plain, reading = _times(generating, nodes.shape), generating
-    added, alone = np.zeros_like(plain), np.zeros(len(slots))
+    added, alone, launching = np.zeros_like(plain), np.zeros(len(slots)), np.zeros_like(plain)
     if served.pieces:
         reading = served.priced(served.reading(nodes))
         alone = _times(served.priced(served.reading_alone()), (len(slots), 1))[:, 0]
@@ -182,6 +183,7 @@ def _priced_curve(served: ServedSteps, plan: Plan, allowed: Array, count: int) -
             both = np.maximum.accumulate(np.maximum(_times(reading, nodes.shape), alone[:, None]), axis=1)
             added = np.maximum(both - np.maximum.accumulate(plain, axis=1), 0.0)
         added = np.where(served.engine.mixed > 0, added, alone[:, None])
+        launching = _launching(served, nodes, _times(reading, nodes.shape), alone)
     steps = plain if served.drafting is None else np.broadcast_to(served.guessed(nodes)[0], nodes.shape)
     good = np.isfinite(steps) & np.isfinite(added)
     steps = np.maximum.accumulate(np.where(good, steps, 0.0), axis=1)
@@ -206,6 +208,7 @@ def _priced_curve(served: ServedSteps, plan: Plan, allowed: Array, count: int) -
         requests=served.requests,
         step=_lines(whole, nodes, steps, good, slots, np.inf),
         extra=_lines(whole, nodes, added, good, slots, 0.0),
+        launching=_lines(whole, nodes, np.minimum(launching, added), good, slots, 0.0),
         alone=alone,
         pieces=served.pieces,
         lanes=served.lanes[:, 0],
@@ -216,6 +219,18 @@ def _priced_curve(served: ServedSteps, plan: Plan, allowed: Array, count: int) -
         gain=1.0 if served.drafting is None else served.drafting.tokens,
         memory=needed,
     )
+
+
+def _launching(served: ServedSteps, nodes: Array, reading: Array, alone: Array) -> Array:
+    """What steps that read take longer only because the host launches their kernels [s]."""
+    held = replace(served, engine=replace(served.engine, prompt_block=None, expert_layer=None))
+    if served.engine.prompt_block is None and served.engine.expert_layer is None:
+        return np.zeros_like(reading)
+    with np.errstate(invalid="ignore"):  # a plan that is out has no times
+        beside = reading - _times(held.priced(held.reading(nodes)), nodes.shape)
+        single = alone - _times(held.priced(held.reading_alone()), (len(alone), 1))[:, 0]
+    found = np.where(served.engine.mixed > 0, beside, single[:, None])
+    return np.where(np.isfinite(found), np.maximum(found, 0.0), 0.0)
 
 
 def _times(result: Any, shape: tuple[int, ...]) -> Array:

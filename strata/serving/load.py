@@ -21,12 +21,14 @@ from strata.serving.queueing import (
     closed_rate,
     mean_wait,
     sequences_in_flight,
+    shared_launching,
     shared_step,
 )
 from strata.serving.steps import dollars_per_s
 
 # of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
 HALVINGS = 32
+SHARINGS = 4  # of launching among prompts, until the rate they come at no longer moves
 LEVERS = ("a lower rate", "more devices", "narrower weights or kv", "larger chunks", "a plan with more slots")
 
 
@@ -57,8 +59,8 @@ def open_load(curve: Curve, rate: Any, remote: RemotePrefill | None = None) -> L
     r = curve.requests
     rate = np.broadcast_to(np.asarray(rate, float), curve.slots.shape)
     require(bool(np.all(rate >= 0)), "a rate of requests must not be negative", rate=float(np.min(rate)))
-    flight, steps, busy, token = _in_flight(curve, rate)
-    reading, queue, load, lanes = _reading(curve, rate, flight, busy, remote)
+    flight, steps, extra, token = _in_flight(curve, rate)
+    reading, queue, load, lanes = _reading(curve, rate, flight, (steps, *extra), remote)
     reads = np.sum(flight.chance * reading, axis=-1)
     use = np.where(curve.slots < 1, np.inf, np.maximum(flight.load, load))
     use = np.where(np.isfinite(reads) & np.isfinite(curve.alone), use, np.inf)
@@ -106,17 +108,26 @@ def _chosen_ahead(curve: Curve) -> float:
 
 
 def _reading(
-    curve: Curve, rate: Array, flight: SequencesInFlight, busy: Array, remote: RemotePrefill | None
+    curve: Curve,
+    rate: Array,
+    flight: SequencesInFlight,
+    times: tuple[Array, Array, Array],
+    remote: RemotePrefill | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Time to read a prompt by sequences in flight 0, 1, ... (last axis) and mean wait before it [s], the
-    load of the lanes that read, and how many there are.
+    load of the lanes that read, and how many there are. `times`: steps, and what a prompt adds to one for
+    whom it is, and for all others.
     """
     variation = curve.requests.variation
     if remote is None:
         alone = np.where(np.isfinite(curve.alone), curve.alone, 0.0)
-        each = np.concatenate([alone[:, None], busy], axis=1)
-        reading = curve.pieces * np.maximum.accumulate(each, axis=1)
-        reads = np.sum(flight.chance * reading, axis=-1)
+        step, own, others = times
+        reading, shared = (
+            curve.pieces
+            * np.maximum.accumulate(np.concatenate([alone[:, None], step + added], axis=1), axis=1)
+            for added in (own, others)
+        )
+        reads = np.sum(flight.chance * shared, axis=-1)
         waits = np.asarray(mean_wait(rate, reads, curve.lanes, variation))
         return reading, waits, rate * reads / curve.lanes, curve.lanes
     reading = np.broadcast_to((remote.time + remote.after)[:, None], flight.chance.shape)
@@ -127,22 +138,27 @@ def _reading(
     return reading, np.asarray(queue), load, remote.lanes
 
 
-def _in_flight(curve: Curve, rate: Array) -> tuple[SequencesInFlight, Array, Array, Array]:
-    """Sequences in flight of one replica, and by their number 1, 2, ... (last axis) its steps, those that
-    also read, and the time between tokens [s]; 0, 0 and infinite beyond its slots.
+def _in_flight(curve: Curve, rate: Array) -> tuple[SequencesInFlight, Array, tuple[Array, Array], Array]:
+    """Sequences in flight of one replica, and by their number 1, 2, ... (last axis) its steps, what a piece of
+    a prompt adds to one (for its own request, and shared by those that come meanwhile), and the time between
+    tokens [s]; 0, 0 and infinite beyond its slots.
     """
     room = np.where(curve.slots >= 1, np.maximum(np.floor(curve.slots / curve.replicas), 1.0), 0.0)
     number = np.arange(1.0, max(float(np.max(room)), 1.0) + 1.0)
     column = np.minimum(number * curve.replicas[:, None], curve.step.shape[-1]).astype(int) - 1
     inside = number <= room[:, None]
-    step, extra = (np.take_along_axis(v, column, axis=1) for v in (curve.step, curve.extra))
+    step, extra, launching = (
+        np.take_along_axis(v, column, axis=1) for v in (curve.step, curve.extra, curve.launching)
+    )
     step = np.where(inside, step, np.inf)
     pieces = (rate * curve.pieces / curve.lanes)[:, None]
-    token = np.asarray(shared_step(step, extra, pieces)) / curve.gain
+    known = np.where(np.isfinite(step), step, 0.0)
+    shared = shared_launching(extra, launching, pieces * (known + extra))
+    token = np.asarray(shared_step(step, shared, pieces)) / curve.gain
     token = np.maximum.accumulate(token, axis=1)
     flight = sequences_in_flight(rate / curve.replicas, token, curve.requests.later, room)
-    known = np.where(np.isfinite(step), step, 0.0)
-    return flight, known, np.where(np.isfinite(step), step + extra, 0.0), token
+    added = tuple(np.where(np.isfinite(step), v, 0.0) for v in (extra, shared))
+    return flight, known, (added[0], added[1]), token
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -170,9 +186,9 @@ class _ClosedLoop:
     def rate_of(self, active: Array) -> tuple[Array, Array]:
         """Requests completed with so many sequences in flight [1/s], and the step that generates [s]."""
         c = self.curve
-        step, extra = (c.between(v, active) for v in (c.step, c.extra))
+        step = c.between(c.step, active)
         pieces = self.others * c.pieces / c.lanes[:, None]
-        return np.asarray(closed_rate(active, step / c.gain, extra, c.requests.later, pieces)), step
+        return _closed_rate(c, active, c.requests.later, pieces, c.gain), step
 
     def first_token(self, active: Array, rate: Array, step: Array, before: Any) -> FirstToken:
         """What such a client sees, after some time in which it waits for certain."""
@@ -271,10 +287,23 @@ def most_rate(curve: Curve) -> Array:
     steps = curve.requests.later / curve.gain
     each = np.maximum(curve.pieces / curve.lanes, 1e-12)
     active = np.minimum(np.maximum(curve.slots, 1.0), steps / each)
-    step, extra = (curve.between(v, active) for v in (curve.step, curve.extra))
     with np.errstate(invalid="ignore"):
-        rate = closed_rate(active, step, extra, steps, curve.pieces / curve.lanes)
-    return np.where((curve.slots >= 1) & np.isfinite(step), rate, 0.0)
+        rate = _closed_rate(curve, active, steps, curve.pieces / curve.lanes)
+    return np.where((curve.slots >= 1) & np.isfinite(curve.between(curve.step, active)), rate, 0.0)
+
+
+def _closed_rate(curve: Curve, active: Array, steps: Any, pieces: Array, gain: float = 1.0) -> Array:
+    """`closed_rate` where prompts that come during a step share what launching them takes: the rate makes
+    them come, so that it is found again with what it made.
+    """
+    step, extra, launching = (curve.between(v, active) for v in (curve.step, curve.extra, curve.launching))
+    rate = np.asarray(closed_rate(active, step / gain, extra, steps, pieces))
+    if not np.any(curve.launching > 0):
+        return rate
+    for _ in range(SHARINGS):
+        shared = shared_launching(extra, launching, rate * pieces * (step + extra))
+        rate = np.asarray(closed_rate(active, step / gain, shared, steps, pieces))
+    return rate
 
 
 def goodput(

@@ -14,6 +14,7 @@ from simulator import play
 
 import strata as st
 from strata.errors import StrataError
+from strata.mapping.engine import request_time
 from strata.mapping.plans import plans
 from strata.serving.load import most_rate, shortlist
 from strata.workload.graph import check_graph
@@ -157,7 +158,8 @@ def test_an_engine_has_its_own_limits_and_time_for_a_request():
     )
     assert ideal.pieces == 1.0 and vllm.pieces == np.ceil(16384 / float(st.engine("vllm").tokens))
     assert vllm.slots[0] <= float(st.engine("vllm").sequences)
-    assert st.serving.open_load(vllm, 0.0).waits[0] == pytest.approx(float(st.engine("vllm").request))
+    outside = float(request_time(st.engine("vllm"), 16384.0))
+    assert st.serving.open_load(vllm, 0.0).waits[0] == pytest.approx(outside)
 
 
 def test_beyond_what_it_completes_an_engine_is_overloaded(one):

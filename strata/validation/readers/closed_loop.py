@@ -32,6 +32,7 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.mapping.engine import Engine, request_time
+from strata.serving.queueing import shared_launching
 from strata.validation.readers.online_conditions import RunConditions
 
 
@@ -49,16 +50,11 @@ class EngineTimes:
 
 
 def shared_reading(times: EngineTimes, running: Array, at_once: Array, output: Array) -> Any:
-    r"""Time of reading with what launching adds shared by the prompts of a step.
-
-    .. math:: T - T_l \left(1 - \frac{1 - e^{-x}}{x}\right), \quad x = \frac{N T_o}{r L d}
-
-    prompts x that come during a step that reads, to each of r ranks, on average; of steps that read any, a
-    step then has :math:`x / (1 - e^{-x})`. What the device does grows with them, what the host does not.
+    """Time of reading with what launching adds shared by the prompts of a step: those that come while it
+    reads, to each rank.
     """
     came = running * times.own / (output * times.token) / at_once
-    alone = -np.expm1(-came) / np.maximum(came, 1e-9)
-    return times.reading - times.launching * (1.0 - alone)
+    return shared_launching(times.reading, times.launching, came)
 
 
 def client_times(
