@@ -13,7 +13,7 @@ from strata.app.render.fabric_picture import caption, panels_of
 from strata.app.render.prediction import finite
 from strata.app.web.questions import Count, Name, NameOrNone, Route, Text, WebQuestion
 from strata.errors import BadValue, require
-from strata.hardware.fabric import Fabric, check_group
+from strata.hardware.fabric import check_group
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.hardware.topology import topology
