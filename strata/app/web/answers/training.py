@@ -184,7 +184,7 @@ def _cards(run: TrainRun) -> list[dict[str, Any]]:
         ),
         _card(
             "Cost",
-            show(run.cost, "USD") if run.cost == run.cost else "no price",
+            f"{count_text(run.cost)} USD" if run.cost == run.cost else "no price",
             f"{hours:,.0f} device-hours",
             f"{float(m.cost_per_device_hour):.3g} USD a device-hour",
         ),

@@ -159,7 +159,12 @@ function overview(part, kind, file, set) {
       }),
       {
         xaxis: { title: "absolute error [%]", type: "log" },
-        yaxis: { categoryorder: "array", categoryarray: places, tickfont: { size: 11 }, range: [-0.8, places.length - 0.2] },
+        yaxis: {
+          categoryorder: "array",
+          categoryarray: places,
+          tickfont: { size: 11 },
+          range: [-0.8, places.length - 0.2],
+        },
         hovermode: "closest",
         margin: { l: 8, r: 12, t: 30, b: 8 },
       },
