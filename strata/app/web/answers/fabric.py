@@ -191,7 +191,12 @@ def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
                 "ops": ["gradients a device holds"], "exchange": False,
             }
         )  # fmt: skip
-    return {"collectives": listed[:24], "step": finite(step.time), "fits": bool(result.fits)}
+    return {
+        "collectives": listed[:24],
+        "step": finite(step.time),
+        "fits": bool(result.fits),
+        "broken": [i.what for i in result.infeasible],
+    }
 
 
 def collective_told(question: dict[str, Any]) -> dict[str, Any]:
