@@ -166,7 +166,7 @@ function drawn(tasks, whole, busy, toggle) {
         button("Whole", "The whole step", () => zoom(2000)),
       ),
     ),
-    drawing,
+    h("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Timeline of the step" }, drawing),
   ];
 }
 

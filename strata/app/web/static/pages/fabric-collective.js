@@ -59,7 +59,7 @@ function steps(step, found, set, names) {
       ),
     h(
       "div",
-      { class: "wide" },
+      { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" },
       table(
         ["collective", "group", "bytes of a rank", "times", "in all", "for"],
         rows.slice(0, 12).map((r) => {

@@ -147,7 +147,11 @@ function draw(part, told, design, cost, set) {
     h(
       "div",
       { class: "panel" },
-      h("div", { class: "wide" }, told.drawn ? one(told, design, axis, cost) : each(told, cost)),
+      h(
+        "div",
+        { class: "wide", tabindex: "0", role: "group", "aria-label": "The fabric, drawn" },
+        told.drawn ? one(told, design, axis, cost) : each(told, cost),
+      ),
       legend(told, axis, design, cost),
     ),
     deviceText(told, design),
@@ -157,7 +161,7 @@ function draw(part, told, design, cost, set) {
       h("summary", {}, "Every dimension in numbers"),
       h(
         "div",
-        { class: "wide" },
+        { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" },
         table(
           [
             "dimension",

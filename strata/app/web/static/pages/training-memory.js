@@ -31,7 +31,7 @@ export function memoryBars(told) {
   const drawing = s(
     "svg",
     {
-      class: "drawing",
+      class: "drawing stages",
       viewBox: `0 0 ${WIDTH} ${TOP + ROW * stages + 6}`,
       role: "img",
       "aria-label": `Memory of ${stages} stages; a device holds ${text(told.limit, "B")}`,
@@ -85,7 +85,7 @@ export function memoryBars(told) {
   );
   const fullest = full.indexOf(Math.max(...full));
   return [
-    drawing,
+    h("div", { class: "wide", tabindex: "0", role: "group", "aria-label": "Memory by stage" }, drawing),
     h(
       "div",
       { class: "legend" },

@@ -50,7 +50,7 @@ function plans(part, told, set) {
       ),
       h(
         "div",
-        { class: "wide" },
+        { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" },
         table(
           ["plan", "tokens/s/device", "MFU", "memory", "days", "behind"],
           told.plans.map((p) => [
@@ -73,7 +73,7 @@ function plans(part, told, set) {
         h("summary", {}, "What each lever is worth, all others at their best"),
         h(
           "div",
-          { class: "wide" },
+          { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" },
           table(
             ["lever", "value: what is lost by it"],
             [...by].map(([lever, tried]) => [

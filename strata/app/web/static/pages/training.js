@@ -89,10 +89,11 @@ const hint = () =>
 function side(part, design, known, set, main) {
   const names = (kind) => known[kind].map((e) => e.name);
   const own = degrees(design.plan);
-  const pick = (label, key, options, usual) =>
-    choice(label, own[key] ?? usual, options, (v) =>
-      set({ plan: withDegree(design.plan, key, v === usual ? "" : v) }),
-    );
+  const pick = (label, key, options, usual) => {
+    const now = own[key] ?? usual;
+    const told = options.some((o) => [o].flat()[0] === now) ? options : [...options, now];
+    return choice(label, now, told, (v) => set({ plan: withDegree(design.plan, key, v === usual ? "" : v) }));
+  };
   fill(
     part,
     choice("Model", design.model, names("models"), (v) => set({ model: v })),

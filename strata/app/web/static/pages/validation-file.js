@@ -245,7 +245,7 @@ function worst(told, rows, cells) {
     h("summary", {}, "The farthest rows"),
     h(
       "div",
-      { class: "wide" },
+      { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" },
       table(
         ["group", "line", "measured", "predicted", "error"],
         far.map((r) => [
@@ -276,7 +276,7 @@ const groups = (told) =>
     h("summary", {}, `${told.groups.length} groups of rows`),
     h(
       "div",
-      { class: "scroll" },
+      { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" },
       table(
         ["group", "rows", "MAPE", "median", "P90", "bias"],
         told.groups.map((g) => [

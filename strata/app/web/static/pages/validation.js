@@ -108,7 +108,7 @@ function overview(part, kind, file, set) {
         h("summary", {}, "As a table"),
         h(
           "div",
-          { class: "scroll" },
+          { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" },
           table(
             ["file", "kind", "rows", "MAPE", "median", "P90", "within 15 %", "within 30 %", ""],
             files.map((f) => [
