@@ -136,7 +136,8 @@ def run_study(
     which: str | Path | Study, quick: bool = False, progress: Callable[[str, int, int], None] | None = None
 ) -> StudyOutcome:
     """Run a study and judge its claims; `quick` evaluates the designs that its searches found before instead
-    of searching again. `progress` is told each run before it starts: its name, how many are done, of how many.
+    of searching again. `progress` is told each run before it starts: its name, how many are
+    done, of how many.
 
     A claim has an `id`, what the paper `says`, its number `paper`, the expression `ours` over the runs, and
     `holds`, a condition that may use `ours` and `paper`; a `note` explains.

@@ -1,4 +1,4 @@
-"""Which rank each device of a fabric is: its number in every group of a plan, and which group of that kind."""
+"""Which rank each device of a fabric is: its number in every group of a plan, and which group that is."""
 
 from __future__ import annotations
 

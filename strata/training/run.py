@@ -191,13 +191,13 @@ def train_run(
         if not found.choices:
             raise BadValue(why_nothing_fits(found))
         return run_of_step(found.nearest, count, reliability, interval, found)
-    result = training_step(hardware, trained, work, plan, software)
+    result = step_under_plan(hardware, trained, work, plan, software)
     if not result.fits:
         raise BadValue(_what_would_fit(result))
     return run_of_step(result, count, reliability, interval)
 
 
-def training_step(system: System, model: Model, work: Workload, plan: Plan | str, engine: Engine) -> Result:
+def step_under_plan(system: System, model: Model, work: Workload, plan: Plan | str, engine: Engine) -> Result:
     """One optimiser step under a legal plan, whether or not it fits the memory of a device."""
     check_trainable(engine, model, work)
     chosen = make_plan(plan) if isinstance(plan, str) else plan

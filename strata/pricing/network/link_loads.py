@@ -24,8 +24,8 @@ MOST_MESSAGES = 3_000_000  # of one question: about two seconds
 
 @dataclass(frozen=True, eq=False)
 class LevelLoads:
-    """Loads of one dimension's links: bytes by the device that a link leaves ("up" to a switch or tree, "+1" and
-    "-1" along a ring or chain, "to j" where each pair has a link) or, "down" from a switch, reaches.
+    """Loads of one dimension's links: bytes by the device that a link leaves ("up" to a switch or tree, "+1"
+    and "-1" along a ring or chain, "to j" where each pair has a link) or, "down" from a switch, reaches.
     """
 
     level: RouteLevel
@@ -133,8 +133,8 @@ def collective_loads(
     count = len(members) * ranks * (ranks if pattern == "all_to_all" else 4)
     if count > MOST_MESSAGES:
         raise BadValue(
-            f"loads are counted of at most {MOST_MESSAGES:,} messages, but {pattern} of {len(members)} groups "
-            f"of {ranks} ranks has {count:,}"
+            f"loads are counted of at most {MOST_MESSAGES:,} messages, but {pattern} of {len(members)} "
+            f"groups of {ranks} ranks has {count:,}"
         )
     steps = [
         replace(
@@ -164,7 +164,8 @@ def load_schedules(pattern: str, members: Array, fabric: Fabric) -> tuple[str, .
 
 
 def group_sizes(members: Array, fabric: Fabric) -> tuple[int, ...]:
-    """How many places of each dimension a group takes, innermost first; all in one where it does not fill them.
+    """How many places of each dimension a group takes, innermost first; all in one where it fills them
+    unevenly.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> two = sized(fabric("hgx-h200"), (8, 4))

@@ -1,5 +1,5 @@
-"""Points behind the table of accuracy, as they are committed: measured and predicted of every compared row, in
-one small file, so that a page opens at once.
+"""Points behind the table of accuracy, as they are committed: measured and predicted of every compared row,
+in one small file, so that a page opens at once.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def kind_of_file(name: str) -> str:
 
 
 def packed_points(points: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Points of `validate(..., keep_points=True)` by file, as columns; those that are no numbers are left out.
+    """Points of `validate(..., keep_points=True)` by file, as columns; what is no number is left out.
 
-    >>> one = {"file": "a.csv", "row": 2, "group": "g", "measured": 1.0, "predicted": 1.23456789, "headline": True}
-    >>> packed_points([one])["a.csv"]["predicted"]
+    >>> one = {"file": "a.csv", "row": 2, "group": "g", "measured": 1.0, "predicted": 1.23456789}
+    >>> packed_points([one | {"headline": True}])["a.csv"]["predicted"]
     [1.2346]
     """
     files: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from strata.hardware.topology import topology
 from strata.mapping.plan import plan
 from strata.pricing.network.collective_cost import collective, group_collective
 
-ON = page.Joined().model_dump()
+ON = page.JoinedDevices().model_dump()
 ONE = page.OneCollective().model_dump()
 
 

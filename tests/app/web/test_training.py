@@ -66,7 +66,7 @@ def test_too_many_passes_are_not_drawn():
 
 def test_the_best_plan_is_the_searchs():
     said = []
-    told = answered("training.best_plans", page.BestPlan(**SMALL).model_dump(), said.append)["done"]
+    told = answered("training.best_training_plans", page.BestPlan(**SMALL).model_dump(), said.append)["done"]
     best = train_run("8xh100", "llama-3-8b", "1B", batch=64)
     assert told["plans"][0]["plan"] == best.to_dict()["plan"] and said
 

@@ -35,7 +35,7 @@ def test_committed_points_agree_with_the_table(entry):
     measured, predicted = (np.array(held[key])[main] for key in ("measured", "predicted"))
     assert len(measured) == entry["points"] - entry["failed"] or len(measured) == entry["points"]
     errors = np.abs(predicted / np.where(measured, measured, 1.0) - 1.0)[measured > 0]
-    assert np.mean(errors) == pytest.approx(entry["mape"], abs=3e-4)
+    assert np.mean(errors) == pytest.approx(entry["mape"], rel=0.02, abs=5e-4)
 
 
 def test_points_of_a_file():

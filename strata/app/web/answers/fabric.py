@@ -1,4 +1,4 @@
-"""Fabric: how devices are joined, which rank of a plan each one is, and what a collective puts on every link."""
+"""Fabric: how devices are joined, which rank of a plan each one is, what a collective puts on the links."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ AXES = {
 CURVE = np.geomspace(8.0, 8e9, 55)  # bytes, as `strata collective --svg` draws them
 
 
-class Joined(WebQuestion):
+class JoinedDevices(WebQuestion):
     """A system, its chips on another fabric where one is named, and a plan on it."""
 
     system: Name = "8x8xh200"
@@ -47,7 +47,7 @@ class Joined(WebQuestion):
     plan: Text = ""
 
 
-class StepOn(Joined):
+class StepOn(JoinedDevices):
     """The same with a model, to see which collectives its step has."""
 
     model: Name = "llama-3-70b"
@@ -57,7 +57,7 @@ class StepOn(Joined):
     engine: Name = "ideal"
 
 
-class OneCollective(Joined):
+class OneCollective(JoinedDevices):
     """One collective of a group of the plan; `bytes` is the whole buffer of a rank."""
 
     group: Name = "tp"
@@ -72,7 +72,7 @@ class OneCollective(Joined):
 ROUTES = [
     Route(
         path="fabric", call="fabric.joined", says="How a fabric is wired, and where a plan's ranks lie",
-        question=Joined,
+        question=JoinedDevices,
     ),
     Route(
         path="fabric/step", call="fabric.step_collectives", says="Collectives of a model's step under a plan",

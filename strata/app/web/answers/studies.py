@@ -65,7 +65,7 @@ def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
 
 
 def study_told(question: dict[str, Any]) -> dict[str, Any]:
-    """A study as it was last written down: claims with what the paper says and what was found, and pictures."""
+    """A study as it was last written down: what the paper says, what was found, and pictures."""
     named = _shipped(question["study"])
     found = stored_result(named) or {"claims": []}
     pictures = [_picture(entry, named.folder) for entry in named.table.get("picture", [])]

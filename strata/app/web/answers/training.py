@@ -27,7 +27,7 @@ from strata.training.run import (
     run_of_step,
     token_count,
     train_run,
-    training_step,
+    step_under_plan,
     usual_batch,
 )
 from strata.units import show
@@ -74,7 +74,7 @@ ROUTES = [
     ),
     Route(
         path="training/plans",
-        call="training.best_plans",
+        call="training.best_training_plans",
         says="The best plans of a training run, and what each lever is worth",
         question=BestPlan,
         job=True,
@@ -99,7 +99,7 @@ def _step(design: dict[str, Any]) -> Result:
     if not design["plan"]:
         raise BadValue("give a plan, like tp=8,dp=64, or let the best one be found")
     hardware, model, engine, batch = _inputs(design)
-    return training_step(hardware, model, train(batch, float(design["length"])), design["plan"], engine)
+    return step_under_plan(hardware, model, train(batch, float(design["length"])), design["plan"], engine)
 
 
 def trained(design: dict[str, Any]) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
 
 
 @tells
-def best_plans(design: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def best_training_plans(design: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The best plans of every division of the devices, what each lever is worth, and why the rest is out."""
     hardware, model, engine, batch = _inputs(design)
     tell({"said": f"every legal plan of {float(hardware.devices):g} devices is priced"})
