@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.arrays import Array
-from strata.errors import UnknownName
+from strata.errors import UnknownName, require
 from strata.mapping.plan import DIMENSIONS, Plan
 from strata.mapping.plan_layout import ORDERED, strides
 
@@ -54,4 +54,6 @@ def rank_numbers(plan: Plan, devices: int, name: str) -> RankNumbers:
     used = ranks < int(np.prod(list(degrees.values())))
     group = np.full(devices, IDLE)
     group[used] = np.unique(first[used], return_inverse=True)[1]
+    even = bool(np.all(np.bincount(group[used]) == members))
+    require(even, f"groups of {name} must divide the {int(used.sum())} ranks of the plan", ranks=members)
     return RankNumbers(members, np.where(used, number, IDLE), group)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.errors import UnknownName
+from strata.errors import BadValue, UnknownName
 from strata.hardware.fabric import fabric, sized
 from strata.mapping.place import place
 from strata.mapping.plan import plan
@@ -47,6 +47,11 @@ def test_devices_left_over_are_idle():
     found = rank_numbers(plan("tp=4"), 6, "tp")
     assert found.group.tolist() == [0, 0, 0, 0, IDLE, IDLE]
     assert np.array_equal(found.members(), [[0, 1, 2, 3]])
+
+
+def test_groups_that_do_not_divide_the_ranks_are_one_line():
+    with pytest.raises(BadValue, match="groups of ep must divide the 8 ranks of the plan"):
+        rank_numbers(plan("dp=8,ep=3"), 8, "ep")
 
 
 def test_a_wrong_name_is_one_line():

@@ -19,7 +19,7 @@ from strata.pricing.network.packet_collectives import preferred_schedules, route
 from strata.pricing.network.routes import RouteLevel, device_count, level_blocks
 from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
 
-MOST_MESSAGES = 3_000_000  # of one question: about two seconds
+MOST_PARTS = 20_000_000  # of buffers and messages that are followed: about two seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,11 +130,13 @@ def collective_loads(
     ranks = int(members.shape[1])
     sizes = group_sizes(members[0], fabric)
     name = algorithm or load_schedules(pattern, members[0], fabric)[0]
-    count = len(members) * ranks * (ranks if pattern == "all_to_all" else 4)
-    if count > MOST_MESSAGES:
+    # parts of a buffer that a schedule names, and messages of all groups
+    passed = sum(sizes) / 2.0 if name == "relay" else 4.0
+    count = int(ranks**2 * (passed + 2.0 * len(members)))
+    if count > MOST_PARTS:
         raise BadValue(
-            f"loads are counted of at most {MOST_MESSAGES:,} messages, but {pattern} of {len(members)} "
-            f"groups of {ranks} ranks has {count:,}"
+            f"loads are counted of up to {MOST_PARTS:,} parts of buffers, but {pattern} by {name} of "
+            f"{len(members)} groups of {ranks} ranks has about {count:,}"
         )
     steps = [
         replace(

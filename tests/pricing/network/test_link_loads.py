@@ -72,7 +72,7 @@ def test_groups_at_once_load_all_their_links_alike():
 
 def test_too_many_messages_and_wrong_schedules_are_one_line():
     large = sized(fabric("hgx-h200"), (8, 512))
-    with pytest.raises(BadValue, match="at most 3,000,000 messages"):
+    with pytest.raises(BadValue, match="up to 20,000,000 parts"):
         collective_loads(large, "all_to_all", np.arange(4096)[None], 1e6)
     with pytest.raises(BadValue, match="goes by"):
         collective_loads(large, "all_reduce", np.arange(8)[None], 1e6, "relay")

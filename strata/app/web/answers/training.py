@@ -25,9 +25,9 @@ from strata.training.run import (
     TrainRun,
     count_text,
     run_of_step,
+    step_under_plan,
     token_count,
     train_run,
-    step_under_plan,
     usual_batch,
 )
 from strata.units import show
