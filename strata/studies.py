@@ -132,9 +132,12 @@ def study(name: str | Path) -> Study:
     return Study(name=folder.resolve().name, folder=folder, table=table)
 
 
-def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
+def run_study(
+    which: str | Path | Study, quick: bool = False, progress: Callable[[str, int, int], None] | None = None
+) -> StudyOutcome:
     """Run a study and judge its claims; `quick` evaluates the designs that its searches found before instead
-    of searching again.
+    of searching again. `progress` is told each run before it starts: its name, how many are
+    done, of how many.
 
     A claim has an `id`, what the paper `says`, its number `paper`, the expression `ours` over the runs, and
     `holds`, a condition that may use `ours` and `paper`; a `note` explains.
@@ -142,7 +145,9 @@ def run_study(which: str | Path | Study, quick: bool = False) -> StudyOutcome:
     named = which if isinstance(which, Study) else study(which)
     runs: dict[str, dict[str, Any]] = {}
     known = ((stored_result(named) or {}).get("searches", {})) if quick else {}
-    for entry in named.table["run"]:
+    for done, entry in enumerate(named.table["run"]):
+        if progress is not None:
+            progress(entry["name"], done, len(named.table["run"]))
         name, where = entry["name"], f"{named.name}: run {entry['name']}"
         runs[name] = _run(entry, where, named, runs, known.get(name))
     values = {name: Names(f"run {name}", found) for name, found in runs.items()}

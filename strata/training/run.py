@@ -27,7 +27,7 @@ from strata.units import finite_number, show
 from strata.workload.adapters import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
-from strata.workload.tasks import train
+from strata.workload.tasks import Workload, train
 
 DAY, HOUR = 86400.0, 3600.0
 # Tokens of a step unless told: Llama 3 405B began with 4M (arXiv 2407.21783, sec. 3.4.1).
@@ -191,12 +191,18 @@ def train_run(
         if not found.choices:
             raise BadValue(why_nothing_fits(found))
         return run_of_step(found.nearest, count, reliability, interval, found)
-    chosen = make_plan(plan) if isinstance(plan, str) else plan
-    check_training_plan(chosen, trained, work, devices)
-    result = evaluate(hardware, trained, work, chosen, software)
+    result = step_under_plan(hardware, trained, work, plan, software)
     if not result.fits:
         raise BadValue(_what_would_fit(result))
     return run_of_step(result, count, reliability, interval)
+
+
+def step_under_plan(system: System, model: Model, work: Workload, plan: Plan | str, engine: Engine) -> Result:
+    """One optimiser step under a legal plan, whether or not it fits the memory of a device."""
+    check_trainable(engine, model, work)
+    chosen = make_plan(plan) if isinstance(plan, str) else plan
+    check_training_plan(chosen, model, work, float(system.devices))
+    return evaluate(system, model, work, chosen, engine)
 
 
 def run_of_step(

@@ -18,7 +18,8 @@ from strata.hardware.system import system as make_system
 from strata.hardware.transport import IDEAL, Packets, as_packets
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
-from strata.mapping.place import GroupLayout, spread
+from strata.mapping.place import GroupLayout, place, spread
+from strata.mapping.plan import Plan
 from strata.pricing.kernels.device import device
 from strata.pricing.network.collectives import (
     PATTERNS,
@@ -197,6 +198,53 @@ def collective(
         asked=asked,
     )
     return alone if network is None else _by_packets(alone, network)
+
+
+def group_collective(
+    on: str | System | Fabric,
+    division: Plan,
+    group: str,
+    pattern: str,
+    *,
+    bytes: Number,
+    engine: str | Engine = "ideal",
+    algorithm: str | Sequence[str] = "",
+    links: bool = False,
+) -> CollectiveCost:
+    """One collective of a plan's group (tp, ep, dp_cp, ...) as the plan lies on the fabric; the rest as in
+    `collective`.
+
+    >>> from strata.mapping.plan import plan
+    >>> far = group_collective("4x8xh200", plan("tp=8,dp=4"), "dp", "all_reduce", bytes=1e9)
+    >>> near = group_collective("4x8xh200", plan("tp=8,dp=4"), "tp", "all_reduce", bytes=1e9)
+    >>> float(far.ranks), float(near.ranks), near.time < far.time
+    (4.0, 8.0, True)
+    """
+    if pattern not in PATTERNS:
+        raise UnknownName("collective", pattern, PATTERNS, ", ".join(PATTERNS))
+    software = make_engine(engine) if isinstance(engine, str) else engine
+    fabric = with_library(_fabric_of(on), IDEAL if links else software.collectives)
+    payload = _checked("bytes", bytes, whole=False)
+    active = division.active() | {group}
+    every = division.group_ranks(active)
+    if group not in every:
+        raise UnknownName("group of ranks", group, every, ", ".join(every))
+    stride, ranks, _ = every[group]
+    require(bool(np.all(ranks > 1)), f"a collective of group {group} needs 2 ranks or more", ranks=ranks)
+    check_group(fabric, division.devices)
+    layouts = place(division, fabric, active).groups[group]
+    asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
+    return CollectiveCost(
+        fabric=fabric,
+        pattern=pattern,
+        bytes=payload,
+        ranks=ranks,
+        stride=stride,
+        engine="" if links else software.name,
+        layouts=layouts,
+        price=price_collective(_op(pattern, payload), layouts, fabric, asked),
+        asked=asked,
+    )
 
 
 def _op(pattern: str, payload: Number) -> Collective:

@@ -284,14 +284,14 @@ def _routed(
 ) -> PacketTime:
     sizes = tuple(_whole(layout.size) for layout in layouts)
     ranks = int(np.prod(sizes))
-    name = algorithm_key(asked) or next(iter(_preferred(pattern, sizes, fabric)))
+    name = algorithm_key(asked) or next(iter(preferred_schedules(pattern, sizes, fabric)))
     if ranks > MOST:
         by_name = f" by {name}" if asked else ""
         raise BadValue(
             f"packet by packet, {pattern}{by_name} on fabric {fabric.name} has no closed form, and the router"
             f" takes {MOST} ranks at most, but got {ranks}; closed forms: {CLOSED}"
         )
-    levels, members = _levels(layouts, fabric), _members(layouts, fabric)
+    levels, members = routed_levels(layouts, fabric), _members(layouts, fabric)
     if pattern == "send":  # to the neighbour in the slowest dimension, as a step counts it
         (step,) = schedule(pattern, name, sizes, payload)
         strides = [int(np.prod(sizes[:d], dtype=int)) for d, size in enumerate(sizes) if size > 1]
@@ -310,7 +310,7 @@ def group_schedule(
     """
     sizes = tuple(_whole(layout.size) for layout in layouts)
     steps = steps_on_devices(schedule(pattern, name, sizes, payload), _members(layouts, fabric))
-    return steps, _levels(layouts, fabric)
+    return steps, routed_levels(layouts, fabric)
 
 
 def schedule_for_simulator(names: Sequence[str], layouts: Sequence[GroupLayout], fabric: Fabric) -> str:
@@ -333,7 +333,7 @@ def schedule_for_simulator(names: Sequence[str], layouts: Sequence[GroupLayout],
     )
 
 
-def _preferred(pattern: str, sizes: tuple[int, ...], fabric: Fabric) -> Iterator[str]:
+def preferred_schedules(pattern: str, sizes: tuple[int, ...], fabric: Fabric) -> Iterator[str]:
     """Legal schedules, the likeliest first: halves and doubles through switches, else by dimension."""
     along = any(
         d.kind in ("ring", "chain") and size > 1 for d, size in zip(fabric.dimension, sizes, strict=True)
@@ -360,7 +360,7 @@ def _members(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[int, ...]:
     return tuple(members.tolist())
 
 
-def _levels(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[RouteLevel, ...]:
+def routed_levels(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[RouteLevel, ...]:
     """Levels to route on: those of the fabric, and one link upwards for a group's share where a dimension is
     reached through an inner one.
     """

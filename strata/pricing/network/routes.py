@@ -100,7 +100,7 @@ def route(source: int, target: int, levels: Sequence[RouteLevel]) -> list[RouteL
     """
     here, there = _coordinates(source, levels), _coordinates(target, levels)
     path: list[RouteLink] = []
-    for first, end in _blocks(levels):
+    for first, end in level_blocks(levels):
         top = max((i for i in range(first, end) if here[i] != there[i]), default=None)
         if top is not None:
             goal = (*here[:first], *there[first:end], *here[end:])
@@ -121,7 +121,7 @@ def _coordinates(rank: int, levels: Sequence[RouteLevel]) -> tuple[int, ...]:
     return tuple(places)
 
 
-def _blocks(levels: Sequence[RouteLevel]) -> Iterator[tuple[int, int]]:
+def level_blocks(levels: Sequence[RouteLevel]) -> Iterator[tuple[int, int]]:
     """First level and end of each dimension that is routed as one: a switch with the trees above it, or one
     level.
     """

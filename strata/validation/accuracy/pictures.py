@@ -102,12 +102,21 @@ def _file_figure(pyplot: Any, name: str, points: list[dict[str, Any]]) -> Any:
             short_groups([p["group"].removeprefix(f"{metric}/") if metric else p["group"] for p in mine]),
             dtype=object,
         )
-        unit = UNITS.get(metric or str(named[0]).split("/", maxsplit=1)[0], "s" if _in_seconds(name) else "")
+        unit = group_unit(name, metric or str(named[0]))
         mape = float(np.mean(np.abs(predicted / measured - 1.0)))
         left.set_title(f"{name}{', ' + metric if metric else ''}: {len(mine)} points, MAPE {mape:.1%}")
         _scatter(left, measured, predicted, named, unit)
         _errors(right, measured, predicted / measured - 1.0, named, unit)
     return figure
+
+
+def group_unit(file: str, group: str) -> str:
+    """The unit that points of a group are measured in; "" where that is not known.
+
+    >>> group_unit("serving/vllm.csv", "tpot/h100"), group_unit("h200/gemm.csv", "bf16")
+    ('s', 's')
+    """
+    return UNITS.get(group.split("/", maxsplit=1)[0], "s" if _in_seconds(file) else "")
 
 
 def _metric(group: str) -> str:

@@ -1,5 +1,5 @@
-"""What is committed of the project's accuracy: accuracy.json, limits.json, the page with its pictures, and
-the residuals behind intervals.
+"""What is committed of the project's accuracy: accuracy.json, limits.json, the points behind them, the page
+with its pictures, and the residuals behind intervals.
 
 ``python -m strata.validation.accuracy.tables`` writes all of them from the project's own data; run it when
 predictions move, and say in the changelog how they moved.
@@ -15,6 +15,7 @@ from typing import Any
 from strata.validation.accuracy.like_rows import coverage, like_rows, write_residuals
 from strata.validation.accuracy.page import PICTURED, accuracy_page
 from strata.validation.accuracy.pictures import draw_accuracy
+from strata.validation.accuracy.points import write_points
 from strata.validation.accuracy.run import validate
 from strata.validation.accuracy.served_errors import served_errors
 from strata.validation.accuracy.training_errors import mislabelled_runs, training_errors
@@ -51,7 +52,8 @@ def write_tables(
     residuals: Path = PROJECT / "strata" / "validation" / "accuracy" / "residuals.json",
 ) -> None:
     """Predict the project's own data and write what is committed of it."""
-    outcome, rows = validate(folder, unseen=True), like_rows(folder)
+    outcome, rows = validate(folder, keep_points=True, unseen=True), like_rows(folder)
+    write_points(outcome.pop("points"), folder)
     outcome["intervals"] = coverage(rows)
     outcome["served"] = served_errors(folder)
     outcome["training"] = training_errors(folder)

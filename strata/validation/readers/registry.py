@@ -110,6 +110,7 @@ INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not pred
 BESIDE = (
     "accuracy.json",
     "limits.json",
+    "points.json.gz",
     "*.md",
     "LICENSE*",
     "ns3/LICENSE",

@@ -23,7 +23,7 @@ const main = document.getElementById("main"),
 let shown = null;
 
 // A page may have rules of its own, in a file beside it.
-const STYLED = new Set(["what-if", "compare"]);
+const STYLED = new Set(["what-if", "compare", "fabric", "studies", "training", "validation"]);
 function styled(name) {
   if (!STYLED.has(name) || document.querySelector(`link[href$="/pages/${name}.css"]`)) return;
   document.head.append(h("link", { rel: "stylesheet", href: `/static/pages/${name}.css` }));

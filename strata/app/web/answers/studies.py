@@ -1,0 +1,145 @@
+"""Studies: each paper's claims beside what was found, its committed pictures, and the study run again."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from strata.app.render.study import claim_text
+from strata.app.web.questions import Name, Route, WebQuestion
+from strata.app.web.worker import Tell, tells
+from strata.errors import UnknownName
+from strata.reading import file_text
+from strata.studies import Study, run_study, stored_result, studies_folder, study, study_names
+
+
+class WhichStudy(WebQuestion):
+    """A study by its name."""
+
+    study: Name = "deepstack-layers"
+
+
+class RunStudy(WhichStudy):
+    """A study to be run again; `search`: search anew where it searches, in place of what was found before."""
+
+    search: bool = False
+
+
+ROUTES = [
+    Route(path="studies", call="studies.listed_studies", says="Every study with how many of its claims hold"),
+    Route(
+        path="studies/one",
+        call="studies.study_told",
+        says="A study's claims and its committed pictures",
+        question=WhichStudy,
+    ),
+    Route(
+        path="studies/run",
+        call="studies.study_again",
+        says="Run a study again, claim by claim",
+        question=RunStudy,
+        job=True,
+    ),
+]
+
+
+def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
+    """Every study: title, paper, and how many of its claims hold."""
+    rows = []
+    for name in study_names():
+        named = study(name)
+        claims = (stored_result(named) or {}).get("claims", [])
+        rows.append(
+            {
+                "study": name,
+                "title": named.title,
+                "paper": str(named.table["paper"]),
+                "claims": len(named.table["claim"]),
+                "hold": sum(bool(claim["holds"]) for claim in claims),
+                "pictures": len(named.table.get("picture", [])),
+            }
+        )
+    return {"studies": rows}
+
+
+def study_told(question: dict[str, Any]) -> dict[str, Any]:
+    """A study as it was last written down: what the paper says, what was found, and pictures."""
+    named = _shipped(question["study"])
+    found = stored_result(named) or {"claims": []}
+    pictures = [_picture(entry, named.folder) for entry in named.table.get("picture", [])]
+    return _head(named) | {
+        "claims": claim_rows(found["claims"], named),
+        "pictures": [picture for picture in pictures if picture],
+        "searches": bool(found.get("searches")),
+    }
+
+
+@tells
+def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """The study run now; its pictures are drawn from what was found."""
+    named = _shipped(question["study"])
+    outcome = run_study(
+        named,
+        quick=not question["search"],
+        progress=lambda name, done, of: tell({"run": name, "done": done, "of": of}),
+    )
+    tell({"run": "pictures", "done": len(outcome.runs), "of": len(outcome.runs)})
+    return _head(named) | {
+        "claims": claim_rows(outcome.claims, named),
+        "pictures": _drawn(outcome),
+        "searches": "searches" in outcome.as_dict(),
+    }
+
+
+def claim_rows(claims: list[dict[str, Any]], named: Study) -> list[dict[str, Any]]:
+    """Claims as people read them, each with the condition it is judged by."""
+    rules = {claim["id"]: claim for claim in named.table["claim"]}
+    return [
+        {
+            "id": claim["id"],
+            "says": claim["says"],
+            "paper": claim_text(claim["paper"]),
+            "ours": claim_text(claim["ours"]),
+            "holds": bool(claim["holds"]),
+            "note": claim["note"],
+            "rule": str(rules.get(claim["id"], {}).get("holds", "")),
+            "formula": str(rules.get(claim["id"], {}).get("ours", "")),
+        }
+        for claim in claims
+    ]
+
+
+def _shipped(name: str) -> Study:
+    """A study of the project; no folder of anybody else."""
+    known = study_names()
+    if name not in known:
+        raise UnknownName("study", name, known, ", ".join(known))
+    return study(studies_folder() / name)
+
+
+def _head(named: Study) -> dict[str, Any]:
+    return {
+        "study": named.name,
+        "title": named.title,
+        "paper": str(named.table["paper"]),
+        "about": str(named.table.get("about", "")),
+    }
+
+
+def _picture(entry: dict[str, Any], folder: Path) -> dict[str, str]:
+    path = folder / str(entry["file"])
+    if not path.is_file():
+        return {}
+    return {"file": path.name, "title": str(entry.get("title", path.stem)), "svg": file_text(path)}
+
+
+def _drawn(outcome: Any) -> list[dict[str, str]]:
+    from strata.app.render.study_picture import draw_study
+
+    # a worker writes to its own folder alone; matplotlib keeps its list of fonts there, too
+    os.environ.setdefault("MPLCONFIGDIR", str(Path.cwd() / ".matplotlib"))
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as place:
+        draw_study(outcome, Path(place))
+        return [_picture(entry, Path(place)) for entry in outcome.study.table.get("picture", [])]
