@@ -122,10 +122,12 @@ def _reading(
     if remote is None:
         alone = np.where(np.isfinite(curve.alone), curve.alone, 0.0)
         step, own, others = times
+        came = rate * curve.pieces / curve.lanes * alone
+        less = shared_launching(alone, np.minimum(curve.launching[:, 0], alone), came)
         reading, shared = (
             curve.pieces
-            * np.maximum.accumulate(np.concatenate([alone[:, None], step + added], axis=1), axis=1)
-            for added in (own, others)
+            * np.maximum.accumulate(np.concatenate([first[:, None], step + added], axis=1), axis=1)
+            for first, added in ((alone, own), (less, others))
         )
         reads = np.sum(flight.chance * shared, axis=-1)
         waits = np.asarray(mean_wait(rate, reads, curve.lanes, variation))

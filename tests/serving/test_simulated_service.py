@@ -74,7 +74,7 @@ def test_energy_and_money_are_those_of_the_time_it_takes(service):
     assert two.times["tpot"].mean < run.times["tpot"].mean
 
 
-@pytest.mark.parametrize(("share", "tpot", "ttft"), [(0.2, 0.03, 0.03), (0.4, 0.04, 0.04), (0.6, 0.16, 0.18)])
+@pytest.mark.parametrize(("share", "tpot", "ttft"), [(0.2, 0.03, 0.03), (0.4, 0.04, 0.04), (0.6, 0.16, 0.26)])
 def test_closed_forms_agree_with_the_simulation_at_low_and_medium_load(service, share, tpot, ttft):
     """Requests alike, arriving at random, up to 60 % of the most that is served."""
     made = curve(*ASKED[:2], Requests(1024, 128), *ASKED[2:])
