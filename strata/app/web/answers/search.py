@@ -31,6 +31,8 @@ LimitText = Annotated[
 ]
 When = Annotated[int, Field(ge=0, le=2**53)]  # by the page's clock: a folder changes between equal questions
 SHOWN_CHOICES = 40  # of an axis
+# a point's number as text: those of large spaces are more than a page's numbers hold
+Point = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,18}$")]
 BUILT = "built"  # name of a space that is stated in the page
 
 
@@ -78,7 +80,8 @@ class PointsAsked(WebQuestion):
     """Points of a study by their numbers, and systems to hold beside them."""
 
     study: StudyName
-    points: list[Annotated[int, Field(ge=0, lt=2**62)]] = Field(default_factory=list, max_length=4)
+    points: list[Point] = Field(default_factory=list, max_length=4)
+    like: Point = "0"  # the point whose sizes named systems get
     systems: list[Name] = Field(default_factory=list, max_length=4)
     at: When = 0
 
@@ -242,10 +245,9 @@ def designs(question: dict[str, Any]) -> dict[str, Any]:
     """Points as designs for What-if, and what named systems deliver at the same question."""
     asked = PointsAsked(**question)
     space, goal, _ = study_parts(asked.study)
-    for index in asked.points:
-        require(index < space.size, "a point's number is below the size of its space", size=space.size)
-    found = [point_design(space, space.digits(index)[0]) for index in asked.points]
-    base = found[0] if found else point_design(space, space.digits(0)[0])
+    numbers = [int(text) for text in (*asked.points, asked.like)]
+    require(max(numbers) < space.size, "a point's number is below the size of its space", size=space.size)
+    *found, base = (point_design(space, space.digits(index)[0]) for index in numbers)
     named = [_named(system, base, goal) for system in asked.systems]
     return {"designs": found, "named": named}
 

@@ -14,7 +14,7 @@ from pydantic import Field
 from strata.app.render.metrics import shown_metrics
 from strata.app.render.prediction import finite
 from strata.app.render.search import why_no_design
-from strata.app.render.search_traits import importance, relative_worths, trade_metrics, traits_of
+from strata.app.render.search_traits import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.app.web.answers.search import (
     LimitText,
     Metric,
@@ -29,6 +29,7 @@ from strata.app.web.answers.search import (
 from strata.app.web.plain import plain
 from strata.app.web.questions import Name, Route
 from strata.app.web.worker import Tell, tells
+from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.outcome import Progress, SearchOutcome
@@ -36,6 +37,7 @@ from strata.search.points import Evaluated, concatenate_points
 from strata.search.run import Search
 from strata.search.space import Space
 from strata.search.store import Store, write_atomically
+from strata.units import show
 
 HISTORY = "progress.json"  # beside a study's manifest: how it came here
 BETWEEN = 0.3  # s between two reports
@@ -195,10 +197,29 @@ def _axes_told(space: Space, goal: Goal) -> dict[str, Any]:
     }
 
 
+def choice_text(axis: DesignAxis, label: str) -> str:
+    """A choice as people read it: bare numbers of a range get their unit, multiples their cross."""
+    if axis.kind == "times":
+        return f"x {label}"
+    if axis.kind != "number" or axis.unit == "1":
+        return label
+    try:
+        return show(float(label), axis.unit)
+    except ValueError:
+        return label
+
+
 def frontier_rows(outcome: SearchOutcome) -> list[dict[str, Any]]:
     """Points that no other beats: number, choices and metrics."""
+    if not outcome.found:
+        return []
+    axes = {axis.name: axis for axis in outcome.space.axes}
     places = np.unique(np.rint(np.linspace(0, len(outcome.frontier) - 1, FRONTIER)).astype(int))
-    return [outcome.point(int(i)) for i in places] if outcome.found else []
+    found = [outcome.point(int(i)) for i in places]
+    for point in found:
+        point["index"] = str(point["index"])
+        point["design"] = {k: choice_text(axes[k], v) for k, v in point["design"].items()}
+    return found
 
 
 def found_told(
@@ -244,8 +265,9 @@ def points_told(outcome: SearchOutcome, every: Evaluated) -> dict[str, Any]:
     whole = {t.name: importance(t, worth) for t in traits_of(space, every.digits)}
     matters = sorted(whole.items(), key=lambda pair: -pair[1])
     rank = {name: i for i, (name, _) in enumerate(matters)}
+    axes = {axis.name: axis for axis in space.axes}
     points = {
-        "index": space.index(some.digits).tolist(),
+        "index": [str(i) for i in space.index(some.digits)],
         "in": goal.feasible(some).tolist(),
         "frontier": np.isin(chosen, on).tolist(),
         "worth": [round(float(w), 5) for w in worth[chosen]],
@@ -254,7 +276,7 @@ def points_told(outcome: SearchOutcome, every: Evaluated) -> dict[str, Any]:
             for name in _metrics_of(space, goal)
         },
         "traits": [
-            {"name": t.name, "labels": list(t.labels), "of": t.of.tolist()}
+            {"name": t.name, "labels": _labels(axes, t), "of": t.of.tolist()}
             for t in sorted(traits, key=lambda t: rank.get(t.name, 99))[:16]
         ],
     }
@@ -263,6 +285,13 @@ def points_told(outcome: SearchOutcome, every: Evaluated) -> dict[str, Any]:
         "matters": [{"name": name, "share": max(share, 0.0)} for name, share in matters[:16]],
         "maps": heat_maps(space, goal, every, rank),
     }
+
+
+def _labels(axes: dict[str, DesignAxis], trait: Trait) -> list[str]:
+    axis = axes.get(trait.name)  # a degree of a plan is no axis of its own
+    if axis is None or axis.kind == "times":  # multiples have their cross already
+        return list(trait.labels)
+    return [choice_text(axis, text) for text in trait.labels]
 
 
 def heat_maps(space: Space, goal: Goal, every: Evaluated, rank: dict[str, int]) -> list[dict[str, Any]]:
@@ -283,8 +312,8 @@ def heat_maps(space: Space, goal: Goal, every: Evaluated, rank: dict[str, int]) 
                 {
                     "x": space.axes[i].name,
                     "y": space.axes[j].name,
-                    "x_labels": list(space.axes[i].labels),
-                    "y_labels": list(space.axes[j].labels),
+                    "x_labels": [choice_text(space.axes[i], text) for text in space.axes[i].labels],
+                    "y_labels": [choice_text(space.axes[j], text) for text in space.axes[j].labels],
                     "best": [[finite(goal.value(v)) for v in row] for row in grid.tolist()],
                 }
             )
