@@ -17,6 +17,12 @@ import {
 import { drawTable, mapPanel, outPanel } from "../parts/search-table.js";
 
 let running = null; // the study under way: its job and what it has told; it goes on while other pages are open
+let known = null; // spaces, samplers and metrics: asked for once
+const choices = () =>
+  (known ??= ask("search/choices").catch((error) => {
+    known = null;
+    throw error;
+  }));
 const VIEW = { filters: {}, keep: {}, named: [] };
 
 let shown = 0; // a newer call takes over from one that still waits
@@ -56,7 +62,7 @@ export async function show(main) {
     page.form.name ||= page.nextName();
     start(page, studyOf(page.form));
   };
-  [page.choices, page.known] = await Promise.all([ask("search/choices"), catalogue()]);
+  [page.choices, page.known] = await Promise.all([choices(), catalogue()]);
   await listStudies(page);
   if (turn !== shown) return;
   drawForm(page.side, page);
@@ -297,7 +303,7 @@ function finished(page, found) {
       "div",
       {},
       h("h1", {}, found.study),
-      h("p", { class: "lead" }, `${found.words}: ${found.title}.`),
+      h("p", { class: "lead" }, `${found.words[0].toUpperCase()}${found.words.slice(1)}: ${found.title}.`),
       h(
         "p",
         {},
@@ -335,7 +341,7 @@ function finished(page, found) {
       h(
         "p",
         { class: "dim" },
-        `A line a design, darker is better; the axes that matter most first. Choose labels to keep only those designs.`,
+        `A line a design, stronger is better; the axes that matter most first. Choose labels to keep only those designs.`,
       ),
       at.threads,
     ),

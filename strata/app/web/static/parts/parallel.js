@@ -73,7 +73,7 @@ export function drawParallel(node, columns, order, shade, pick) {
         x(i) + 5,
         y,
         cut(words, room),
-        c.chosen && !c.chosen.has(words) ? "var(--faint)" : c.chosen ? "var(--accent)" : null,
+        c.chosen && !c.chosen.has(words) ? "var(--dim)" : c.chosen ? "var(--accent)" : null,
         words,
       );
       t.setAttribute("tabindex", "0");

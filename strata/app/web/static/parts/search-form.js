@@ -2,6 +2,7 @@
 import { ask, given_up } from "../api.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
 import { digits } from "../units.js";
+import { counted } from "./search-study.js";
 
 export const FORM = {
   name: "",
@@ -40,7 +41,6 @@ const listed = (words) =>
 
 // What the server is asked for.
 export function studyOf(form) {
-  const built = form.space === "";
   const asked = {
     study: form.name,
     space: form.space,
@@ -50,7 +50,7 @@ export function studyOf(form) {
     budget: form.budget === "" ? null : Number(form.budget),
     gap: form.gap === "" ? null : Number(form.gap) / 100,
   };
-  return { ...asked, ...spaceOf(form), ...(built ? {} : {}) };
+  return { ...asked, ...spaceOf(form) };
 }
 export function spaceOf(form) {
   if (form.space !== "") {
@@ -78,7 +78,7 @@ export function spaceOf(form) {
 }
 
 export function drawForm(side, page) {
-  const { form, choices, known } = page;
+  const { form, choices } = page;
   const again = () => drawForm(side, page);
   const set = (name, value, redraw = false) => {
     form[name] = value;
@@ -138,7 +138,6 @@ export function drawForm(side, page) {
   );
   if (form.space === "") builder(inside, page, again);
   describe(inside, page);
-  void known;
 }
 
 async function describe(node, page) {
@@ -154,7 +153,7 @@ async function describe(node, page) {
     const q = told.question;
     fill(
       out,
-      h("p", {}, `${told.title}. ${digits(told.size)} points: ${q.model} on ${q.system}, ${q.phase}.`),
+      h("p", {}, `${told.title}. ${counted(told.size)} points: ${q.model} on ${q.system}, ${q.phase}.`),
       form.space !== "" &&
         h(
           "details",
@@ -195,7 +194,7 @@ async function describeSize(out, page) {
   const line = out.querySelector("p");
   try {
     const told = await ask("search/space", spaceOf(page.form), "space of the form");
-    fill(line, `${told.title}. ${digits(told.size)} points.`);
+    fill(line, `${told.title}. ${counted(told.size)} points.`);
   } catch (error) {
     if (!given_up(error)) fill(line, error.message);
   }

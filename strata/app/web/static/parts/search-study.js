@@ -13,6 +13,8 @@ export const unitOf = (page, metric) => page.choices.metrics[metric]?.unit ?? ""
 export const said = (page, metric, value) => text(value, unitOf(page, metric));
 const label = (page, metric) => page.choices.metrics[metric]?.label ?? metric;
 
+export const counted = (n) => (n < 1e9 ? digits(n, 9) : n.toExponential(2).replace("e+", "e"));
+
 // A prefix for axes and entries: [factor, offset, unit].
 const STEPS = [
   [1e12, "T"],
@@ -81,7 +83,7 @@ export function drawCards(node, page, live, found) {
         ["formula", "(bound − best) / best"],
       ]),
     several && card("On the frontier", digits(frontier.length), "points that no other beats"),
-    card("Points evaluated", digits(rows ?? 0, 6), `of ${digits((live ?? found).size, 4)} in the space`),
+    card("Points evaluated", digits(rows ?? 0, 6), `of ${counted((live ?? found).size)} in the space`),
     card(
       "Points per second",
       at.rate ? digits(at.rate) : "–",

@@ -81,7 +81,7 @@ export function drawTable(page) {
         class: "scroll",
         tabindex: "0",
         role: "region",
-        "aria-label": "Points",
+        "aria-label": "Points of the study",
         style: { background: "var(--panel)" },
       },
       h(
@@ -108,7 +108,7 @@ export function drawTable(page) {
               {},
               h(
                 "td",
-                {},
+                { style: { "white-space": "nowrap" } },
                 h("input", {
                   type: "checkbox",
                   "aria-label": `Compare point ${points.index[p]}`,
@@ -131,7 +131,7 @@ export function drawTable(page) {
                   {
                     type: "button",
                     class: "quiet",
-                    style: { padding: "0 8px" },
+                    style: { padding: "0 8px", "white-space": "nowrap" },
                     "aria-label": `Open point ${points.index[p]} in What-if`,
                     onclick: () => openPoints(page, [points.index[p]]),
                   },
