@@ -103,7 +103,10 @@ ROUTES = [
         path="search/space", call="search.space_told", says="A space: its axes and size", question=SpaceAsked
     ),
     Route(
-        path="search/studies", call="search.studies", says="Studies in the server's folder", question=StudiesAsked
+        path="search/studies",
+        call="search.studies",
+        says="Studies in the server's folder",
+        question=StudiesAsked,
     ),
     Route(
         path="search/designs",
@@ -141,7 +144,12 @@ def space_asked(question: dict[str, Any]) -> Space:
     axes = [_axis_table(axis) for axis in built["axes"]]
     require(bool(axes), "a space needs an axis: choose a number and what it may be")
     asked = {k: v for k, v in built.items() if k != "axes" and v != ""}
-    table = {"name": BUILT, "title": f"{built['model']} on {built['system']}", "question": asked, "axis": axes}
+    table = {
+        "name": BUILT,
+        "title": f"{built['model']} on {built['system']}",
+        "question": asked,
+        "axis": axes,
+    }
     return space_of_spec({"table": table})
 
 

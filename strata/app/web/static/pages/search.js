@@ -240,6 +240,7 @@ function watch(page) {
   live.onend = async () => {
     if (!here()) return;
     await listStudies(page);
+    if (!page.side.contains(document.activeElement)) drawForm(page.side, page);
     if (live.state === "done") finished(page, live.found);
     else if (live.state === "cancelled") open(page);
     else fill(page.answer, h("h1", {}, live.study), failure(live.error));

@@ -286,6 +286,8 @@ function sentence(page) {
     .filter((n) => service[n] !== null)
     .map((n) => `${n.toUpperCase()} within ${text(service[n], "s")}`);
   if (!limits.length) return `Plan ${told.plan} completes at most ${digits(told.most_rate)} requests/s.`;
+  if (service.load === "closed")
+    return `${digits(service.clients)} clients on plan ${told.plan}${page.run ? `: ${percent(page.run.kept)} of requests have ${limits.join(" and ")}` : ""}.`;
   const slo = `${percent(service.share, 0)} of requests with ${limits.join(" and ")}`;
   if (largest && largest.rate > 0)
     return `Plan ${told.plan} holds the SLO (${slo}) up to ${digits(largest.rate)} requests/s.`;

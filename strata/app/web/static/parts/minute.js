@@ -97,7 +97,7 @@ function picture(plot, minute, from, until) {
   const scale = (wide - left - 8) / Math.max(until - from, 1e-9);
   const x = (t) => left + (Math.min(Math.max(t, from), until) - from) * scale;
   const lanes = 1 + Math.max(...minute.requests.map((r) => r[0]));
-  const row = Math.min(9, Math.max(0.7, 380 / lanes));
+  const row = Math.min(9, Math.max(0.45, 380 / lanes));
   const top = BANDS.length * BAND + 12;
   const high = top + lanes * row + AXIS;
   const svg = s("svg", {

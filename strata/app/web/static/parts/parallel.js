@@ -55,7 +55,11 @@ export function drawParallel(node, columns, order, shade, pick) {
   }
   columns.forEach((c, i) => {
     const room = step - 16;
-    const head = s("text", { x: x(i) - 4, y: 16, style: { "font-weight": 600 } }, cut(c.name, step - 8));
+    const head = s(
+      "text",
+      { x: x(i) - 4, y: 16, style: { "font-weight": 600 } },
+      cut(c.name, 0.84 * step - 8),
+    );
     svg.append(setHover(head, [["axis", c.name]]));
     svg.append(s("line", { x1: x(i), x2: x(i), y1: TOP, y2: TOP + HIGH, style: { stroke: "var(--faint)" } }));
     if (!c.labels) {

@@ -19,7 +19,7 @@ const noted = (at, where, words, c) => ({
   font: { size: 11, color: c },
   ...(where === "y"
     ? { x: 0, xref: "paper", xanchor: "left", y: at, yanchor: "bottom" }
-    : { x: at, xanchor: "right", y: 1, yref: "paper", yanchor: "top" }),
+    : { x: at, xanchor: "right", y: 0, yref: "paper", yanchor: "bottom" }),
 });
 
 export function drawCurves(at, page) {
