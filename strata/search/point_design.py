@@ -38,7 +38,7 @@ def point_design(space: Space, digits: Any) -> dict[str, Any]:
     degrees = {split_field(n)[1]: v for n, v in numbers.items() if split_field(n)[0] == PLAN}
     if degrees:
         told = division_text(division(scenario.base_model, told, **degrees))
-    sizes = {name: int(round(numbers.get(name, getattr(scenario, name)))) for name in SIZES}
+    sizes = {name: round(numbers.get(name, getattr(scenario, name))) for name in SIZES}
     words = {name: text for name, text in values.words.items() if name != "fabric"}
     changed = {
         name: f"{value:.15g} {scenario.unit(name) or ''}".removesuffix(" 1").strip()

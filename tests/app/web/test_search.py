@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
-from strata.app.web.answers.search import PointsAsked, choices, designs, space_told, studies
-from strata.app.web.answers.search_runs import StudyStart, opened_study, run_study
+from strata.app.web.answers.search import PointsAsked, point_designs, search_choices, space_told, studies_kept
+from strata.app.web.answers.search_runs import StudyStart, opened_study, searched_study
 from strata.app.web.answers.what_if import answer_of
 from strata.app.web.plain import plain
 from strata.errors import StrataError
@@ -44,7 +44,7 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_study_finds_what_the_search_does_and_opens_again() -> None:
     news: list[dict[str, Any]] = []
-    found = run_study(ASKED, news.append)
+    found = searched_study(ASKED, news.append)
     own = search(space("next-node", **KEEP), "tokens_per_s", limits=["tpot <= 20 ms"])
     assert found["frontier"][0]["metrics"]["tokens_per_s"] == own.best["metrics"]["tokens_per_s"]
     assert found["rows"] == own.rows and found["gap"] == pytest.approx(own.gap)
@@ -54,7 +54,7 @@ def test_a_study_finds_what_the_search_does_and_opens_again() -> None:
     for key in ("frontier", "rows", "gap", "bound", "points", "maps", "matters", "out", "ended"):
         assert plain(again[key]) == plain(found[key]), key
     json.dumps(plain(found), allow_nan=False)
-    assert [s["name"] for s in studies({})["studies"]] == ["small"]
+    assert [s["name"] for s in studies_kept({})["studies"]] == ["small"]
 
 
 def test_a_stopped_study_keeps_what_is_known_and_is_resumed() -> None:
@@ -68,19 +68,19 @@ def test_a_stopped_study_keeps_what_is_known_and_is_resumed() -> None:
             raise Stopped
 
     with pytest.raises(Stopped):
-        run_study(asked, stop)
+        searched_study(asked, stop)
     known = opened_study({"study": "small"})
     assert 0 < known["rows"] < 3000
-    whole = run_study({"study": "small", "resume": True}, lambda _: None)
+    whole = searched_study({"study": "small", "resume": True}, lambda _: None)
     assert whole["rows"] == 3000 and whole["ended"] == "finished"
     with pytest.raises(StrataError, match="already"):
-        run_study(asked, lambda _: None)
+        searched_study(asked, lambda _: None)
 
 
 def test_a_space_is_built_from_numbers() -> None:
     told = space_told({"space": "", "built": BUILT})
     assert [a["count"] for a in told["axes"][:3]] == [2, 3, 2]
-    found = run_study({"study": "mine", "space": "", "built": BUILT}, lambda _: None)
+    found = searched_study({"study": "mine", "space": "", "built": BUILT}, lambda _: None)
     assert found["frontier"][0]["design"]["bw"] == "x 2" and found["frontier"][0]["design"]["batch"] == "32"
     pairs = {(m["x"], m["y"]) for m in found["maps"]}
     assert any({"bw", "room"} == set(pair) for pair in pairs)
@@ -101,19 +101,19 @@ def test_a_point_opened_in_what_if_is_that_point(name: str) -> None:
 
 
 def test_points_and_named_systems_become_designs() -> None:
-    found = run_study(ASKED, lambda _: None)
+    found = searched_study(ASKED, lambda _: None)
     best = found["frontier"][0]
-    told = designs(
+    told = point_designs(
         {"study": "small", "points": [best["index"]], "like": best["index"], "systems": ["8xh100"]}
     )
     assert told["designs"][0]["batch"] == int(best["design"]["batch"])
     assert told["named"][0]["design"]["system"] == "8xh100"
     assert told["named"][0]["metrics"]["tokens_per_s"] > 0
-    assert designs({"study": "small", "systems": ["8xnonesuch"]})["named"][0]["why"]
+    assert point_designs({"study": "small", "systems": ["8xnonesuch"]})["named"][0]["why"]
 
 
 def test_nothing_that_fits_is_an_answer() -> None:
-    found = run_study({**ASKED, "limits": ["tpot <= 1 us"]}, lambda _: None)
+    found = searched_study({**ASKED, "limits": ["tpot <= 1 us"]}, lambda _: None)
     assert found["why_none"] and found["frontier"] == []
 
 
@@ -133,9 +133,9 @@ def test_nothing_that_fits_is_an_answer() -> None:
 )
 def test_mistakes_are_one_line(asked: dict[str, Any]) -> None:
     with pytest.raises(StrataError) as error:
-        run_study({**ASKED, **asked}, lambda _: None)
+        searched_study({**ASKED, **asked}, lambda _: None)
     assert str(error.value) and "\n" not in str(error.value)
-    assert studies({})["studies"] == []
+    assert studies_kept({})["studies"] == []
 
 
 def test_a_broken_manifest_is_one_line() -> None:
@@ -144,7 +144,7 @@ def test_a_broken_manifest_is_one_line() -> None:
         Path("odd/manifest.json").write_text(text)
         with pytest.raises(StrataError):
             opened_study({"study": "odd"})
-        studies({})
+        studies_kept({})
 
 
 def test_names_are_checked_at_the_door() -> None:
@@ -153,4 +153,4 @@ def test_names_are_checked_at_the_door() -> None:
             StudyStart(study=bad)
     with pytest.raises(ValidationError):
         PointsAsked(study="a", points=["-1"])
-    assert "tokens_per_s" in choices({})["metrics"]
+    assert "tokens_per_s" in search_choices({})["metrics"]

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from strata.app.web.answers.serving import Service, closed_forms
-from strata.app.web.answers.serving_runs import Rivals, cheapest, load_asked, simulated_service
+from strata.app.web.answers.serving_runs import Rivals, cheapest_system, load_asked, simulated_service
 from strata.app.web.plain import plain
 from strata.errors import StrataError
 from strata.serving.priced_service import price_service
@@ -82,7 +82,7 @@ def test_every_load_has_requests(kind: str) -> None:
 
 
 def test_the_cheapest_system_keeps_the_limits() -> None:
-    told = cheapest({**SMALL, "systems": ["1xh100", "1xh200", "1xnonesuch"]}, lambda _: None)
+    told = cheapest_system({**SMALL, "systems": ["1xh100", "1xh200", "1xnonesuch"]}, lambda _: None)
     costs = [p["cost"] for p in told["cheapest"]]
     assert costs == sorted(costs) and len(costs) == 2
     assert told["left_out"][0]["system"] == "1xnonesuch"

@@ -11,7 +11,7 @@ from strata.app.render.catalogue import catalogue
 from strata.app.render.metrics import metric_label
 from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Route, Text, WebQuestion
 from strata.errors import BadFile, BadValue, StrataError, require
-from strata.search.derived_metrics import GOAL_METRICS
+from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.goal import goal as make_goal
 from strata.search.inputs import make_workload, phase_of
@@ -95,7 +95,7 @@ class StudiesAsked(WebQuestion):
 ROUTES = [
     Route(
         path="search/choices",
-        call="search.choices",
+        call="search.search_choices",
         says="Spaces, samplers and metrics",
         question=NoQuestion,
     ),
@@ -104,20 +104,20 @@ ROUTES = [
     ),
     Route(
         path="search/studies",
-        call="search.studies",
+        call="search.studies_kept",
         says="Studies in the server's folder",
         question=StudiesAsked,
     ),
     Route(
         path="search/designs",
-        call="search.designs",
+        call="search.point_designs",
         says="Points of a study as designs, and named systems at the same question",
         question=PointsAsked,
     ),
 ]
 
 
-def choices(_: dict[str, Any]) -> dict[str, Any]:
+def search_choices(_: dict[str, Any]) -> dict[str, Any]:
     """Spaces with titles, samplers, and metrics that a goal may name with the phases that have them."""
     return {
         "spaces": catalogue("spaces")["spaces"],
@@ -225,7 +225,7 @@ def study_parts(name: str) -> tuple[Space, Goal, dict[str, Any]]:
         raise BadFile(f"the manifest of study {name} cannot be read: {error}") from None
 
 
-def studies(_: dict[str, Any]) -> dict[str, Any]:
+def studies_kept(_: dict[str, Any]) -> dict[str, Any]:
     """Studies of the folder, the last that moved first."""
     found = []
     folders = [p for p in Path().iterdir() if (p / "manifest.json").is_file() and not p.name.startswith(".")]
@@ -249,7 +249,7 @@ def studies(_: dict[str, Any]) -> dict[str, Any]:
     return {"studies": found}
 
 
-def designs(question: dict[str, Any]) -> dict[str, Any]:
+def point_designs(question: dict[str, Any]) -> dict[str, Any]:
     """Points as designs for What-if, and what named systems deliver at the same question."""
     asked = PointsAsked(**question)
     space, goal, _ = study_parts(asked.study)
@@ -262,8 +262,6 @@ def designs(question: dict[str, Any]) -> dict[str, Any]:
 
 def _named(system: str, like: dict[str, Any], goal: Goal) -> dict[str, Any]:
     """A named system under its best plan, at the sizes of a design."""
-    from strata.search.derived_metrics import POINT_METRICS, metric_column
-
     design = {**like, "system": system, "plan": "", "fabric": "", "set": {}}
     sizes = [float(like[key]) for key in ("batch", "input", "output")]
     asked = Question(
@@ -280,7 +278,7 @@ def _named(system: str, like: dict[str, Any], goal: Goal) -> dict[str, Any]:
         return {"system": system, "design": design, "metrics": {}, "why": str(error)}
     if not result.fits:
         return {"system": system, "design": design, "metrics": {}, "why": "does not fit"}
-    columns = {name: getattr(result.metrics, name, float("nan")) for name in POINT_METRICS}
+    columns: dict[str, Any] = {n: getattr(result.metrics, n, float("nan")) for n in POINT_METRICS}
     columns["die_area"] = result.system.chip.package.die_area
     metrics = {}
     for name in GOAL_METRICS:

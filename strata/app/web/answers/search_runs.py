@@ -62,7 +62,7 @@ class StudyStart(SpaceAsked):
 ROUTES = [
     Route(
         path="search/run",
-        call="search_runs.run_study",
+        call="search_runs.searched_study",
         says="Start a study in the folder, or resume it",
         question=StudyStart,
         job=True,
@@ -77,7 +77,7 @@ ROUTES = [
 
 
 @tells
-def run_study(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def searched_study(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Rounds of a search with word after each; whoever cancels keeps what was stored."""
     asked = StudyStart(**question).model_dump()
     searching, old = _resumed(asked["study"]) if asked["resume"] else (_begun(asked), [])
@@ -197,7 +197,7 @@ def _axes_told(space: Space, goal: Goal) -> dict[str, Any]:
     }
 
 
-def choice_text(axis: DesignAxis, label: str) -> str:
+def axis_choice_text(axis: DesignAxis, label: str) -> str:
     """A choice as people read it: bare numbers of a range get their unit, multiples their cross."""
     if axis.kind == "times":
         return f"x {label}"
@@ -218,7 +218,7 @@ def frontier_rows(outcome: SearchOutcome) -> list[dict[str, Any]]:
     found = [outcome.point(int(i)) for i in places]
     for point in found:
         point["index"] = str(point["index"])
-        point["design"] = {k: choice_text(axes[k], v) for k, v in point["design"].items()}
+        point["design"] = {k: axis_choice_text(axes[k], v) for k, v in point["design"].items()}
     return found
 
 
@@ -291,7 +291,7 @@ def _labels(axes: dict[str, DesignAxis], trait: Trait) -> list[str]:
     axis = axes.get(trait.name)  # a degree of a plan is no axis of its own
     if axis is None or axis.kind == "times":  # multiples have their cross already
         return list(trait.labels)
-    return [choice_text(axis, text) for text in trait.labels]
+    return [axis_choice_text(axis, text) for text in trait.labels]
 
 
 def heat_maps(space: Space, goal: Goal, every: Evaluated, rank: dict[str, int]) -> list[dict[str, Any]]:
@@ -312,8 +312,8 @@ def heat_maps(space: Space, goal: Goal, every: Evaluated, rank: dict[str, int]) 
                 {
                     "x": space.axes[i].name,
                     "y": space.axes[j].name,
-                    "x_labels": [choice_text(space.axes[i], text) for text in space.axes[i].labels],
-                    "y_labels": [choice_text(space.axes[j], text) for text in space.axes[j].labels],
+                    "x_labels": [axis_choice_text(space.axes[i], text) for text in space.axes[i].labels],
+                    "y_labels": [axis_choice_text(space.axes[j], text) for text in space.axes[j].labels],
                     "best": [[finite(goal.value(v)) for v in row] for row in grid.tolist()],
                 }
             )

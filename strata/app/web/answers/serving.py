@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from math import exp
 from typing import Annotated, Any, Literal
 
@@ -117,21 +119,22 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
         "goodput": 0.0 if missed else finite(float(found.rates[found.chosen])),
         "slots": finite(float(found.curve.slots[found.chosen])),
         "frontier": _frontier(told["frontier"]),
-        "launch": launched(model, chosen, system, service),
+        "launch": launch_texts(model, chosen, system, service),
         "note": _note(service),
     }
 
 
-def _answer(asked: Any, load: dict[str, Any], limits: dict[str, Any]) -> tuple[UnderLoad, str]:
+def _answer(asked: tuple[Any, ...], load: dict[str, Any], limits: dict[str, Any]) -> tuple[UnderLoad, str]:
     """What was found; where no plan keeps the limits or has room, with why, and without what was missed."""
-    found = serve_under_load(*asked, **load, **limits, with_frontier=True)
+    serve: Callable[..., UnderLoad] = partial(serve_under_load, *asked, with_frontier=True)
+    found = serve(**load, **limits)
     if found.served.choices:
         return found, ""
     if not found.served.fits:
         raise BadValue(found.why_none)
     missed = found.limits_missed() if limits else ""
     for fewer in ({**load}, {}):
-        found = serve_under_load(*asked, **fewer, with_frontier=True)
+        found = serve(**fewer)
         if found.served.choices:
             break
     if not found.served.choices:
@@ -186,7 +189,7 @@ def _frontier(told: dict[str, Any] | None) -> list[dict[str, Any]]:
     return [] if told is None else told["best"][:120]
 
 
-def launched(model: Any, plan: str, system: Any, service: dict[str, Any]) -> list[dict[str, Any]]:
+def launch_texts(model: Any, plan: str, system: Any, service: dict[str, Any]) -> list[dict[str, Any]]:
     """The command that starts this deployment with each engine; where one cannot, why."""
     found = []
     first = service["engine"].partition("@")[0]

@@ -51,7 +51,7 @@ ROUTES = [
     ),
     Route(
         path="serving/cost",
-        call="serving_runs.cheapest",
+        call="serving_runs.cheapest_system",
         says="Cost against latency over systems, plans and rates, under the limits",
         question=Rivals,
         job=True,
@@ -87,7 +87,9 @@ def load_asked(service: dict[str, Any], clients: int = 0) -> Load:
     return load_of(kind, count=count, **options, **own.get(kind, {}))
 
 
-def priced(service: dict[str, Any], load: Load, plan: Any = None, system: str = "") -> PricedService:
+def priced_deployment(
+    service: dict[str, Any], load: Load, plan: Any = None, system: str = ""
+) -> PricedService:
     """A deployment ready to serve, under the plan that is told or the best."""
     hardware, model, engine = inputs_of(service, system)
     if not hasattr(model, "has_experts"):
@@ -101,7 +103,7 @@ def simulated_service(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Requests one by one: first the load that is asked for, then others, then the most within the limits."""
     service = Service(**question).model_dump()
     load, slo = load_asked(service), limits_of(service)
-    deployed = priced(service, load)
+    deployed = priced_deployment(service, load)
     tell({"priced": deployed.text, "plan": plan_text(deployed.plan)})
     run = simulate_services([deployed], load, slo=slo, keep=True)
     told: dict[str, Any] = {"run": run_told(run)}
@@ -145,13 +147,13 @@ def run_told(run: ServiceSimulation) -> dict[str, Any]:
     return run.to_dict() | {
         "title": run.title,
         "plan": plan_text(run.plan),
-        "distributions": {name: distribution(run.times[name]) for name in LATENCIES}
-        | {"inter_token": distribution(run.gaps)},
+        "distributions": {name: latency_shares(run.times[name]) for name in LATENCIES}
+        | {"inter_token": latency_shares(run.gaps)},
         "minute": minute_told(run),
     }
 
 
-def distribution(times: LatencyStatistics) -> dict[str, Any]:
+def latency_shares(times: LatencyStatistics) -> dict[str, Any]:
     """The share of requests within a time, thinned for a picture."""
     x, share = times.distribution()
     if len(x) > FINE:
@@ -204,7 +206,7 @@ def minute_told(run: ServiceSimulation) -> dict[str, Any]:
 
 
 @tells
-def cheapest(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def cheapest_system(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Cost against a latency, over systems with their promising plans, at rates up to what each serves."""
     service = Rivals(**question).model_dump()
     if service["load"] == "closed":
@@ -216,7 +218,7 @@ def cheapest(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
         try:
             hardware, model, engine = inputs_of(service, name)
             plans = [service["plan"]] if service["plan"] else promising_plans(hardware, model, load, engine)
-            made = [[priced(service, load, plan, name)] for plan in plans]
+            made = [[priced_deployment(service, load, plan, name)] for plan in plans]
         except StrataError as error:
             left_out.append({"system": name, "why": str(error)})
             continue
