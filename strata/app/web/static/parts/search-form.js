@@ -342,7 +342,7 @@ async function numbersOf(fields, page) {
   try {
     const told = await ask("numbers", { model, system, engine, phase: "decode" }, "numbers of the form");
     const every = ["chip", "fabric", "engine"].flatMap((o) =>
-      told[o].numbers.filter((n) => n.value !== null),
+      told.owners[o].numbers.filter((n) => n.value !== null && !n.follows),
     );
     fill(
       fields,
