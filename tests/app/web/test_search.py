@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from strata.app.web.answers.search import PointsAsked, point_designs, search_choices, space_told, studies_kept
 from strata.app.web.answers.search_runs import StudyStart, opened_study, searched_study
-from strata.app.web.answers.what_if import answer_of
+from strata.app.web.answers.what_if import START, answer_of
 from strata.app.web.plain import plain
 from strata.errors import StrataError
 from strata.search.point_design import point_design
@@ -96,7 +96,7 @@ def test_a_point_opened_in_what_if_is_that_point(name: str) -> None:
     inside = np.flatnonzero(every.reason == 0)[:3]
     assert len(inside)
     for i in inside:
-        result, _ = answer_of(point_design(made, rows[i]))
+        result, _ = answer_of(START | point_design(made, rows[i]))
         assert float(result.metrics.step_time) == pytest.approx(every.columns["step_time"][i], rel=1e-9)
 
 
