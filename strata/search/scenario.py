@@ -38,6 +38,7 @@ from strata.search.fields import (
 )
 from strata.search.inputs import make_workload, phase_of
 from strata.search.plans import candidate_plans
+from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
@@ -200,6 +201,9 @@ def plans_of_scenario(scenario: Scenario, options: dict[str, Any]) -> Plan:
     for key in options:
         if key not in ("orders", "where"):
             raise UnknownName("entry of a plan axis", key, ("orders", "where"), "orders, where")
+    program = scenario.base_model
+    if not isinstance(program, Model):
+        raise BadValue(f"{program.name} is no language model: its axes are degrees, like plan.dp, not plans")
     where, orders = text_of(options, "where", "a plan axis", ""), flag_of(options, "orders", "a plan axis")
     work = Workload(scenario.phase, 1.0, 1.0, 1.0)
     every = candidate_plans(scenario.base_system, scenario.base_model, work, scenario.base_engine, where)

@@ -211,6 +211,16 @@ def space(name: str, **narrow: Any) -> Space:
     return _narrowed(whole, wanted)
 
 
+def space_of_spec(spec: dict[str, Any]) -> Space:
+    """The space that a spec, as `Space.spec` writes it, makes again.
+
+    >>> small = space("next-node", batch=[4])
+    >>> space_of_spec(small.spec()).hash == small.hash
+    True
+    """
+    return _narrowed(_whole(json.dumps(spec["table"])), spec.get("narrow", {}))
+
+
 def _narrowed(whole: Space, choices: dict[str, list[str]]) -> Space:
     """A space with some choices of some axes."""
     axes = list(whole.axes)

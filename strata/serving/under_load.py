@@ -77,7 +77,7 @@ class UnderLoad:
                 f"with plan {plan}, but got {float(self.load.rate):.3g}; levers: {', '.join(LEVERS)}"
             )
         if self.load is None and not self.served.choices and not any(s.rate > 0 for s in self.splits or []):
-            return self._limits_missed()
+            return self.limits_missed()
         return ""
 
     def _no_slots(self) -> str:
@@ -90,7 +90,8 @@ class UnderLoad:
             f"may fill {have}, or the plan is not legal; levers: more devices, narrower weights, another plan"
         )
 
-    def _limits_missed(self) -> str:
+    def limits_missed(self) -> str:
+        """Why no plan keeps the limits, and which one comes nearest, in one line."""
         every, limits = self.served.every, self.limits
         alone = open_load(every, 0.0)
         quick = limits.nearest(alone)

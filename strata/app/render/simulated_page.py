@@ -136,7 +136,7 @@ KINDS = {
 def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[str, str]:
     """A quantity of a replica's steps over time, as an area; and its largest value."""
     if len(steps) > MOST_STEPS:
-        steps = _joined(steps)
+        steps = joined_steps(steps, MOST_STEPS)
     values = [float(getattr(s, kind)) for s in steps]
     most = max(values, default=0.0)
     full = most or 1.0
@@ -153,9 +153,9 @@ def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[
     return line + (area if points else ""), said
 
 
-def _joined(steps: list[StepsRecord]) -> list[StepsRecord]:
+def joined_steps(steps: list[StepsRecord], most: int) -> list[StepsRecord]:
     """Neighbours as one, with the most of each, until they are few enough to draw."""
-    by = -(-len(steps) // MOST_STEPS)
+    by = -(-len(steps) // most)
     found = []
     for i in range(0, len(steps), by):
         some = steps[i : i + by]

@@ -45,11 +45,12 @@ export function chart(node, what, height = 300) {
     displayModeBar: false,
   });
   node.classList.add("chart");
-  drawn.set(node, [what, height]);
-  for (const other of drawn.keys())
+  drawn.set(node, [what, height, done]);
+  for (const [other, [, , drawing]] of drawn)
     if (other !== node && !other.isConnected) {
-      globalThis.Plotly.purge(other);
       drawn.delete(other);
+      // not while it is being drawn
+      Promise.resolve(drawing).finally(() => other.isConnected || globalThis.Plotly.purge(other));
     }
   return done;
 }

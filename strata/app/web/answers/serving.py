@@ -1,0 +1,203 @@
+"""Serving: a model under load by closed forms, at once; what is simulated follows from `serving_runs`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import exp
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field
+
+from strata.app.render.prediction import finite
+from strata.app.render.serving import under_load_dict
+from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Route, Text, WebQuestion
+from strata.errors import BadValue, StrataError
+from strata.mapping.plan import plan_text
+from strata.search.inputs import named_inputs
+from strata.serving.frontier import client_steps
+from strata.serving.launch import devices_per_machine, launch_command
+from strata.serving.load import closed_load, most_rate, open_load
+from strata.serving.load_metrics import LoadMetrics
+from strata.serving.requests import Requests
+from strata.serving.under_load import UnderLoad, serve_under_load
+
+Shape = Literal["fixed", "uniform", "lognormal", "exponential"]
+Limit = Annotated[float, Field(gt=1e-5, le=1e4)]
+RATES = 32  # points of a curve
+LAUNCHED = ("vllm", "sglang", "trtllm")
+
+
+class Service(WebQuestion):
+    """A deployment, the load on it, and the limits that requests are to keep."""
+
+    model: Name = "llama-3-70b"
+    system: Name = "8xh200"
+    plan: Text = ""
+    engine: Name = "vllm"
+    weights: NameOrNone = ""
+    kv: NameOrNone = ""
+    set: dict[FieldPath, FieldValue] = Field(default_factory=dict, max_length=40)
+    load: Literal["poisson", "even", "gamma", "bursty", "closed", "sessions", "agents"] = "poisson"
+    rate: float = Field(4.0, gt=1e-3, le=1e4, description="requests a second, or sessions")
+    clients: int = Field(16, ge=1, le=4096, description="of a closed loop")
+    burstiness: float = Field(4.0, ge=0, le=50, description="squared variation of the gaps (gamma)")
+    peak: float = Field(3.0, ge=1, le=100, description="of a burst, times the mean rate")
+    turns: int = Field(4, ge=1, le=32, description="of a session")
+    think: float = Field(10.0, ge=0, le=3600, description="between turns [s]")
+    input: int = Field(1024, ge=1, le=1_000_000)
+    output: int = Field(256, ge=2, le=100_000)
+    input_shape: Shape = "lognormal"
+    output_shape: Shape = "fixed"
+    spread: float = Field(0.5, ge=0, le=2, description="of logarithms, where lengths are lognormal")
+    ttft: Limit | None = 1.0
+    tpot: Limit | None = 0.04
+    share: float = Field(0.95, ge=0.5, le=0.999)
+    seed: int = Field(0, ge=0, le=10**6)
+
+
+ROUTES = [
+    Route(
+        path="serving",
+        call="serving.closed_forms",
+        says="A model under load by closed forms: plans, latency over load, cost, how to start it",
+        question=Service,
+    )
+]
+
+
+def limits_of(service: dict[str, Any]) -> dict[str, float]:
+    """The limits that are told, by name [s]."""
+    return {name: float(service[name]) for name in ("ttft", "tpot") if service[name] is not None}
+
+
+def inputs_of(service: dict[str, Any], system: str = "") -> tuple[Any, Any, Any]:
+    """System, model and engine by their names."""
+    changes = [f"{path}={value}" for path, value in service["set"].items()]
+    names = (service["model"], system or service["system"], service["engine"])
+    return named_inputs(*names, service["weights"], service["kv"], changes)
+
+
+def input_variation(service: dict[str, Any]) -> float:
+    """Squared coefficient of variation of the prompts' lengths, by their distribution.
+
+    >>> round(input_variation({"input_shape": "lognormal", "spread": 0.5}), 3)
+    0.284
+    """
+    uniform = (0.2**2 / 12.0) / 0.9**2  # between 0.8 and 1 of the largest
+    known = {"fixed": 0.0, "uniform": uniform, "exponential": 1.0}
+    return known.get(service["input_shape"], exp(service["spread"] ** 2) - 1.0)
+
+
+def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
+    """What `strata serving` says: the best plans under limits, what requests see at this load, the curve."""
+    service = Service(**service).model_dump()
+    system, model, engine = inputs_of(service)
+    if not hasattr(model, "has_experts"):
+        raise BadValue(f"{service['model']} is no language model: it serves no requests")
+    asked = Requests(service["input"], service["output"], input_variation(service))
+    load = (
+        {"clients": float(service["clients"])} if service["load"] == "closed" else {"rate": service["rate"]}
+    )
+    limits: dict[str, Any] = limits_of(service)
+    limits |= {"share": service["share"]} if limits else {}
+    found, missed = _answer((system, model, asked, service["plan"] or None, engine), load, limits)
+    told = under_load_dict(found)
+    chosen = plan_text(found.curve.plan_at(found.chosen))
+    return {
+        "title": f"{model.name} on {system.name}",
+        "question": found.question,
+        "plan": chosen,
+        "missed": missed,
+        "saturated": found.why_none,
+        "load": told["load"] if not found.why_none else None,
+        "plans": told["plans"],
+        "interval": told["interval"],
+        "curve": _curve(found, service["load"] == "closed"),
+        "most_rate": finite(float(most_rate(found.curve)[found.chosen])),
+        "goodput": 0.0 if missed else finite(float(found.rates[found.chosen])),
+        "slots": finite(float(found.curve.slots[found.chosen])),
+        "frontier": _frontier(told["frontier"]),
+        "launch": launch_texts(model, chosen, system, service),
+        "note": _note(service),
+    }
+
+
+def _answer(asked: tuple[Any, ...], load: dict[str, Any], limits: dict[str, Any]) -> tuple[UnderLoad, str]:
+    """What was found; where no plan keeps the limits or has room, with why, and without what was missed."""
+    serve: Callable[..., UnderLoad] = partial(serve_under_load, *asked, with_frontier=True)
+    found = serve(**load, **limits)
+    if found.served.choices:
+        return found, ""
+    if not found.served.fits:
+        raise BadValue(found.why_none)
+    missed = found.limits_missed() if limits else ""
+    for fewer in ({**load}, {}):
+        found = serve(**fewer)
+        if found.served.choices:
+            break
+    if not found.served.choices:
+        raise BadValue(found.why_none or "no plan serves this load")
+    if found.load is None and "clients" in load:
+        slots = float(found.curve.slots[0])
+        missed = f"{load['clients']:g} clients are more than the {slots:g} that are served at once"
+    return found, missed
+
+
+def _note(service: dict[str, Any]) -> str:
+    """What closed forms leave out of this load."""
+    kinds = {
+        "even": "come evenly",
+        "gamma": "come in clumps",
+        "bursty": "come in bursts",
+        "sessions": "build on earlier turns",
+        "agents": "build on earlier turns and tools",
+    }
+    said = kinds.get(service["load"])
+    return "" if said is None else f"Closed forms take arrivals at random; that requests {said} is simulated."
+
+
+def _seen(load: LoadMetrics) -> dict[str, Any]:
+    names = ("rate", "ttft", "ttft_p95", "tpot", "active", "utilisation", "tokens_per_s", "power")
+    told = {name: finite(float(getattr(load, name))) for name in names}
+    return told | {n: finite(float(getattr(load, n))) for n in ("cost_per_mtoken", "energy_per_mtoken")}
+
+
+def _curve(found: UnderLoad, closed: bool) -> list[dict[str, Any]]:
+    """Latency over load of the plan that carries it: over rates up to the most that is served, or over
+    clients.
+    """
+    one = found.curve.at(found.chosen)
+    if closed:
+        most = max(float(one.slots[0]), 1.0)
+        clients = client_steps(min(most, 4.0 * (found.clients or most) + 8.0), RATES)
+        seen = closed_load(one, clients)
+        return [
+            _seen(seen.at(0, j)) | {"clients": float(n)}
+            for j, n in enumerate(clients)
+            if np.isfinite(seen.at(0, j).ttft)
+        ]
+    most = float(most_rate(one)[0])
+    shares = np.unique(np.concatenate([np.linspace(0.02, 0.9, RATES - 8), np.linspace(0.92, 0.995, 8)]))
+    rows = [_seen(open_load(one, np.array([share * most])).at(0)) for share in shares]
+    return [row for row in rows if row["ttft"] is not None]
+
+
+def _frontier(told: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """Throughput of a device against speed for a user: the points that no other beats."""
+    return [] if told is None else told["best"][:120]
+
+
+def launch_texts(model: Any, plan: str, system: Any, service: dict[str, Any]) -> list[dict[str, Any]]:
+    """The command that starts this deployment with each engine; where one cannot, why."""
+    found = []
+    first = service["engine"].partition("@")[0]
+    for name in sorted(LAUNCHED, key=lambda n: not first.startswith(n)):
+        try:
+            engine = inputs_of({**service, "engine": name, "set": {}})[2]
+            made = launch_command(model, plan, engine, per_node=devices_per_machine(system))
+            found.append({"engine": name, "text": made.text, "notes": list(made.notes), "why": ""})
+        except StrataError as error:
+            found.append({"engine": name, "text": "", "notes": [], "why": str(error)})
+    return found
