@@ -167,7 +167,7 @@ def has_axes(value: Number) -> TypeGuard[Array]:
     return getattr(value, "ndim", 0) > 0
 
 
-def traced(value: Any) -> bool:
+def is_traced(value: Any) -> bool:
     """Whether a compiler traces a quantity, whose value is not known then; to ask for it and fail is slow."""
     return "jax" in sys.modules and isinstance(value, sys.modules["jax"].core.Tracer)
 
