@@ -31,6 +31,27 @@ strata.calls.quiet = nullcontext  # tests hear what NumPy warns of
 SOURCE = Path(__file__).parents[1] / "validation" / "ns3" / "collective.cc"
 
 
+# Files whose tests take long begin first, so that no worker is left with one of them at the end.
+LONG = (
+    "tests/validation/accuracy/test_validate.py",
+    "tests/test_batch.py",
+    "tests/test_docs.py",
+    "tests/search/test_executors.py",
+    "tests/validation/fit/test_servers.py",
+    "tests/test_plans.py",
+    "tests/test_studies.py",
+    "tests/pricing/test_fused_block.py",
+    "tests/mapping/test_kernel_parallel.py",
+    "tests/workload/test_recurrent.py",
+    "tests/workload/test_dataflow.py",
+    "tests/fuzz/test_fuzz.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
+
+
 def refuse(word):
     raise AssertionError(f"{word} is not JSON")
 
