@@ -62,7 +62,7 @@ def test_models_no_fit_has_seen_are_told_apart(own_points):
     }
     assert {
         ("tpot", "trtllm", "deepseek-v3"),
-        ("ttft", "vllm", "llama-3.1-8b"),
+        ("ttft", "sglang", "llama-3.1-8b"),
     } <= told
     assert not told & {
         ("tpot", "vllm", "llama-3.1-70b"),
