@@ -205,7 +205,7 @@ def _start_ray(ray: Any, workers: int, address: str) -> None:
             ) from None
         return
     small = 256 << 20  # [B] rounds are a few megabytes
-    with _one_thread():  # its workers inherit it: an environment of their own would start each of them twice
+    with _one_thread():  # its workers inherit it
         ray.init(
             address="local",
             num_cpus=workers or cores(),

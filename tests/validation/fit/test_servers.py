@@ -30,7 +30,7 @@ def test_token_times_hold_on_engines_that_were_left_out():
 
 
 def test_first_tokens_are_simulated_only_where_they_are_asked_for(monkeypatch):
-    """A fit of token times took three times as long, for first tokens that it threw away."""
+    """A fit of token times took more than twice as long, for first tokens that it threw away."""
     table = some_runs(24).keep(some_runs(24).text("model") == "gpt-oss-120b")
     every = online_runs(table, Catalogue())
     monkeypatch.setattr(serving_online, "simulated_first_tokens", None)
