@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache
@@ -164,6 +165,11 @@ def has_axes(value: Number) -> TypeGuard[Array]:
     (True, False, False)
     """
     return getattr(value, "ndim", 0) > 0
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a compiler traces a quantity, whose value is not known then; to ask for it and fail is slow."""
+    return "jax" in sys.modules and isinstance(value, sys.modules["jax"].core.Tracer)
 
 
 def rank_of(*values: Number) -> int:

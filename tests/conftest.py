@@ -1,10 +1,15 @@
-"""What tests share: every graph is checked after every pass; a user at the command line; the packet simulator."""
+"""What tests share: every graph is checked after every pass; a user at the command line; predictions of the
+project's own data; the packet simulator.
+"""
 
 import json
 import os
+import pickle
 import shutil
 import subprocess
 from contextlib import nullcontext
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,9 +17,39 @@ import pytest
 
 import strata.calls
 
+try:
+    import fcntl
+except ImportError:  # no locks of files on Windows: two workers may predict the same
+    fcntl = None
+
 os.environ.setdefault("STRATA_CHECK", "1")
+# JAX's programs here are compiled once and run once: kernels that are quick to compile, where its compiler is
+# one that was tried (one that does not know the flag ends the process).
+if find_spec("jaxlib") and version("jaxlib").startswith("0.10."):
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 strata.calls.quiet = nullcontext  # tests hear what NumPy warns of
 SOURCE = Path(__file__).parents[1] / "validation" / "ns3" / "collective.cc"
+
+
+# Files whose tests take long begin first, so that no worker is left with one of them at the end.
+LONG = (
+    "tests/validation/accuracy/test_validate.py",
+    "tests/test_batch.py",
+    "tests/test_docs.py",
+    "tests/search/test_executors.py",
+    "tests/validation/fit/test_servers.py",
+    "tests/test_plans.py",
+    "tests/test_studies.py",
+    "tests/pricing/test_fused_block.py",
+    "tests/mapping/test_kernel_parallel.py",
+    "tests/workload/test_recurrent.py",
+    "tests/workload/test_dataflow.py",
+    "tests/fuzz/test_fuzz.py",
+)
+
+
+def pytest_collection_modifyitems(items):
+    items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
 def refuse(word):
@@ -54,23 +89,56 @@ def answer(strata):
     return run
 
 
-_PREDICTED = {}  # files of the project's own data with their points, as this process predicted them
+@pytest.fixture(scope="session")
+def predictions(tmp_path_factory):
+    """Reads a file of the project's own data with its points; of all workers the first that asks predicts it."""
+    from strata.validation.accuracy.run import _read
+
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+    read = {}
+
+    def known(data, name, reader, catalogue):
+        if name not in read:
+            kept = folder / f"predicted-{name.replace('/', '-')}.pickle"
+            with kept.with_suffix(".lock").open("w") as lock:
+                if fcntl is not None:
+                    fcntl.flock(lock, fcntl.LOCK_EX)
+                if not kept.exists():
+                    made = kept.with_suffix(f".{os.getpid()}")
+                    made.write_bytes(pickle.dumps(_read(data, name, reader, catalogue)))
+                    made.replace(kept)
+            read[name] = pickle.loads(kept.read_bytes())
+        return read[name]
+
+    return known
+
+
+@pytest.fixture(scope="session")
+def own_points(predictions):
+    """A file of the project's own data by its name: its rows and their points, as `strata validate` has them."""
+    from strata.validation.readers.catalogue import Catalogue
+    from strata.validation.readers.registry import reader_of
+
+    def of(name):
+        catalogue = Catalogue()
+        table, points, _ = predictions(SOURCE.parents[1], name, reader_of(name, catalogue), catalogue)
+        return table, points
+
+    return of
 
 
 @pytest.fixture(scope="module")
-def predicted_once():
-    """Rows of the project's own data are predicted once in a process, whichever of them an answer compares."""
+def predicted_once(predictions):
+    """Rows of the project's own data are predicted once, whichever of them an answer compares."""
     from strata.validation.accuracy import run
 
     read = run._read
 
     def known(folder, name, reader, catalogue):
         changed = catalogue.chips or catalogue.engines or catalogue.transports
-        if folder.resolve() != SOURCE.parents[1] or changed:
-            return read(folder, name, reader, catalogue)
-        if name not in _PREDICTED:
-            _PREDICTED[name] = read(folder, name, reader, catalogue)
-        return _PREDICTED[name]
+        own = folder.resolve() == SOURCE.parents[1] and not changed
+        return (predictions if own else read)(folder, name, reader, catalogue)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run, "_read", known)

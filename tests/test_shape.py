@@ -6,9 +6,8 @@ import ast
 import json
 import re
 import tomllib
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import strata
 
@@ -55,7 +54,30 @@ PLACEHOLDER = re.compile(
 MODULES = sorted(ROOT.rglob("*.py"))
 TABLES = sorted((ROOT / "data").rglob("*.toml"))
 CONFIGS = sorted((ROOT / "data" / "models").glob("*.json"))
-TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in MODULES}
+TEXTS = [
+    p
+    for p in sorted(ROOT.rglob("*"))
+    if p.suffix in (".py", ".toml", ".json", ".md", ".html", ".js", ".css", ".csv")
+]
+
+
+@cache
+def tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+@cache
+def nodes(path):
+    return list(ast.walk(tree(path)))
+
+
+def lines(path):
+    return path.read_text(encoding="utf-8").splitlines()
+
+
+def wrong(check, paths=MODULES):
+    """What a check finds in each file, of the files in which it finds something."""
+    return {label(path): found for path in paths if (found := list(check(path)))}
 
 
 def label(path):
@@ -111,28 +133,30 @@ def imported(tree):
             )
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_modules_import_only_from_what_stands_above_them(path):
-    own = module(path)
-    if own == "strata":
-        return
-    wrong = [f"line {line}: {name}" for name, line in imported(TREES[path]) if level(name) > level(own)]
-    assert not wrong, f"{label(path)} imports from below itself: {wrong}"
+def test_modules_import_only_from_what_stands_above_them():
+    def from_below(path):
+        own = module(path)
+        if own != "strata":
+            for name, line in imported(tree(path)):
+                if level(name) > level(own):
+                    yield f"line {line}: {name}"
+
+    assert wrong(from_below) == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_lines_have_at_most_110_columns(path):
-    lines = path.read_text(encoding="utf-8").splitlines()
-    # formulas of a docstring are one line of LaTeX each
-    wide = [i for i, line in enumerate(lines, 1) if len(line) > 110 and "\\" not in line]
-    assert wide == []
+def test_lines_have_at_most_110_columns():
+    def wide(path):
+        # formulas of a docstring are one line of LaTeX each
+        return [i for i, line in enumerate(lines(path), 1) if len(line) > 110 and "\\" not in line]
+
+    assert wrong(wide) == {}
 
 
 def test_no_public_name_stands_in_two_modules():
     """A class or function of one name means one thing; `main` is what a module does when it is run."""
     found = {}
     for path in MODULES:
-        for node in TREES[path].body:
+        for node in tree(path).body:
             if (
                 isinstance(node, ast.ClassDef | ast.FunctionDef)
                 and not node.name.startswith("_")
@@ -142,10 +166,11 @@ def test_no_public_name_stands_in_two_modules():
     assert {name: where for name, where in found.items() if len(where) > 1} == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_no_call_has_more_than_eight_positional_arguments(path):
-    calls = (n for n in ast.walk(TREES[path]) if isinstance(n, ast.Call))
-    assert [n.lineno for n in calls if len(n.args) > 8] == []
+def test_no_call_has_more_than_eight_positional_arguments():
+    def long(path):
+        return [n.lineno for n in nodes(path) if isinstance(n, ast.Call) and len(n.args) > 8]
+
+    assert wrong(long) == {}
 
 
 OPS = {
@@ -167,6 +192,8 @@ OPS = {
 def asks_what_an_op_is(tree):
     """Lines that test the class of an op, or its name: a rule belongs to the op's protocol, or to the table of pricers."""
     for node in ast.walk(tree):
+        if not isinstance(node, ast.Call | ast.Compare):
+            continue
         called = node.func.id if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) else ""
         if called == "isinstance" and OPS & {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}:
             yield node.lineno
@@ -189,11 +216,9 @@ def asks_what_an_op_is(tree):
             yield node.lineno
 
 
-@pytest.mark.parametrize(
-    "path", [p for p in MODULES if module(p) not in ("workload.graph", "workload.ops")], ids=label
-)
-def test_no_rule_asks_for_the_class_or_name_of_an_op(path):
-    assert list(asks_what_an_op_is(TREES[path])) == []
+def test_no_rule_asks_for_the_class_or_name_of_an_op():
+    rules = [p for p in MODULES if module(p) not in ("workload.graph", "workload.ops")]
+    assert wrong(lambda path: asks_what_an_op_is(tree(path)), rules) == {}
 
 
 def test_the_check_of_ops_finds_them():
@@ -209,21 +234,21 @@ def test_the_check_of_ops_finds_them():
         assert not list(asks_what_an_op_is(ast.parse(good))), good
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_modules_have_at_most_400_lines(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 400
+def test_modules_have_at_most_400_lines():
+    assert {label(path): many for path in MODULES if (many := len(lines(path))) > 400} == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_functions_have_at_most_60_lines(path):
-    functions = [n for n in ast.walk(TREES[path]) if isinstance(n, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    long = [f"{f.name}: {f.end_lineno - f.lineno + 1}" for f in functions if f.end_lineno - f.lineno + 1 > 60]
-    assert not long
+def test_functions_have_at_most_60_lines():
+    def long(path):
+        for f in nodes(path):
+            if isinstance(f, ast.FunctionDef | ast.AsyncFunctionDef) and f.end_lineno - f.lineno + 1 > 60:
+                yield f"{f.name}: {f.end_lineno - f.lineno + 1}"
+
+    assert wrong(long) == {}
 
 
-@pytest.mark.parametrize("path", MODULES, ids=label)
-def test_modules_say_what_they_are(path):
-    assert ast.get_docstring(TREES[path])
+def test_modules_say_what_they_are():
+    assert [label(path) for path in MODULES if not ast.get_docstring(tree(path))] == []
 
 
 def unsourced(value, cited, path=""):
@@ -270,10 +295,12 @@ def weak_source(source, cited, path):
         yield f"{path}: source {source!r} says nothing"
 
 
-@pytest.mark.parametrize("path", TABLES, ids=label)
-def test_every_number_of_a_data_file_has_a_source(path):
-    table = tomllib.loads(path.read_text(encoding="utf-8"))
-    assert list(unsourced(table, table.get("sources", {}))) == []
+def test_every_number_of_a_data_file_has_a_source():
+    def alone(path):
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+        return unsourced(table, table.get("sources", {}))
+
+    assert wrong(alone, TABLES) == {}
 
 
 def test_the_check_of_sources_finds_what_is_missing():
@@ -295,21 +322,23 @@ def test_the_check_of_sources_finds_what_is_missing():
         assert not list(unsourced({"a": good}, {"paper": "a paper, p. 2"})), good
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=label)
-def test_every_model_names_its_sources(path):
-    facts = json.loads(path.read_text(encoding="utf-8"))["_strata"]
-    for key in ("source", "parameters_source"):
-        assert len(facts.get(key, "")) >= 8 and not PLACEHOLDER.match(facts[key]), key
+def test_every_model_names_its_sources():
+    def unnamed(path):
+        facts = json.loads(path.read_text(encoding="utf-8"))["_strata"]
+        for key in ("source", "parameters_source"):
+            if len(facts.get(key, "")) < 8 or PLACEHOLDER.match(facts[key]):
+                yield key
+
+    assert wrong(unnamed, CONFIGS) == {}
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if place(p) != "app"], ids=label)
-def test_nothing_prints_outside_the_app(path):
-    calls = [
-        n.lineno
-        for n in ast.walk(TREES[path])
-        if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "print"
-    ]
-    assert calls == []
+def test_nothing_prints_outside_the_app():
+    def prints(path):
+        for n in nodes(path):
+            if isinstance(n, ast.Call) and isinstance(n.func, ast.Name) and n.func.id == "print":
+                yield n.lineno
+
+    assert wrong(prints, [p for p in MODULES if place(p) != "app"]) == {}
 
 
 def compared_names(tree):
@@ -343,9 +372,9 @@ def compared_names(tree):
             yield node.lineno
 
 
-@pytest.mark.parametrize("path", [p for p in MODULES if place(p) != "app"], ids=label)
-def test_hardware_and_models_are_data_never_recognised_by_name(path):
-    assert list(compared_names(TREES[path])) == []
+def test_hardware_and_models_are_data_never_recognised_by_name():
+    outside = [p for p in MODULES if place(p) != "app"]
+    assert wrong(lambda path: compared_names(tree(path)), outside) == {}
 
 
 def test_the_check_of_names_finds_them():
@@ -360,34 +389,24 @@ def test_the_check_of_names_finds_them():
         assert not list(compared_names(ast.parse(good))), good
 
 
-TEXTS = [
-    p
-    for p in sorted(ROOT.rglob("*"))
-    if p.suffix in (".py", ".toml", ".json", ".md", ".html", ".js", ".css", ".csv")
-]
-
-
-@pytest.mark.parametrize("path", TEXTS, ids=label)
-def test_no_file_names_a_private_place(path):
+def test_no_file_names_a_private_place():
     private = re.compile(
         r"(?<!\w)/work(?![\w-])|(?<!\w)shared/|index-url|artifactory|pypi\.(?!org)|/root/|/home/\w"
     )
-    found = [
-        f"line {i}: {m.group()}"
-        for i, text in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
-        if (m := private.search(text))
-    ]
-    assert found == []
+
+    def named(path):
+        for i, text in enumerate(lines(path), 1):
+            if m := private.search(text):
+                yield f"line {i}: {m.group()}"
+
+    assert wrong(named, TEXTS) == {}
 
 
-def equations():
-    for path in MODULES:
-        if place(path) in ("pricing", "hardware"):
-            for node in ast.walk(TREES[path]):
-                if isinstance(node, ast.FunctionDef) and ".. math::" in (ast.get_docstring(node) or ""):
-                    yield pytest.param(node, id=f"{label(path)}::{node.name}")
+def test_every_equation_has_a_doctest():
+    def untried(path):
+        for node in nodes(path):
+            said = ast.get_docstring(node) if isinstance(node, ast.FunctionDef) else None
+            if said and ".. math::" in said and ">>>" not in said:
+                yield node.name
 
-
-@pytest.mark.parametrize("function", list(equations()))
-def test_every_equation_has_a_doctest(function):
-    assert ">>>" in ast.get_docstring(function)
+    assert wrong(untried, [p for p in MODULES if place(p) in ("pricing", "hardware")]) == {}

@@ -190,11 +190,7 @@ def _ray(space: Space, workers: int, address: str) -> Iterator[Run]:
 
 
 def _start_ray(ray: Any, workers: int, address: str) -> None:
-    quiet: dict[str, Any] = {
-        "log_to_driver": False,
-        "logging_level": "CRITICAL",
-        "runtime_env": {"env_vars": ONE_THREAD},
-    }
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "CRITICAL"}
     # A cluster asks for nothing on the way out, and for no accelerator that it does not use.
     # What its own processes log stands in its files, not on the terminal of who searches.
     for name, value in RAY_QUIET.items():
@@ -202,20 +198,21 @@ def _start_ray(ray: Any, workers: int, address: str) -> None:
     if address:
         _reached(address)
         try:
-            ray.init(address=address, **quiet)
+            ray.init(address=address, runtime_env={"env_vars": ONE_THREAD}, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             raise StrataError(
                 f"no Ray cluster answers at {address}: {' '.join(str(error).split())[:200]}"
             ) from None
         return
     small = 256 << 20  # [B] rounds are a few megabytes
-    ray.init(
-        address="local",
-        num_cpus=workers or cores(),
-        include_dashboard=False,
-        object_store_memory=small,
-        **quiet,
-    )
+    with _one_thread():  # its workers inherit it
+        ray.init(
+            address="local",
+            num_cpus=workers or cores(),
+            include_dashboard=False,
+            object_store_memory=small,
+            **quiet,
+        )
 
 
 def _reached(address: str) -> None:

@@ -5,6 +5,7 @@ cannot say.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Any
@@ -361,7 +362,7 @@ def devices_per_machine(system: System) -> int:
 
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
-    if not all(hasattr(s, "drafting") for s in services):
+    if not isinstance(services, Sequence) or not all(hasattr(s, "drafting") for s in services):
         raise BadValue("launch_commands takes deployments, as price_service makes them")
     return [
         launch_command(

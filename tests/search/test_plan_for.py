@@ -1,11 +1,31 @@
 """The best plans under limits: what they keep, and what is said where there is none."""
 
+import pickle
+from importlib import import_module
+
 import numpy as np
 import pytest
 
 import strata as st
 from strata.errors import StrataError
 from strata.search.plan_for import time_by_op, why_behind, why_infeasible
+
+
+@pytest.fixture(autouse=True, scope="module")
+def curves_once():
+    """A curve that several questions here ask for is priced once."""
+    searched = import_module("strata.serving.served_plans")
+    priced, known = searched.curve, {}
+
+    def once(*asked, **how):
+        key = pickle.dumps((asked, how))
+        if key not in known:
+            known[key] = priced(*asked, **how)
+        return known[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(searched, "curve", once)
+        yield
 
 
 def test_plans_keep_the_limits_and_come_best_first():

@@ -297,6 +297,9 @@ def test_a_model_guesses_for_itself_and_the_command_says_so():
     assert service.rules.tokens_per_step == pytest.approx(2.44)
     (command,) = st.serving.launch_commands([service])
     assert "--speculative-num-steps 2" in command.command
+    for bad in (len, None, 3.0, [service, "llama-3-8b"]):
+        with pytest.raises(BadValue, match="launch_commands takes deployments"):
+            st.serving.launch_commands(bad)
 
 
 @pytest.mark.parametrize("eviction", ["recompute", "swap", "none"])

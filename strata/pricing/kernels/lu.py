@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from strata.arrays import Number, ceil_div, namespace
+from strata.arrays import Number, ceil_div, is_traced, namespace
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.matmul import matmul
@@ -149,7 +149,4 @@ def max_nodes(blocks: Number) -> int:
     """Blocks that must be priced: all up to `NODES`; a traced number of blocks takes as many as it may
     have.
     """
-    try:
-        return int(min(float(namespace(blocks).max(blocks)), NODES))
-    except TypeError:  # traced: its value is not known
-        return NODES
+    return NODES if is_traced(blocks) else int(min(float(namespace(blocks).max(blocks)), NODES))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number, is_traced, namespace
 from strata.errors import BadValue
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.transport_times import AlgorithmTimes
@@ -113,15 +113,9 @@ def crosses(size: Any) -> bool:
     """Whether a group has two members or more in a dimension, at some point."""
     if size.__class__ is float:
         return bool(size > 1.0)
-    try:
-        return bool(np.any(np.asarray(size) > 1))
-    except TypeError:  # traced
-        return True
+    return is_traced(size) or bool(np.any(np.asarray(size) > 1))
 
 
 def always_crosses(size: Any) -> bool:
     """Whether a group has two members or more at every point; what a compiler traces is not known yet."""
-    try:
-        return bool(np.all(np.asarray(size) > 1))
-    except TypeError:  # traced
-        return False
+    return not is_traced(size) and bool(np.all(np.asarray(size) > 1))

@@ -122,7 +122,9 @@ def _aggregated(
     running = np.minimum(clients, largest_running_batch(serving, run.input + run.output, dp))
     ttft, tpot = client_times(engine_times(serving, running, run), clients, running, dp, run, engine)
     degrees = {"tp": tp, "pp": pp, "dp": dp, **experts}
-    loops = closed_runs(rows, engine, model.name, run, known)
+    measured = np.isfinite(rows.number("silicon_ttft_ms"))  # what nobody measured need not be simulated
+    every = closed_runs(rows, engine, model.name, run, known)
+    loops = [loop if seen else None for loop, seen in zip(every, measured, strict=True)]
     keys = [*degrees.values(), np.broadcast_to(run.guesses, tp.shape), [loop is None for loop in loops]]
     for key, same in rows_by_key(keys, len(rows)):
         asked = [loop for i in same if (loop := loops[i]) is not None]

@@ -14,7 +14,7 @@ from strata.arrays import enable_jax
 from strata.hardware.fabric import peak_link
 from strata.hardware.fabric_parts import Dimension
 from strata.mapping.place import GroupLayout, spread
-from strata.pricing.network.algorithm_names import matching_algorithms
+from strata.pricing.network.algorithm_names import always_crosses, crosses, matching_algorithms
 from strata.pricing.network.algorithms import all_ideal_times, ideal_times, is_closed
 from strata.pricing.network.collectives import PATTERNS, algorithm_times, price_collective
 from strata.pricing.network.schedules import schedule
@@ -310,3 +310,21 @@ def test_an_algorithm_that_does_not_fit_is_one_line_with_the_legal_ones(case):
             | changes
         )
     assert "\n" not in str(caught.value)
+
+
+def test_a_traced_size_is_not_asked_for_its_value(monkeypatch):
+    """JAX looks for where a value came from before it refuses it: half of the time of a trace."""
+    jax = pytest.importorskip("jax")
+    seen = []
+
+    def refused(self, *args, **kw):
+        raise AssertionError("asked for")
+
+    def sizes(n):
+        seen.append((crosses(n), always_crosses(n)))
+        return n
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jax.core.Tracer, "__array__", refused)
+        jax.make_jaxpr(sizes)(2.0)
+    assert seen == [(True, False)] and (crosses(1.0), always_crosses(2.0)) == (False, True)

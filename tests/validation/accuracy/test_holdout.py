@@ -2,14 +2,9 @@
 
 from pathlib import Path
 
-import numpy as np
-
 from strata.validation.accuracy.holdout import is_fitted, unseen_models
 from strata.validation.fit.engines import seen_by_fits
 from strata.validation.fit.files import FITTED_FILES
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.serving_online import online_runs
-from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"
 
@@ -57,10 +52,8 @@ def test_files_of_every_fit_are_held_out():
     assert is_fitted("h200/power.csv") and not is_fitted("training/mlperf.csv")
 
 
-def test_models_no_fit_has_seen_are_told_apart():
-    table = read_table(DATA, "serving/silicon.csv")
-    table = table.keep(np.arange(len(table)) % 4 < 1)
-    found = online_runs(table, Catalogue())
+def test_models_no_fit_has_seen_are_told_apart(own_points):
+    table, found = own_points("serving/silicon.csv")
     seen = seen_by_fits(table.name, table, found)
     told = {
         (g.split("/")[0], g.split("/")[2], g.split("/")[3])
@@ -69,7 +62,7 @@ def test_models_no_fit_has_seen_are_told_apart():
     }
     assert {
         ("tpot", "trtllm", "deepseek-v3"),
-        ("ttft", "vllm", "llama-3.1-8b"),
+        ("ttft", "sglang", "llama-3.1-8b"),
     } <= told
     assert not told & {
         ("tpot", "vllm", "llama-3.1-70b"),

@@ -4,7 +4,15 @@ from pathlib import Path
 
 import numpy as np
 
-from strata.validation.fit.servers import FIRST_TOKENS, leave_served_families_out
+from strata.validation.fit.servers import (
+    FIRST_TOKENS,
+    TOKEN_TIMES,
+    _points,
+    leave_served_families_out,
+)
+from strata.validation.readers import serving_online
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.serving_online import online_runs
 from strata.validation.readers.tables import read_table
 
 
@@ -19,6 +27,16 @@ def test_token_times_hold_on_engines_that_were_left_out():
     assert found.names == ("sglang", "trtllm", "vllm") and len(found.points) == len(table)
     error = np.abs(found.points.predicted / found.points.measured - 1.0)
     assert np.median(error) < 0.13 and np.mean(error) < 0.17
+
+
+def test_first_tokens_are_simulated_only_where_they_are_asked_for(monkeypatch):
+    """A fit of token times took more than twice as long, for first tokens that it threw away."""
+    table = some_runs(24).keep(some_runs(24).text("model") == "gpt-oss-120b")
+    every = online_runs(table, Catalogue())
+    monkeypatch.setattr(serving_online, "simulated_first_tokens", None)
+    found = _points(table, Catalogue(), TOKEN_TIMES)
+    tokens = np.array([g.startswith("tpot/") for g in every.group])
+    assert len(found) == tokens.sum() and np.array_equal(found.predicted, every.predicted[tokens])
 
 
 def test_experts_that_are_widened_are_not_two_times_too_slow():

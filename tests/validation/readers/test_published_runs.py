@@ -81,8 +81,8 @@ def test_a_file_without_a_column_fails_by_name(tmp_path, file):
     assert unread["row"] == 0 and f"has no column '{CHIP[file]}'" in unread["why"]
 
 
-def test_labels_of_training():
-    points = points_of("training/mlperf.csv")
+def test_labels_of_training(own_points):
+    _, points = own_points("training/mlperf.csv")
     assert {"all/h100/gpt3-175b", "lora/mi300x/llama-2-70b", "fits/gb200/llama-3.1-405b"} <= set(points.group)
     assert {g.split("/")[0] for g in points.group} == {"all", "lora", "fits"}
     assert points.why == {}
@@ -147,8 +147,8 @@ def test_layers_recomputed_in_part_lie_between(tmp_path):
     assert none * (1 - 1e-3) <= selective < full and unknown == 0 and "sometimes" in points.why[7]
 
 
-def test_bridge_holds_the_rows_of_the_older_file():
-    points = points_of("training/megatron_bridge.csv")
+def test_bridge_holds_the_rows_of_the_older_file(own_points):
+    _, points = own_points("training/megatron_bridge.csv")
     assert {"tokens/GB200/LLAMA3.1_405B", "tokens/H100/DeepSeekV3 (dropless)"} <= set(points.group)
     assert len(points) == 108 and points.why == {}
     older = points_of("training/nvidia_bridge.csv", lambda t: t.text("system") != "GB300")
@@ -211,8 +211,8 @@ def test_the_first_of_two_settings_is_meant(cell, first):
     assert first_said(cell) == first
 
 
-def test_labels_of_inferencex():
-    rows = points_of("serving/inferencex.csv", lambda t: np.arange(len(t)) % 9 == 0)
+def test_labels_of_inferencex(own_points):
+    _, rows = own_points("serving/inferencex.csv")
     kinds = {tuple(g.split("/")[i] for i in (0, 4)) for g in rows.group}
     assert kinds == {(m, k) for m in ("tpot", "ttft") for k in ("agg", "disagg", "agg-mtp", "disagg-mtp")}
     assert {g.split("/")[1] for g in rows.group} == {"b200", "h200", "gb200", "mi300x"}
@@ -238,8 +238,8 @@ def test_a_batch_of_rows_is_as_many_single_rows():
             assert one.predicted == pytest.approx(every.predicted[every.line == line], rel=1e-9)
 
 
-def test_labels_of_mlperf_serving():
-    rows = points_of("serving/mlperf.csv", lambda t: np.arange(len(t)) % 3 == 0)
+def test_labels_of_mlperf_serving(own_points):
+    _, rows = own_points("serving/mlperf.csv")
     assert {g.split("/")[0] for g in rows.group} == {"Offline", "Server", "Interactive"}
     assert {"Offline/h100-pcie/llama-2-70b", "Offline/mi325x/mixtral-8x7b"} <= set(rows.group)
     assert not rows.why and np.median(np.abs(rows.predicted / rows.measured - 1)) < 0.3
@@ -277,9 +277,9 @@ def test_names_as_labels():
         trained_format("int8")
 
 
-def test_plans_of_one_system_are_ranked_once_each():
+def test_plans_of_one_system_are_ranked_once_each(own_points):
     """Rows that ask the same count once, by the one in the middle."""
-    points = points_of("training/mlperf.csv")
+    _, points = own_points("training/mlperf.csv")
     rows = points.ranks["mi325x/llama-2-70b"]
     assert len(rows) == len(set(points.predicted[rows])) < 11
     like = points.headline & (points.predicted == points.predicted[rows[0]])
@@ -287,10 +287,10 @@ def test_plans_of_one_system_are_ranked_once_each():
     assert set(points.ranks) >= {"h100/gpt3-175b", "gb200/llama-3.1-405b"}
 
 
-def test_long_training_on_a_b200_holds_its_power():
+def test_long_training_on_a_b200_holds_its_power(own_points):
     # 28.8 % before: products at the clock of a short benchmark, collectives of data parallel ranks hidden; 17.1 %
     # with attention of no maker's table, 18.4 % with cuDNN's
-    points = points_of("training/b200_megatron.csv")
+    _, points = own_points("training/b200_megatron.csv")
     error = (points.predicted / points.measured - 1.0)[points.headline]
     assert np.mean(np.abs(error)) < 0.19 and np.median(np.abs(error)) < 0.18
 
