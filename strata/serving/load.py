@@ -141,9 +141,9 @@ def _reading(
 
 
 def _in_flight(curve: Curve, rate: Array) -> tuple[SequencesInFlight, Array, tuple[Array, Array], Array]:
-    """Sequences in flight of one replica, and by their number 1, 2, ... (last axis) its steps, what a piece of
-    a prompt adds to one (for its own request, and shared by those that come meanwhile), and the time between
-    tokens [s]; 0, 0 and infinite beyond its slots.
+    """Sequences in flight of one replica, and by their number 1, 2, ... (last axis) its steps, what a piece
+    of a prompt adds to one (for its own request, and shared by those that come meanwhile), and the time
+    between tokens [s]; 0, 0 and infinite beyond its slots.
     """
     room = np.where(curve.slots >= 1, np.maximum(np.floor(curve.slots / curve.replicas), 1.0), 0.0)
     number = np.arange(1.0, max(float(np.max(room)), 1.0) + 1.0)
