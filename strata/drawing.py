@@ -1,5 +1,5 @@
 """How pictures look and are kept: matplotlib's settings, one set of colours, a canvas for drawings that are
-no plots, and SVG whose bytes depend on the numbers alone.
+no plots, and files (SVG, PNG, PDF) whose bytes depend on the numbers alone.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ MOST_SHAPES = 12_000  # of one drawing: each takes most of a millisecond
 STYLE = {
     "svg.hashsalt": "strata",
     "svg.fonttype": "none",
+    "pdf.fonttype": 42,  # letters stay letters, as publishers ask
     "font.family": "sans-serif",
     "font.size": 9.0,
     "axes.spines.top": False,
@@ -45,6 +46,13 @@ STYLE = {
     "axes.axisbelow": True,
 }
 PIXELS = 130  # an inch of those
+PRINTED = 220  # an inch of a PNG has at least so many: sharp in a paper
+# How a picture may end, and what its file leaves out of itself: when and with what it was made.
+PICTURE_KINDS: dict[str, dict[str, None]] = {
+    ".svg": {"Date": None, "Creator": None},
+    ".png": {"Software": None},
+    ".pdf": {"CreationDate": None, "Creator": None, "Producer": None},
+}
 DARK, GREY = "#333333", "#777777"  # of what is drawn and said
 Point = tuple[float, float]
 
@@ -62,13 +70,27 @@ def keep(path: Path, text: str) -> Path:
     return path
 
 
+def check_picture(path: Path, option: str = "a picture") -> Path:
+    """The file of a picture, by whose ending it is written.
+
+    >>> check_picture(Path("a.PDF")).name
+    'a.PDF'
+    """
+    if path.suffix.lower() not in PICTURE_KINDS:
+        kinds = ", ".join(list(PICTURE_KINDS)[:-1]) + f" or {list(PICTURE_KINDS)[-1]}"
+        raise BadValue(f"{option} is a file that ends in {kinds}, but got '{path}'")
+    return path
+
+
 def save(pyplot: Any, figure: Any, path: Path, *, pixels: int = PIXELS) -> Path:
-    """Write a figure as SVG; the same numbers give the same bytes."""
-    if path.suffix.lower() != ".svg":
-        raise BadValue(f"a picture is an SVG file: give a name that ends in .svg, but got '{path}'")
+    """Write a figure as SVG, PNG or PDF, as its name ends; the same numbers give the same bytes."""
+    kind = check_picture(path).suffix.lower()
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Date": None, "Creator": None}, dpi=pixels)
+    sharp = max(pixels, PRINTED) if kind == ".png" else pixels
+    figure.savefig(path, metadata=PICTURE_KINDS[kind], dpi=sharp, format=kind.removeprefix("."))
     pyplot.close(figure)
+    if kind != ".svg":
+        return path
     text = path.read_text(encoding="utf-8")
     # a dozen names of fonts at every label
     text = re.sub(r"font-family: [^;\"]*sans-serif", "font-family: sans-serif", text)
@@ -176,7 +198,7 @@ class Canvas:
         self.axes.imshow(values, extent=(x, x + wide, y + high, y), zorder=self._above(), **look)
 
     def save(self, path: Path) -> Path:
-        """Write the drawing as SVG."""
+        """Write the drawing as SVG, PNG or PDF."""
         with self.pyplot.rc_context(STYLE):
             return save(
                 self.pyplot, self.figure, path, pixels=72

@@ -67,5 +67,5 @@ def test_the_command_draws_it(answer, tmp_path, system):
 
 
 def test_other_formats_are_one_line(strata, tmp_path):
-    got = strata("predict", "-m", "llama-3-8b", "-s", "8xh200", "--roofline", tmp_path / "roofs.png")
+    got = strata("predict", "-m", "llama-3-8b", "-s", "8xh200", "--roofline", tmp_path / "roofs.gif")
     assert got.code == 2 and "ends in .svg" in got.err

@@ -104,7 +104,7 @@ def test_measured_experts_and_their_tokens_fit_memory(sizes):
 
 @pytest.mark.parametrize("command", [("area", "stack-ref"), ("fabric", "hgx-h200"), ("heat", "stack-ref")])
 def test_a_picture_is_named_before_the_work(command, strata):
-    got = strata(*command, "--svg", "picture.png")
+    got = strata(*command, "--svg", "picture.gif")
     assert got.code == 2 and got.out == "" and "ends in .svg" in got.err
 
 

@@ -74,6 +74,8 @@ def area_command(
     svg: Annotated[
         Path | None,
         typer.Option(
+            "--svg",
+            "--picture",
             metavar="FILE",
             help="write a picture: area by part over the layers of the stack",
             callback=picture_file,

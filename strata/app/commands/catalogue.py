@@ -94,6 +94,8 @@ def list_command(
     svg: Annotated[
         Path | None,
         typer.Option(
+            "--svg",
+            "--picture",
             metavar="FILE",
             help="write a picture of technologies, or of devices and links",
             callback=picture_file,
@@ -136,7 +138,13 @@ def show_command(
     ] = "",
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="draw the graph of a program or a model", callback=picture_file),
+        typer.Option(
+            "--svg",
+            "--picture",
+            metavar="FILE",
+            help="draw the graph of a program or a model",
+            callback=picture_file,
+        ),
     ] = None,
     dot: Annotated[
         Path | None,

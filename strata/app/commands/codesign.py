@@ -83,7 +83,11 @@ CodesignSeed = Annotated[int, typer.Option(metavar="N", help="of what is drawn a
 CodesignSvg = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE", help="write a picture: how the search went, the split", callback=picture_file
+        "--svg",
+        "--picture",
+        metavar="FILE",
+        help="write a picture: how the search went, the split",
+        callback=picture_file,
     ),
 ]
 

@@ -131,7 +131,8 @@ SvgOption = Annotated[
     Path | None,
     typer.Option(
         "--svg",
-        metavar="FILE.svg",
+        "--picture",
+        metavar="FILE",
         help="draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it "
         "is one size)",
         callback=picture_file,

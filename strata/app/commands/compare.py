@@ -20,6 +20,7 @@ from strata.app.commands.options import (
     ShareOption,
     TableFile,
     WeightFormat,
+    picture_file,
     with_price,
 )
 from strata.app.commands.plan import USUAL_BATCHES, BatchList, TpotLimit, TtftLimit
@@ -87,7 +88,14 @@ AgainstName = Annotated[
     ),
 ]
 SvgFile = Annotated[
-    Path | None, typer.Option("--svg", metavar="FILE", help="draw throughput, cost and latency")
+    Path | None,
+    typer.Option(
+        "--svg",
+        "--picture",
+        metavar="FILE",
+        help="draw throughput, cost and latency (.svg, .png or .pdf)",
+        callback=picture_file,
+    ),
 ]
 
 
@@ -158,7 +166,6 @@ def compare_command(
     from strata.search.compare import compare
     from strata.search.inputs import named_inputs
 
-    require(svg is None or svg.suffix == ".svg", "--svg writes .svg", file=str(svg))
     systems = _listed(system, "--system")
     prices = typed_prices(price, systems)
 
@@ -189,13 +196,14 @@ def tell_comparison(
         table,
         lambda _: compared_rows(found, trusted),
     )
-    if svg is not None or report is not None:
-        from strata.app.render.compare_picture import comparison_report, draw_compared
+    if svg is not None:
+        from strata.app.render.compare_picture import draw_compared
 
-        if svg is not None:
-            wrote("picture", draw_compared(found, trusted, svg))
-        if report is not None:
-            wrote("report", comparison_report(found, trusted, report))
+        wrote("picture", draw_compared(found, trusted, svg))
+    if report is not None:
+        from strata.app.render.compare_report import comparison_report
+
+        wrote("report", comparison_report(found, trusted, report))
     if found.against is None:
         more = len(found.rows) - 1
         others = f" (and {more} more row{'s' * (more > 1)} without an answer)" if more else ""

@@ -20,6 +20,17 @@ from strata.app.terminal import (
 )
 from strata.errors import BadValue
 
+MemoriesPicture = Annotated[
+    Path | None,
+    typer.Option(
+        "--svg",
+        "--picture",
+        metavar="FILE",
+        help="write a picture: every memory's share of its peak over the run",
+        callback=picture_file,
+    ),
+]
+
 
 def register_dram(app: typer.Typer) -> None:
     """Give an app this command."""
@@ -57,14 +68,7 @@ def dram_command(
         list[str] | None,
         typer.Option("--set", metavar="PATH=VALUE", help="change a number of it: timing.faw='20 ns'"),
     ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="write a picture: every memory's share of its peak over the run",
-            callback=picture_file,
-        ),
-    ] = None,
+    svg: MemoriesPicture = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

@@ -52,7 +52,13 @@ def fabric_command(
     ] = None,
     svg: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="write a picture of its topology", callback=picture_file),
+        typer.Option(
+            "--svg",
+            "--picture",
+            metavar="FILE",
+            help="write a picture of its topology",
+            callback=picture_file,
+        ),
     ] = None,
     json: JsonFlag = False,
     table: TableFile = None,

@@ -87,7 +87,11 @@ def generate_command(
     svg: Annotated[
         Path | None,
         typer.Option(
-            metavar="FILE", help="write a picture: area and power by component", callback=picture_file
+            "--svg",
+            "--picture",
+            metavar="FILE",
+            help="write a picture: area and power by component",
+            callback=picture_file,
         ),
     ] = None,
     json: JsonFlag = False,

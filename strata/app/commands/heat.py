@@ -56,6 +56,8 @@ TransientOption = Annotated[
 SvgOption = Annotated[
     Path | None,
     typer.Option(
+        "--svg",
+        "--picture",
         metavar="FILE",
         help="write a picture: a section through the stack, and a map of each die",
         callback=picture_file,

@@ -107,10 +107,11 @@ MapTogether = Annotated[
 MapSeconds = Annotated[float, typer.Option(metavar="S", help="time for the search")]
 MapNext = Annotated[int, typer.Option("--next", metavar="N", help="next best mappings to show")]
 MapSvg = Annotated[
-    Path | None, typer.Option("--svg", metavar="FILE", help="draw the mapping", callback=picture_file)
+    Path | None,
+    typer.Option("--svg", "--picture", metavar="FILE", help="draw the mapping", callback=picture_file),
 ]
 MapRoofline = Annotated[
-    Path | None, typer.Option(metavar="FILE.svg", help="mappings under the roofs of DRAM and network")
+    Path | None, typer.Option(metavar="FILE", help="mappings under the roofs of DRAM and network")
 ]
 
 

@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from strata.pricing.network.link_sharing import DeviceGrid
 
 
+MeshPicture = Annotated[
+    Path | None,
+    typer.Option(
+        "--svg", "--picture", metavar="FILE", help="write a picture of the best", callback=picture_file
+    ),
+]
+
+
 def register_mapping(app: typer.Typer) -> None:
     """Give an app this command."""
     app.command(
@@ -62,9 +70,7 @@ def mapping_command(
     together: Annotated[
         bool, typer.Option("--together", help="rank by the time when all dimensions send at once")
     ] = False,
-    svg: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write a picture of the best", callback=picture_file)
-    ] = None,
+    svg: MeshPicture = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

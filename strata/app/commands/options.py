@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 
 from strata.app.terminal import names_of, one_of, precision_names, system_names, whole
-from strata.errors import BadValue
 
 
 def typed(flag: str, metavar: str, help: str, *, short: str = "", complete: Any = None) -> Any:
@@ -192,10 +191,12 @@ OverlapMode = Annotated[
 
 
 def picture_file(path: Path | None) -> Path | None:
-    """The file of a picture, its name checked before there is any work to lose."""
-    if path is not None and path.suffix.lower() != ".svg":
-        raise BadValue(f"a picture is an SVG file: give a name that ends in .svg, but got '{path}'")
-    return path
+    """The file of a picture (.svg, .png or .pdf), its name checked before there is any work to lose."""
+    if path is None:
+        return None
+    from strata.drawing import check_picture
+
+    return check_picture(path)
 
 
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON for machines")]

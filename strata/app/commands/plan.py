@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from shlex import quote
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -20,6 +21,7 @@ from strata.app.commands.options import (
     OutputTokens,
     OverlapMode,
     PhaseName,
+    ReportFile,
     RoutingFile,
     SetItems,
     ShareOption,
@@ -31,8 +33,11 @@ from strata.app.commands.options import (
     with_price,
 )
 from strata.app.rows_out import keep_table
-from strata.app.terminal import print_json, say, typed_time, whole
+from strata.app.terminal import print_json, say, typed_time, whole, wrote
 from strata.errors import BadValue
+
+if TYPE_CHECKING:
+    from strata.search.plan_for import PlanRanking
 
 USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
 UNTYPED = ("weights", "kv", "routing", "lora", "frozen")
@@ -94,10 +99,9 @@ def plan_command(
     price: DevicePrice = "",
     json: JsonFlag = False,
     table: TableFile = None,
+    report: ReportFile = None,
 ) -> None:
     """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
-    import numpy as np
-
     from strata.app.commands.serving import typed_share
     from strata.app.render.accuracy import interval_of
     from strata.app.render.prediction import dimmed
@@ -105,8 +109,7 @@ def plan_command(
     from strata.search.inputs import named_inputs, phase_of
     from strata.search.plan_for import plan_for
 
-    batches = np.array([whole(b, "--batch") for b in batch.split(",")]) if batch else None
-    size = typed_sizes("1", input, output)
+    batches, size = _typed_batches(batch), typed_sizes("1", input, output)
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
@@ -129,6 +132,21 @@ def plan_command(
         options |= {"output": f"{size['output']:g}", "phase": phase, "engine": engine, "weights": weights}
         options |= {"kv": kv, "routing": routing, "lora": lora, "frozen": frozen}
         say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(options, changes)))
+    _write_report(ranking, report, lines)
+
+
+def _write_report(ranking: PlanRanking, path: Path | None, lines: list[str]) -> None:
+    if path is None:
+        return
+    from strata.app.render.plan_report import plan_report
+
+    wrote("report", plan_report(ranking, path, lines))
+
+
+def _typed_batches(text: str) -> Any:
+    import numpy as np
+
+    return np.array([whole(b, "--batch") for b in text.split(",")]) if text else None
 
 
 def _as_typed(options: dict[str, str], changes: list[str]) -> str:

@@ -101,7 +101,13 @@ MinibatchOption = Annotated[str, typed("--minibatch", "N", "samples of one optim
 EpochsOption = Annotated[str, typed("--epochs", "N", "times each sample is trained on")]
 SvgOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="write a picture: phases on a time line", callback=picture_file),
+    typer.Option(
+        "--svg",
+        "--picture",
+        metavar="FILE",
+        help="write a picture: phases on a time line",
+        callback=picture_file,
+    ),
 ]
 
 

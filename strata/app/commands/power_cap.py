@@ -21,6 +21,7 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
+    picture_file,
 )
 from strata.app.rows_out import answer
 from strata.app.terminal import whole, wrote
@@ -45,7 +46,13 @@ InputOption = Annotated[
 ]
 SvgOption = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="write a picture: speed, latency, power and energy against the cap"),
+    typer.Option(
+        "--svg",
+        "--picture",
+        metavar="FILE",
+        help="write a picture: speed, latency, power and energy against the cap",
+        callback=picture_file,
+    ),
 ]
 
 

@@ -54,7 +54,7 @@ TraceFile = Annotated[
 RooflinePicture = Annotated[
     Path | None,
     typer.Option(
-        metavar="FILE.svg", help="draw the chip's roofs with the step's ops on them", callback=picture_file
+        metavar="FILE", help="draw the chip's roofs with the step's ops on them", callback=picture_file
     ),
 ]
 

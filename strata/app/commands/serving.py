@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import DevicePrice, GoalName, JsonFlag, ShareOption, TableFile, with_price
+from strata.app.commands.options import (
+    DevicePrice,
+    GoalName,
+    JsonFlag,
+    PicturesReport,
+    ShareOption,
+    TableFile,
+    with_price,
+)
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     names_of,
@@ -21,10 +29,12 @@ from strata.app.terminal import (
     whole,
     wrote,
 )
+from strata.drawing import PICTURE_KINDS
 from strata.errors import BadValue, UnknownName, require
 from strata.units import parse
 
 if TYPE_CHECKING:
+    from strata.serving.under_load import UnderLoad
     from strata.workload.model import Model
 
 
@@ -119,7 +129,9 @@ SpeculativeOption = Annotated[
 ]
 PictureOption = Annotated[
     Path | None,
-    typer.Option("--frontier", metavar="FILE", help="write throughput against interactivity, .html or .svg"),
+    typer.Option(
+        "--frontier", metavar="FILE", help="write throughput against interactivity, .html, .svg, .png or .pdf"
+    ),
 ]
 WeightsOption = Annotated[
     str,
@@ -182,6 +194,7 @@ def serving_command(
     price: DevicePrice = "",
     json: JsonFlag = False,
     table: TableFile = None,
+    report: PicturesReport = None,
 ) -> None:
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
     from strata.app.render.serving import under_load_dict, under_load_rows, under_load_tables
@@ -189,8 +202,8 @@ def serving_command(
     from strata.serving.requests import Requests
     from strata.serving.under_load import serve_under_load
 
-    drawn = picture is None or picture.suffix in (".html", ".svg")
-    require(drawn, "--frontier writes .html or .svg", file=str(picture))
+    drawn = picture is None or picture.suffix.lower() in (".html", *PICTURE_KINDS)
+    require(drawn, f"--frontier writes .html, {', '.join(PICTURE_KINDS)}", file=str(picture))
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
     hardware, served, software = named_inputs(model, system, engine, weights, kv, with_price(set, price))
     sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
@@ -201,7 +214,7 @@ def serving_command(
     pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
     load |= {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot"), **pools}
     load |= {"share": typed_share(share), "goal": goal}
-    load |= {**typed_draft(speculative), "with_frontier": picture is not None}
+    load |= {**typed_draft(speculative), "with_frontier": picture is not None or report is not None}
     found = serve_under_load(hardware, served, requests, plan or None, software, **load)
     if json:
         print_json(under_load_dict(found))
@@ -210,10 +223,19 @@ def serving_command(
     if not json:
         say(*under_load_tables(found))
     keep_table(table, under_load_dict(found) if table else None, under_load_rows)
+    _write_pages(found, picture, report)
+
+
+def _write_pages(found: UnderLoad, picture: Path | None, report: Path | None) -> None:
+    """The picture and the page that were asked for."""
     if picture is not None and found.frontier is not None:
         from strata.app.render.serving_picture import frontier_picture
 
         wrote("frontier", frontier_picture(found.frontier, found.question, picture))
+    if report is not None:
+        from strata.app.render.serving_report import serving_report
+
+        wrote("report", serving_report(found, report))
 
 
 def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:

@@ -143,7 +143,8 @@ RequestsFile = Annotated[
     Path | None, typed("--requests", "FILE", "write every request, .csv, .parquet or .json")
 ]
 PictureFile = Annotated[
-    Path | None, typed("--picture", "FILE", "draw the answer as .svg: latency CDF, load curve, frontier")
+    Path | None,
+    typed("--picture", "FILE", "draw the answer (.svg, .png, .pdf): latency CDF, load curve, frontier"),
 ]
 HtmlFile = Annotated[
     Path | None, typed("--html", "FILE", "write a page: timeline of requests and batches, CDF")

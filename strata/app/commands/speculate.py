@@ -96,6 +96,8 @@ SetOption = Annotated[
 SvgOption = Annotated[
     Path | None,
     typer.Option(
+        "--svg",
+        "--picture",
         metavar="FILE",
         help="write a heat map of tokens/s over window and acceptance, by draft",
         callback=picture_file,

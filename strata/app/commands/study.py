@@ -51,7 +51,7 @@ def study_command(
     from rich.console import Console
 
     from strata import studies
-    from strata.app.render.study import claims_table, studies_table, study_dict, study_page
+    from strata.app.render.study import claims_table, studies_table, study_dict
 
     if not name:
         known = {n: studies.study(n).title for n in studies.study_names()}
@@ -66,13 +66,13 @@ def study_command(
     with Console(stderr=True).status(f"running study {name}"):
         outcome = studies.run_study(name)
     answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
-    if write or report:
+    if write:
         from strata.app.render.study_picture import draw_study
-        from strata.drawing import keep
 
-        if write:
-            wrote("result", studies.store_result(outcome))
-            drawn = draw_study(outcome, outcome.study.folder)
-            wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
-        if report:
-            wrote("report", keep(report, study_page(outcome, report.parent)))
+        wrote("result", studies.store_result(outcome))
+        drawn = draw_study(outcome, outcome.study.folder)
+        wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
+    if report:
+        from strata.app.render.study_report import study_report
+
+        wrote("report", study_report(outcome, report))

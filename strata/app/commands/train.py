@@ -15,6 +15,7 @@ from strata.app.commands.options import (
     JsonFlag,
     LoraAdapters,
     ModelName,
+    PicturesReport,
     PlanText,
     SetItems,
     SystemName,
@@ -78,7 +79,9 @@ TimelineFile = Annotated[
 ]
 RunPicture = Annotated[
     Path | None,
-    typer.Option("--svg", metavar="FILE.svg", help="draw the run (and its scaling)", callback=picture_file),
+    typer.Option(
+        "--svg", "--picture", metavar="FILE", help="draw the run (and its scaling)", callback=picture_file
+    ),
 ]
 
 
@@ -115,6 +118,7 @@ def train_command(
     svg: RunPicture = None,
     json: JsonFlag = False,
     table: TableFile = None,
+    report: PicturesReport = None,
 ) -> None:
     """Train a model on so many tokens: days, money, energy and goodput, under a plan or the best of all."""
     from strata.app.render.training import scaling_lines, train_dict, train_page
@@ -140,6 +144,10 @@ def train_command(
     if not json:
         say(*train_page(run), *(part for curve in curves for part in ("", *scaling_lines(curve))))
     _write_pictures(run, curves, timeline, svg)
+    if report is not None:
+        from strata.app.render.training_report import train_report
+
+        wrote("report", train_report(run, curves, report))
 
 
 def _stated(name: str, changes: list[str]) -> tuple[Reliability, list[str]]:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strata.app.render.page import figure_html, html_page, html_table, plotly_graphs
+from strata.app.render.page import (
+    cards_html,
+    figure_html,
+    html_page,
+    html_table,
+    log_axis,
+    paragraphs,
+    plotly_graphs,
+    section,
+)
+from strata.app.render.page_bars import bars_html, bars_section, series_colour
 from strata.drawing import keep
 
 
 def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path: Path) -> Path:
-    """The table, then predicted against measured, a picture a file."""
+    """The numbers, the table, then predicted against measured, a picture a file."""
     parts: list[str] = []
     for entry in outcome["files"]:
         mine = [
@@ -26,10 +35,8 @@ def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path:
                 f"{entry['points']} points, MAPE {entry['mape']:.1%}, median {entry['median']:.1%}, bias "
                 f"{entry['bias']:+.1%}"
             )
-            parts += [
-                f"<h2>{html.escape(entry['file'])}</h2><p>{said}</p>",
-                figure_html(_scatter(mine), not parts, 420),
-            ]
+            drawn = figure_html(_scatter(mine), 420, entry["file"].replace("/", "-").removesuffix(".csv"))
+            parts.append(section(entry["file"], paragraphs([said], "dim"), drawn))
     keys = ("mape", "median", "p90", "worst", "bias", "weighted")
     rows = [
         [
@@ -41,32 +48,54 @@ def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path:
         for e in outcome["files"]
     ]
     said = "".join(
-        f"<p class=dim>{what}: {html.escape(', '.join(outcome[key]))}</p>"
+        paragraphs([f"{what}: {', '.join(outcome[key])}"], "dim")
         for key, what in (("not_yet", "not predicted yet"), ("unknown", "unknown files"))
         if outcome[key]
     )
-    table = html_table(
-        ["file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"], rows
+    header = ["file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"]
+    table = section("File by file", html_table(header, rows), said)
+    lead = "error = predicted / measured - 1"
+    page = [cards_html(_headline(outcome)), _by_file(outcome), table, *parts]
+    return keep(path, html_page("Strata: predicted against measured", page, lead))
+
+
+def _headline(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """What all files say together: each counts as much as any other."""
+    files = [e for e in outcome["files"] if e.get("mape") is not None]
+    if not files:
+        return []
+    told = {key: [float(e[key]) for e in files] for key in ("mape", "median", "bias")}
+    worst = max(files, key=lambda e: float(e["mape"]))
+    return [
+        ("typical error of a file", f"{np.median(told['median']):.1%}", "median of the files' medians"),
+        ("typical MAPE of a file", f"{np.median(told['mape']):.1%}", "median of the files' means"),
+        ("bias", f"{np.median(told['bias']):+.1%}", "median; above 0: more predicted than measured"),
+        ("points", f"{sum(e['points'] for e in files):,}", f"in {len(files)} files"),
+        ("farthest off", f"{worst['mape']:.1%}", worst["file"]),
+    ]
+
+
+def _by_file(outcome: dict[str, Any]) -> str:
+    files = sorted((e for e in outcome["files"] if e.get("mape") is not None), key=lambda e: float(e["mape"]))
+    bars = bars_html(
+        [e["file"] for e in files], [float(e["mape"]) for e in files], [f"{e['mape']:.1%}" for e in files]
     )
-    return keep(
-        path,
-        html_page(
-            "Strata: predicted against measured",
-            ["<p>error = predicted / measured - 1</p>", table, said, *parts],
-        ),
-    )
+    return bars_section("MAPE of each file", "Mean of the absolute errors.", bars)
 
 
 def _scatter(points: list[dict[str, Any]]) -> Any:
     """Predicted over measured on logarithmic axes, a colour a group, at most 2000 points each."""
     figure = plotly_graphs().Figure()
-    for group in dict.fromkeys(p["group"] for p in points):
+    for place, group in enumerate(dict.fromkeys(p["group"] for p in points)):
         chosen = [p for p in points if p["group"] == group]
         chosen = chosen[:: -(-len(chosen) // 2000)]
         x, y = ([float(f"{p[k]:.4g}") for p in chosen] for k in ("measured", "predicted"))
-        figure.add_scatter(x=x, y=y, mode="markers", name=str(group), marker={"size": 5, "opacity": 0.6})
+        look = {"size": 6, "opacity": 0.75, "color": series_colour(place)}
+        figure.add_scatter(x=x, y=y, mode="markers", name=str(group), marker=look)
     ends = [f(p["measured"] for p in points) for f in (min, max)]
-    figure.add_scatter(x=ends, y=ends, mode="lines", line={"color": "#888", "dash": "dash"}, name="equal")
-    figure.update_xaxes(type="log", title="measured", exponentformat="power")
-    figure.update_yaxes(type="log", title="predicted", exponentformat="power")
+    figure.add_scatter(
+        x=ends, y=ends, mode="lines", line={"color": "var(--faint)", "dash": "dash"}, name="equal"
+    )
+    for update, key in ((figure.update_xaxes, "measured"), (figure.update_yaxes, "predicted")):
+        update(title=key, **log_axis(*(float(f(p[key] for p in points)) for f in (min, max))))
     return figure

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.drawing import COLOURS, STYLE, pyplot_of, save
-from strata.errors import require
+from strata.drawing import COLOURS, STYLE, check_picture, pyplot_of, save
 from strata.pricing.network.collective_cost import CollectiveCost, bus_factor
 
 
 def draw_collectives(costs: Sequence[CollectiveCost], path: Path) -> Path:
-    """Write the picture as SVG: a line for each group, priced at many sizes; of a single group its algorithms
+    """Write the picture: a line for each group, priced at many sizes; of a single group its algorithms
     too, where one runs over all dimensions it crosses.
     """
-    require(path.suffix == ".svg", "a picture ends in .svg", file=str(path))
+    check_picture(path)
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):
         figure, axes = pyplot.subplots(figsize=(7.6, 4.4), layout="constrained")

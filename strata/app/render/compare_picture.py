@@ -1,10 +1,8 @@
-"""A comparison as a picture (throughput, cost and latency, bars side by side) and as a page."""
+"""A comparison as a picture : throughput, cost and latency, bars side by side."""
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -13,14 +11,9 @@ from strata.app.render.compare import (
     COMPARED_UNITS,
     PHASES_OF,
     Trusted,
-    compared_cells,
     compared_metrics,
-    question_text,
-    reason_lines,
-    remark_text,
 )
-from strata.app.render.page import html_page, html_table
-from strata.drawing import COLOURS, STYLE, keep, pyplot_of, save
+from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.search.compare import Comparison
 
 TITLES = {
@@ -70,33 +63,3 @@ def _whiskers(axis: Any, name: str, trusted: Trusted) -> None:
         one = None if told is None else told.every.get(name)
         if one is not None and one.bounds is not None:
             axis.plot([float(end) for end in one.bounds], [at, at], "|-", color="#333", linewidth=1.2)
-
-
-def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
-    """A comparison as a page that opens offline: picture, table, reasons and the factors behind them."""
-    with TemporaryDirectory() as folder:
-        drawn = draw_compared(found, trusted, Path(folder) / "bars.svg").read_text(encoding="utf-8")
-    header, rows = compared_cells(found, trusted)
-    words = tuple(i for i, name in enumerate(header) if name in ("model", "system", "engine", "plan", "by"))
-    said = [f"<p>{html.escape(line)}</p>" for line in reason_lines(found, trusted)]
-    parts = [f"<p>{html.escape(question_text(found))}</p>", drawn[drawn.index("<svg") :]]
-    parts.append("<p class=dim>Lines over bars: where 80 % of like cases measured would lie.</p>")
-    parts += [html_table(header, rows, words)]
-    parts += [f"<p class=dim>{html.escape(line)}</p>" for line in remark_text(found, trusted).splitlines()]
-    parts += ["<h2>Why they differ</h2>", *said, *_factors(found)]
-    return keep(path, html_page(f"Strata: {found.means} side by side", parts))
-
-
-def _factors(found: Comparison) -> list[str]:
-    """Every reason's factor of each row; their product is the ratio."""
-    rows = [
-        [found.label(i), r.what, r.bound, r.said, f"{r.factor:.4f}"]
-        for i, row in enumerate(found.rows)
-        if row.difference is not None and i != found.against
-        for r in row.difference.reasons
-        if abs(r.share) >= 5e-5
-    ]
-    if not rows:
-        return []
-    table = html_table(["row", "stage", "bound by", "", "factor"], rows, (0, 1, 2, 3))
-    return [f"<details><summary>All factors; their product is the ratio</summary>{table}</details>"]

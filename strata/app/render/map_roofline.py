@@ -9,22 +9,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from strata.app.render.mapping_roofline import draw_mapping_roofline
-from strata.errors import BadValue
+from strata.drawing import check_picture
 from strata.hardware.system import System
 from strata.optimise.joint import ProgramMapping
 from strata.optimise.mappings.joint_compare import ComparedMapping, links_bandwidth, mapping_points
 
 
 def svg_name(path: Path | None) -> None:
-    """Refuse a name that is not an SVG's, before anything is searched."""
-    if path is not None and path.suffix != ".svg":
-        raise BadValue(f"--roofline writes an SVG picture: give a name that ends in .svg, but got '{path}'")
+    """Refuse a name that is not a picture's, before anything is searched."""
+    if path is not None:
+        check_picture(path, "--roofline")
 
 
 def draw_map_roofline(
     found: ProgramMapping, others: Sequence[ComparedMapping], system: System, name: str, path: Path
 ) -> Path:
-    """Write the picture as SVG."""
+    """Write the picture."""
     svg_name(path)
     assert found.best is not None
     shown = [each for each in others if not each.name.startswith("number")]

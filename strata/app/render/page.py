@@ -1,81 +1,175 @@
-"""Parts of HTML pages that open offline: the page, its tables, its pictures."""
+"""Parts of HTML pages that open offline, in the style of the web page: cards, tables, charts, pictures."""
 
 from __future__ import annotations
 
 import html
+import json
+import math
+import re
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
+from strata import __version__
 from strata.shipped import extra_package
 
-PAGE_STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; color: #222; max-width: 1100px; margin: 2rem auto;
-  padding: 0 1rem; }
-h1 { font-size: 1.4rem; margin-bottom: .2rem; } h2 { font-size: 1.1rem; margin: 2rem 0 .4rem; }
-p { margin: .3rem 0; }
-table { border-collapse: collapse; }
-td, th { padding: .2rem 1.2rem .2rem 0; text-align: left; vertical-align: top; }
-th { border-bottom: 1px solid #ccc; font-weight: 600; } tr + tr td { border-top: 1px solid #eee; }
-td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap; }
-tr.assumed td { color: #8a5a00; } .dim { color: #777; } summary { cursor: pointer; }
-"""
+OWN = Path(__file__).parent
+STATIC = OWN.parent / "web" / "static"  # the web page's style and charts, which reports share
+STYLES = ((STATIC, "strata.css"), (OWN, "report.css"))
+# Neutral colours of pictures drawn for paper, and what stands for them in a theme.
+PAPER_COLOURS = {
+    "#000000": "var(--ink)", "#222222": "var(--ink)", "#333333": "var(--ink)", "#444444": "var(--ink)",
+    "#555555": "var(--dim)", "#666666": "var(--dim)", "#777777": "var(--dim)",
+    "#888888": "var(--faint)", "#999999": "var(--faint)",
+    "#cccccc": "var(--line)", "#d5d5d5": "var(--line)", "#dddddd": "var(--line)", "#e8e8e8": "var(--line)",
+    "#eeeeee": "var(--line)",
+}  # fmt: skip
 
 
 def plotly_graphs() -> Any:
     """Plotly's graph objects, which `pip install 'strata[plots]'` brings."""
-    return extra_package("plotly.graph_objects", "a report", "plots")
+    return extra_package("plotly.graph_objects", "a report with charts", "plots")
 
 
-def html_page(heading: str, parts: list[str]) -> str:
-    """A whole page; the first picture carries the plotting library, so that the file opens offline."""
-    head = "<meta name='viewport' content='width=device-width, initial-scale=1'>"
-    head += f"<meta charset='utf-8'><title>{html.escape(heading)}</title><style>{PAGE_STYLE}</style>"
-    body = f"<h1>{html.escape(heading)}</h1>{''.join(parts)}"
-    return f"<!doctype html><html lang='en'><head>{head}</head><body>{body}</body></html>"
+@cache
+def _style() -> str:
+    shared, own = ((folder / name).read_text(encoding="utf-8") for folder, name in STYLES)
+    light = re.search(r":root \{(.*?)\}", shared, flags=re.S)
+    assert light is not None
+    on_paper = f"@media print {{ :root:root:root {{{light.group(1)}}} }}"  # whatever the screen's theme is
+    return shared + own + on_paper
 
 
-def figure_html(figure: Any, first: bool, height: int = 380) -> str:
-    """A picture of a page; the first one brings the plotting library."""
-    figure.update_layout(
-        height=height, margin={"l": 60, "r": 20, "t": 20, "b": 50}, template="plotly_white", font={"size": 13}
+def _scripts() -> str:
+    """Plotly as text that is run after the first paint, then what draws: the page's own charts."""
+    library = extra_package("plotly.offline", "a report with charts", "plots").get_plotlyjs()
+    charts = (STATIC / "charts.js").read_text(encoding="utf-8")
+    own = re.sub(r"^export ", "", charts, flags=re.M) + (OWN / "report.js").read_text(encoding="utf-8")
+    held = library.replace("</script", "<\\/script")
+    return f"<script type='text/plain' id='plotly'>{held}</script><script type='module'>{own}</script>"
+
+
+def html_page(heading: str, parts: Sequence[str], lead: str = "") -> str:
+    """A whole page that loads nothing; the plotting library comes with it only where a part is a chart."""
+    body = "".join(parts)
+    head = "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
+    head += f"<title>{html.escape(heading)}</title><style>{_style()}</style>"
+    said = f"<p class='lead dim'>{html.escape(lead)}</p>" if lead else ""
+    foot = (
+        f"<footer>Strata {html.escape(__version__)}. This file holds all it shows; it opens offline.</footer>"
     )
-    figure.update_yaxes(automargin=True)
-    return str(
-        figure.to_html(
-            full_html=False, include_plotlyjs=first, config={"displaylogo": False, "displayModeBar": False}
+    main = f"<main class='report'><header><h1>{html.escape(heading)}</h1>{said}</header>{body}{foot}</main>"
+    scripts = _scripts() if "class='figure'" in body else ""
+    return f"<!doctype html><html lang='en'><head>{head}</head><body>{main}{scripts}</body></html>"
+
+
+def section(heading: str, *parts: str, level: int = 2) -> str:
+    """Parts under a heading; nothing where there are none."""
+    held = "".join(parts)
+    return f"<section><h{level}>{html.escape(heading)}</h{level}>{held}</section>" if held else ""
+
+
+def paragraphs(lines: Iterable[str], style: str = "") -> str:
+    """A paragraph for each line."""
+    look = f" class='{style}'" if style else ""
+    return "".join(f"<p{look}>{html.escape(line)}</p>" for line in lines if line)
+
+
+def folded_html(summary: str, *parts: str, shown: bool = False, printed: bool = False) -> str:
+    """Parts behind a line that opens them; on paper they may stand open."""
+    look = " class='printed'" * printed + " open" * shown
+    return f"<details{look}><summary>{html.escape(summary)}</summary>{''.join(parts)}</details>"
+
+
+def cards_html(rows: Iterable[Sequence[str]], main: int = 0) -> str:
+    """Headline numbers: what, how much, and what to know about it; the main one has the accent."""
+    told = []
+    for place, (label, value, under) in enumerate(rows):
+        style = "card main" if place == main else "card"
+        told.append(
+            f"<div class='{style}'><div class='label'>{html.escape(label)}</div>"
+            f"<div class='value'>{html.escape(value)}</div>"
+            f"<div class='under'>{html.escape(under)}</div></div>"
         )
+    return f"<div class='cards'>{''.join(told)}</div>"
+
+
+def figure_html(figure: Any, height: int = 380, name: str = "chart", least: int = 0) -> str:
+    """A chart in the page's type and colours, drawn after the words are there; its place is kept free. One
+    that needs at least so many pixels across is scrolled where there are fewer.
+    """
+    told = json.loads(figure.update_layout(height=height, template="none").to_json())
+    told["layout"].pop("template", None)
+    both = json.dumps(_plain(told), allow_nan=False, separators=(",", ":"))
+    held = both.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+    size = f"min-height:{height}px" + (f";min-width:{least}px" if least else "")
+    return (
+        f"<div class='wide'><div class='figure' data-name='strata-{html.escape(name)}'>"
+        f"<script type='application/json'>{held}</script><div style='{size}'></div></div></div>"
     )
 
 
-def html_table(header: list[str], rows: list[list[str]], words: tuple[int, ...] = (0,)) -> str:
-    """A table; columns that hold words stand left, numbers right."""
+def log_axis(low: float, high: float, room: float = 0.05) -> dict[str, Any]:
+    """A logarithmic axis from a number to another, with whole numbers under it: 1, 2 and 5 of each decade
+    where there are few, else powers of ten.
 
-    def cells(tag: str, row: list[str]) -> str:
+    >>> log_axis(1.0, 10.0)["ticktext"], log_axis(1e-5, 1.0)["ticktext"]
+    (['1', '2', '5', '10'], ['1e-5', '1e-4', '0.001', '0.01', '0.1', '1'])
+    """
+    ends = (math.log10(low), math.log10(high))
+    beside = room * max(ends[1] - ends[0], 0.1)
+    first, last = ends[0] - beside, ends[1] + beside
+    steps = (1, 2, 5) if last - first < 3 else (1,)
+    powers = range(math.floor(first), math.ceil(last) + 1)
+    ticks = [m * 10.0**e for e in powers for m in steps if first <= math.log10(m) + e <= last]
+    texts = [
+        f"{t:,.10g}" if 1e-3 <= t < 1e6 else f"{t:.0e}".replace("e-0", "e-").replace("e+0", "e")
+        for t in ticks
+    ]
+    return {"type": "log", "range": [first, last], "tickvals": ticks, "ticktext": texts}
+
+
+def _plain(told: Any, key: str = "") -> Any:
+    """A chart's words as they are: only line breaks may be markup, and what we write for hovers."""
+    if isinstance(told, str) and key != "hovertemplate":
+        return html.escape(told, quote=False).replace("&lt;br&gt;", "<br>")
+    if isinstance(told, list):
+        return [_plain(one, key) for one in told]
+    if isinstance(told, dict):
+        return {name: _plain(one, name) for name, one in told.items()}
+    return told
+
+
+def picture_html(drawn: str, name: str = "picture") -> str:
+    """A picture drawn for paper (an SVG's text) within the page, its greys the theme's; it can be saved."""
+    import base64
+
+    own = drawn[drawn.index("<svg") :]
+    themed = re.sub(r"(?<=fill: )#ffffff(?=[^<]*/>)", "var(--raised)", own)
+    themed = re.sub(
+        r"#[0-9a-f]{6}\b", lambda found: PAPER_COLOURS.get(found.group().lower(), found.group()), themed
+    )
+    themed = re.sub(r"(<svg[^>]*?) width=\"[^\"]*\"", r"\1", themed, count=1)
+    themed = re.sub(r"(<svg[^>]*?) height=\"[^\"]*\"", r"\1", themed, count=1)
+    themed = re.sub(r"<metadata>.*?</metadata>", "", themed, flags=re.S)
+    # words without a colour of their own
+    themed = themed.replace("<svg ", "<svg style='fill: var(--ink)' ", 1)
+    kept = base64.b64encode(own.encode()).decode()
+    link = f"<a download='strata-{html.escape(name)}.svg' href='data:image/svg+xml;base64,{kept}'>SVG</a>"
+    return f"<div class='picture'>{link}{themed}</div>"
+
+
+def html_table(
+    header: Sequence[str], rows: Sequence[Sequence[str]], words: Sequence[int] = (0,), best: int = -1
+) -> str:
+    """A table; columns that hold words stand left, numbers right; one row may be told apart."""
+
+    def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(
-            f"<{tag}{'' if i in words else ' class=n'}>{html.escape(c)}</{tag}>" for i, c in enumerate(row)
+            f"<{tag} class={'w' if i in words else 'n'}>{html.escape(c)}</{tag}>" for i, c in enumerate(row)
         )
 
-    head = f"<tr>{cells('th', header)}</tr>" if any(header) else ""
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table>{head}{body}</table>"
-
-
-def bars_figure(
-    labels: list[str], values: list[float], texts: list[str], colours: list[str] | str, axis: str
-) -> Any:
-    """Bars that lie, longest on top, each with its value at its end."""
-    go = plotly_graphs()
-    figure = go.Figure(
-        go.Bar(
-            x=values,
-            y=labels,
-            text=texts,
-            textposition="outside",
-            cliponaxis=False,
-            orientation="h",
-            marker_color=colours,
-            hoverinfo="skip",
-        )
-    )
-    figure.update_yaxes(autorange="reversed", ticksuffix=" ")
-    figure.update_xaxes(title=axis, range=[min(0.0, *values) * 1.15, max(*values, 1e-12) * 1.15])
-    return figure
+    head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
+    body = "".join(f"<tr{' class=best' * (i == best)}>{cells('td', row)}</tr>" for i, row in enumerate(rows))
+    return f"<div class='wide'><table>{head}<tbody>{body}</tbody></table></div>"

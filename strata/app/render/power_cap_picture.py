@@ -9,15 +9,15 @@ import numpy as np
 
 from strata.app.render.metrics import metric_label
 from strata.app.render.power_cap import asked
-from strata.drawing import COLOURS, STYLE, pyplot_of, save
+from strata.drawing import COLOURS, STYLE, check_picture, pyplot_of, save
 from strata.errors import require
 from strata.pricing.metrics import METRICS
 from strata.search.power_caps import PowerCaps
 
 
 def draw_power_caps(found: PowerCaps, path: Path) -> Path:
-    """Write the picture as SVG; where answers are ranges, bands show them, and lines their middle."""
-    require(path.suffix == ".svg", "a picture ends in .svg", file=str(path))
+    """Write the picture; where answers are ranges, bands show them, and lines their middle."""
+    check_picture(path)
     require(bool(found.fits.any()), "no cap fits, so that there is nothing to draw")
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):

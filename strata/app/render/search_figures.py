@@ -1,18 +1,19 @@
-"""Pictures of a search: the cloud of its points, what each choice costs, its designs as lines, and how the
-answer came.
+"""Pictures of a search: the cloud of its points, what each choice and each pair of choices costs, its designs
+as lines, and how the answer came.
 """
 
 from __future__ import annotations
 
 import html
+import re
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from strata.app.render.metrics import metric_label
-from strata.app.render.page import plotly_graphs
+from strata.app.render.page import log_axis, plotly_graphs
+from strata.app.render.page_bars import heat_html, tint
 from strata.app.render.search_traits import Trait
-from strata.app.render.sweep_report import LINES
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 
 if TYPE_CHECKING:
@@ -26,10 +27,12 @@ DOTS = 3000  # points of a cloud
 
 
 THREADS = 1500  # lines of the parallel coordinates
-LABELS = 24  # of one of their axes
+LABELS = 10  # of one of their axes
+AXES = 8  # of them: those that matter most, so that names have room beside each other
+LETTERS = 18  # of a name on one of them
 
 
-GOOD, POOR, GREY = "#3b0f70", "#fcbf6b", "#b5b5b5"
+GOOD, POOR, GREY, MARKED = "var(--accent)", "var(--line)", "var(--faint)", "var(--c-memory)"
 
 
 def cloud_figure(outcome: SearchOutcome, seen: Evaluated, first: str, second: str) -> Any:
@@ -71,55 +74,53 @@ def cloud_figure(outcome: SearchOutcome, seen: Evaluated, first: str, second: st
             y=_told(metric_column(best, first)[:1], first),
             mode="markers",
             name=f"best {metric_label(first)}",
-            marker={"size": 13, "color": "#c44e52", "symbol": "star"},
+            marker={"size": 13, "color": MARKED, "symbol": "star"},
             hoverinfo="skip",
         )
-    figure.update_xaxes(title=_titled(second), **_spread(x[inside]))
-    figure.update_yaxes(title=_titled(first), **_spread(y[inside]))
+    for update, metric, values in ((figure.update_xaxes, second, x), (figure.update_yaxes, first, y)):
+        drawn = [np.array(_told(values[some], metric)) for some in (inside, ends)]
+        update(title=_titled(metric), **_spread(*drawn))
     return figure
 
 
-def choices_figure(ordered: list[Trait], worth: np.ndarray) -> Any:
-    """For each trait, the best worth found with each of its choices."""
-    from plotly.subplots import make_subplots
-
-    across = min(4, len(ordered))
-    down = -(-len(ordered) // across)
-    figure = make_subplots(
-        rows=down,
-        cols=across,
-        subplot_titles=[t.name for t in ordered],
-        vertical_spacing=0.42 / max(down, 1),
-        horizontal_spacing=0.05,
-    )
-    for place, trait in enumerate(ordered):
+def choices_html(ordered: list[Trait], worth: np.ndarray) -> str:
+    """For each trait its choices as cells, as strong as the best worth found with them."""
+    lines = []
+    for trait in ordered:
         best = np.zeros(len(trait.labels))
         np.maximum.at(best, trait.of, worth)
-        row, col = place // across + 1, place % across + 1
-        shown = [None if b == 0 else float(f"{b:.4g}") for b in best]
-        figure.add_scatter(
-            x=list(range(len(best))),
-            y=shown,
-            mode="lines+markers",
-            line={"color": GOOD},
-            marker={"size": 5},
-            showlegend=False,
-            row=row,
-            col=col,
-            text=list(trait.labels),
-            hovertemplate="%{text}: %{y:.3f}<extra></extra>",
-        )
-        step = -(-len(best) // 6)
-        figure.update_xaxes(
-            tickvals=list(range(0, len(best), step)),
-            ticktext=list(trait.labels[::step]),
-            tickfont={"size": 10},
-            row=row,
-            col=col,
-        )
-        figure.update_yaxes(range=[0, 1.08], tickvals=[0, 0.5, 1], tickfont={"size": 10}, row=row, col=col)
-    figure.update_annotations(font={"size": 12})
-    return figure
+        cells = "".join(_choice(label, float(b)) for label, b in zip(trait.labels, best, strict=True))
+        lines.append(f"<div class='strip'><h3>{html.escape(trait.name)}</h3><div>{cells}</div></div>")
+    return "".join(lines)
+
+
+def _choice(label: str, best: float) -> str:
+    said = f"{best:.0%}" if best else "out"
+    style = f" style='background:{tint(best)}'" if best else " class='out'"
+    return f"<span{style}>{html.escape(label)}<small>{said}</small></span>"
+
+
+def pair_html(ordered: list[Trait], worth: np.ndarray) -> tuple[str, str]:
+    """The two quantities that matter most, and the best worth found with each pair of their choices."""
+    numbers = [trait for trait in ordered if len(trait.labels) > 2 and _is_quantity(trait)]
+    if len(numbers) < 2:
+        return "", ""
+    down, across = numbers[:2]
+    best = np.zeros((len(down.labels), len(across.labels)))
+    np.maximum.at(best, (down.of, across.of), worth)
+    values = np.where(best > 0, best, np.nan)
+    texts = [[f"{v:.0%}" if v == v else "" for v in row] for row in values]
+    heat = heat_html((across.name, across.labels), (down.name, down.labels), values, texts)
+    return f"{down.name} and {across.name}", heat
+
+
+def _is_quantity(trait: Trait) -> bool:
+    """Whether all of a trait's choices are numbers, with or without a unit.
+
+    >>> [_is_quantity(Trait("a", labels, np.zeros(1))) for labels in (("1 TB/s", "x 2"), ("ring",))]
+    [True, False]
+    """
+    return all(re.match(r"(x )?[-+]?[\d.]", label) for label in trait.labels)
 
 
 def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.ndarray) -> Any:
@@ -130,30 +131,29 @@ def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.
     which = np.argsort(-worth, kind="stable")[: min(THREADS, int(np.sum(worth > 0)))]
     which = which[::-1]  # the best are drawn last, above the others
     lines = []
-    for trait in ordered:
-        if len(np.unique(trait.of[which])) == 1:
-            continue
+    apart = [trait for trait in ordered if len(np.unique(trait.of[which])) > 1]
+    for trait in apart[:AXES]:
         step = -(-len(trait.labels) // LABELS)
         ticks = list(range(0, len(trait.labels), step))
         lines.append(
             {
-                "label": trait.name,
+                "label": _short(trait.name),
                 "values": trait.of[which].tolist(),
                 "range": [0, len(trait.labels) - 1],
                 "tickvals": ticks,
-                "ticktext": [trait.labels[k] for k in ticks],
+                "ticktext": [_short(trait.labels[k]) for k in ticks],
             }
         )
     lines += [
-        {"label": metric_label(m), "values": _told(metric_column(seen.columns, m)[which], m)}
+        {"label": _short(metric_label(m)), "values": _told(metric_column(seen.columns, m)[which], m)}
         for m in goal.metrics
     ]
-    low, inner = float(worth[which].min()), {"x": [0.0, 0.96], "y": [0.06, 0.97]}  # room for slanting labels
+    low, inner = float(worth[which].min()), {"x": [0.05, 0.93], "y": [0.02, 0.9]}  # room for names and ticks
     colour = {
         "color": worth[which].tolist(),
         "cmin": low,
         "cmax": 1.0,
-        "colorscale": [[0, POOR], [0.7, LINES[4]], [1, GOOD]],
+        "colorscale": [[0, POOR], [0.7, GREY], [1, GOOD]],
         "showscale": False,
     }
     figure = go.Figure(
@@ -161,12 +161,24 @@ def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.
             dimensions=lines,
             line=colour,
             domain=inner,
-            labelangle=-20,
-            labelside="bottom",
+            labelside="top",
+            labelfont={"size": 11},
             tickfont={"size": 10},
+            rangefont={"size": 1, "color": "rgba(0,0,0,0)"},  # the ends are ticks already
         )
     )
+    figure.update_layout(margin={"l": 70, "r": 70, "t": 40, "b": 16}, paper_bgcolor="var(--paper)")
     return figure
+
+
+def _short(name: str) -> str:
+    """A name with room on an axis; of a path its last word.
+
+    >>> _short("chip.memory.bandwidth"), _short("a name that is far too long")
+    ('bandwidth', 'a name that is fa…')
+    """
+    last = name if len(name) <= LETTERS or " " in name else name.rpartition(".")[2]
+    return last if len(last) <= LETTERS else last[: LETTERS - 1] + "…"
 
 
 def came_figure(goal: Goal, history: list[Progress]) -> Any:
@@ -178,7 +190,7 @@ def came_figure(goal: Goal, history: list[Progress]) -> Any:
     metric = goal.metrics[0]
     for name, values, colour in (
         ("best found", [h.best for h in kept], GOOD),
-        ("proven bound", [h.bound for h in kept], "#c44e52"),
+        ("proven bound", [h.bound for h in kept], MARKED),
     ):
         if np.isfinite(values).any():
             told = [
@@ -210,16 +222,21 @@ def _titled(metric: str) -> str:
     return metric_label(metric) + (f" [{unit}]" if unit else "")
 
 
-def _spread(values: np.ndarray) -> dict[str, Any]:
-    """A logarithmic axis where values span more than a factor of 20."""
-    positive = values[values > 0]
-    wide = len(positive) == len(values) and len(values) and values.max() > 20 * values.min()
-    return {"type": "log", "exponentformat": "SI"} if wide else {"exponentformat": "SI"}
+def _spread(values: np.ndarray, leading: np.ndarray) -> dict[str, Any]:
+    """An axis on which the leading points fill the frame, and of the others those that are not far behind;
+    logarithmic where that spans more than a factor of 20.
+    """
+    if not len(values) or not len(leading):
+        return {"exponentformat": "SI"}
+    near = np.quantile(values, (0.1, 0.9))
+    low, high = min(leading.min(), near[0]), max(leading.max(), near[1])
+    if low > 0 and high > 20 * low:
+        return log_axis(float(low), float(high))
+    room = 0.05 * (high - low) or 0.05 * abs(high) or 1.0
+    return {"exponentformat": "SI", "range": [float(low - room), float(high + room)]}
 
 
 def _design(space: Space, digits: np.ndarray) -> str:
     return "<br>".join(
-        f"{a.name} {html.escape(a.labels[int(d)])}"
-        for a, d in zip(space.axes, digits, strict=True)
-        if len(a) > 1
+        f"{a.name} {a.labels[int(d)]}" for a, d in zip(space.axes, digits, strict=True) if len(a) > 1
     )

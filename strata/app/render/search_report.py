@@ -4,21 +4,23 @@ empty.
 
 from __future__ import annotations
 
-import html
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.render.page import bars_figure, figure_html, html_page, html_table
+from strata.app.render.page import cards_html, figure_html, html_page, html_table, paragraphs, section
+from strata.app.render.page_bars import bars_html
 from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.search_figures import (
+    AXES,
     THREADS,
     came_figure,
-    choices_figure,
+    choices_html,
     cloud_figure,
+    pair_html,
     threads_figure,
 )
 from strata.app.render.search_traits import Trait, importance, relative_worths, trade_metrics, traits_of
@@ -41,81 +43,61 @@ def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | 
     worth = relative_worths(outcome.goal, seen) if len(seen) else np.empty(0)
     kinds = traits_of(outcome.space, seen.digits) if len(seen) else []
     parts = [_headline(outcome), _best(outcome)]
-    figures: list[tuple[str, str, Any, int]] = []
-    if history and np.isfinite([h.best for h in history]).any():
-        figures.append(("How the answer came", _came_words(outcome), came_figure(outcome.goal, history), 340))
     if np.any(worth > 0):
-        figures += _pictures(outcome, seen, worth, kinds)
-    for place, (heading, said, figure, height) in enumerate(figures):
-        parts.append(
-            f"<h2>{html.escape(heading)}</h2><p "
-            f"class=dim>{html.escape(said)}</p>{figure_html(figure, place == 0, height)}"
-        )
+        parts += _pictures(outcome, seen, worth, kinds)
+    known = np.isfinite([h.best for h in history or []])
+    if history and known.any():
+        # a single round is no line
+        drawn = figure_html(came_figure(outcome.goal, history), 340, "progress") if known.sum() > 1 else ""
+        parts.append(section("How the answer came", paragraphs([_came_words(outcome)], "dim"), drawn))
     if len(outcome.goal.metrics) > 1 and outcome.found:
         parts.append(_frontier_table(outcome))
     if len(seen):
-        parts.append(_empty(outcome, seen, kinds, first=not figures))
+        parts.append(_empty(outcome, seen, kinds))
     if outcome.found:
         axes, _ = outcome.gains()
         more = (
             f"What 10 % more of each axis buys in {metric_label(outcome.goal.metrics[0])} at the best point"
         )
         parts += [
-            f"<h2>{html.escape(more)}</h2>",
-            _gains(axes),
-            "<h2>The best point as a prediction</h2>",
-            *prediction_parts(outcome.result(), False),
+            section(more, _gains(axes)),
+            section("The best point as a prediction", *prediction_parts(outcome.result())),
         ]
     return keep(path, html_page(f"Strata search: {outcome.space.title or outcome.space.name}", parts))
 
 
-def _pictures(
-    outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]
-) -> list[tuple[str, str, Any, int]]:
-    """Heading, words, picture and height of what shows the points."""
+def _pictures(outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]) -> list[str]:
+    """What shows the points: the cloud, what matters, choices alone and in pairs, designs."""
     first, second = trade_metrics(outcome.goal)
     several = len(outcome.goal.metrics) > 1
-    said = "Dots are points that fit and keep the limits; the line joins those that no other beats in both."
-    cloud = [
-        (
-            f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}",
-            said,
-            cloud_figure(outcome, seen, first, second),
-            460,
-        )
-    ]
+    said = "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
+    said += "The frame holds the line and most of the dots; a double click shows all."
+    heading = f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}"
+    drawn = figure_html(cloud_figure(outcome, seen, first, second), 460, "frontier")
+    cloud = [section(heading, paragraphs([said], "dim"), drawn)]
     if not kinds:
         return cloud
     matters = sorted(((importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
     shares = [max(share, 0.0) * 100 for share, _ in matters]
-    bar = bars_figure(
-        [t.name for _, t in matters], shares, [f"{s:.0f} %" for s in shares], "#4c72b0", "% of the variance"
-    )
     goal = metric_label(outcome.goal.metrics[0])
     ordered = [t for _, t in matters]
     sampled = "A sampler that looks where it is good has seen little of the rest."
+    explained = (
+        f"The share of the variance of log {goal} over the points that are in which the choice of one "
+    )
+    explained += f"axis alone explains. {sampled}"
+    relative = "Relative to the best of all. Where cells differ much, the choice must be right."
+    pair, heat = pair_html(ordered, worth)
+    lines = f"A line a design, the {min(THREADS, int(np.sum(worth > 0))):,} best of those evaluated over the "
+    lines += f"{AXES} axes that matter most at most; strong is best. Drag along an axis to keep part of it."
+    threads = figure_html(threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760)
+    bars = bars_html([t.name for t in ordered], shares, [f"{s:.0f} %" for s in shares])
     return [
         *cloud,
-        (
-            "What matters",
-            f"The share of the variance of log {goal} over the points that are in which the choice of one "
-            f"axis alone explains. {sampled}",
-            bar,
-            90 + 26 * len(matters),
-        ),
-        (
-            f"Best {goal} with each choice",
-            "Relative to the best of all. A steep line is a choice that must be right; a flat one is free.",
-            choices_figure(ordered, worth),
-            130 + 150 * -(-len(ordered) // 4),
-        ),
-        (
-            "Designs",
-            f"A line a design, the {min(THREADS, int(np.sum(worth > 0))):,} best of those evaluated; dark is "
-            "best. Drag along an axis to keep part of it.",
-            threads_figure(outcome.goal, ordered, seen, worth),
-            480,
-        ),
+        section("What matters", paragraphs([explained], "dim"), bars),
+        section(f"Best {goal} with each choice", paragraphs([relative], "dim"), choices_html(ordered, worth)),
+        section(f"Best {goal} over {pair}", paragraphs([relative], "dim"), heat) if heat else "",
+        section("Designs", paragraphs([lines], "dim"), threads),
     ]
 
 
@@ -134,19 +116,14 @@ def _headline(outcome: SearchOutcome) -> str:
         f"{outcome.rows:,} points evaluated in {outcome.rounds:,} rounds and {outcome.seconds:.1f} s; "
         f"{outcome.ended}. {_came_words(outcome)}",
     ]
-    return "".join(
-        f"<p>{html.escape(line)}</p>"
-        for line in (*lines, *([outcome.space.note] if outcome.space.note else []))
-    )
+    return paragraphs([*lines, outcome.space.note or ""])
 
 
 def _best(outcome: SearchOutcome) -> str:
     """The best design: what each axis chose, of what, and what that delivers."""
     if not outcome.found:
-        return (
-            "<h2>No point fits and keeps the limits</h2><p>Why, is said below. Levers: looser limits, "
-            "more choices, a larger budget.</p>"
-        )
+        said = "Why, is said below. Levers: looser limits, more choices, a larger budget."
+        return section("No point fits and keeps the limits", paragraphs([said]))
     point = outcome.best
     rows = []
     for axis in outcome.space.axes:
@@ -167,19 +144,14 @@ def _best(outcome: SearchOutcome) -> str:
     for name in dict.fromkeys(wanted):
         value = float(metric_column(outcome.frontier.columns, name)[0])
         if value == value:
-            metrics.append([metric_label(name), metric_text(value, name)])
+            metrics.append([metric_label(name), metric_text(value, name), ""])
     heading = (
         "Best design"
         if len(outcome.goal.metrics) == 1
         else f"The design with the best {metric_label(outcome.goal.metrics[0])}"
     )
-    tables = (
-        html_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3)),
-        html_table(["it delivers", ""], metrics),
-    )
-    return (
-        f"<h2>{html.escape(heading)}</h2><div "
-        f"style='display:flex;flex-wrap:wrap;gap:2rem'>{''.join(f'<div>{t}</div>' for t in tables)}</div>"
+    return section(
+        heading, cards_html(metrics), html_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3))
     )
 
 
@@ -197,25 +169,21 @@ def _frontier_table(outcome: SearchOutcome) -> str:
     said = f"{len(outcome.frontier):,} points that no other beats" + (
         f", {len(points)} of them" if len(points) < len(outcome.frontier) else ""
     )
-    return f"<h2>{said}</h2>" + html_table(
-        [*(metric_label(m) for m in outcome.goal.metrics), *varied], rows, words
-    )
+    return section(said, html_table([*(metric_label(m) for m in outcome.goal.metrics), *varied], rows, words))
 
 
-def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait], first: bool) -> str:
+def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
     """Why points are out, and the choices with which all or most are."""
     total = sum(outcome.counts.values())
     if not total:
-        return (
-            "<h2>Why regions are empty</h2><p>None is: every point evaluated fits and keeps the limits.</p>"
-        )
+        none = "None is: every point evaluated fits and keeps the limits."
+        return section("Why regions are empty", paragraphs([none]))
     most = list(outcome.counts.items())[:REASON_BARS]
-    figure = bars_figure(
-        [_cut(words) for words, _ in most],
+    bars = bars_html(
+        [words for words, _ in most],
         [c for _, c in most],
-        [f"{c / outcome.rows:.1%}" for _, c in most],
-        "#c44e52",
-        "points",
+        [f"{c:,} points, {c / outcome.rows:.1%}" for _, c in most],
+        "var(--bad)",
     )
     said = np.asarray(outcome.goal.reasons(seen), dtype=object)
     out = np.array([bool(words) for words in said])
@@ -252,9 +220,7 @@ def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait], first: b
     told = f"{total:,} of {outcome.rows:,} points are out." + (
         " Choices with which most of them are:" if rows else " No choice by itself makes the difference."
     )
-    return (
-        f"<h2>Why regions are empty</h2>{figure_html(figure, first, 90 + 28 * len(most))}<p>{told}</p>{table}"
-    )
+    return section("Why regions are empty", bars, paragraphs([told]), table)
 
 
 def _gains(gains: list[Gain]) -> str:
@@ -263,7 +229,3 @@ def _gains(gains: list[Gain]) -> str:
         [g.resource, f"{g.more:+.0%}", f"{g.speedup:+.1%}" if not g.note else "out", g.note] for g in gains
     ]
     return html_table(["axis", "more", "buys", ""], rows, (0, 3))
-
-
-def _cut(text: str, most: int = 70) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"

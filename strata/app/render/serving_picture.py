@@ -4,11 +4,10 @@ offline.
 
 from __future__ import annotations
 
-import html
 from pathlib import Path
 from typing import Any
 
-from strata.drawing import COLOURS, STYLE, keep, pyplot_of, save
+from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.serving.frontier import ServingFrontier, ServingPoint
 from strata.units import show
 
@@ -20,71 +19,52 @@ SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left
 
 def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Path:
     """The picture in the format its name asks for."""
-    if path.suffix == ".svg":
+    if path.suffix.lower() != ".html":
         return draw_frontier(frontier, question, path)
-    from strata.app.render.page import figure_html, html_page, html_table
+    from strata.app.render.serving_report import frontier_page
 
-    rows = [
-        [
-            p.plan,
-            f"{p.clients:.4g}",
-            f"{p.per_user:.4g}",
-            f"{p.per_device:.4g}",
-            show(p.ttft, "s"),
-            show(p.tpot, "s"),
-        ]
-        for p in frontier.best
-    ]
-    table = html_table(["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"], rows)
-    said = (
-        f"<p>{html.escape(question)}</p><p class=dim>Each point is a plan with so many requests at once; "
-        "on the line no other is better for users and for devices.</p>"
-    )
-    parts = [said, figure_html(_figure(frontier), True, 520), "<h2>The frontier</h2>", table]
-    return keep(path, html_page("Strata: throughput against interactivity", parts))
+    return frontier_page(frontier, question, path)
 
 
-def _groups(frontier: ServingFrontier) -> dict[str, list[ServingPoint]]:
-    """Points by plan, the plans of the frontier first and in its order."""
-    names = dict.fromkeys([p.plan for p in frontier.best] + [p.plan for p in frontier.points])
-    return {
-        name: sorted((p for p in frontier.points if p.plan == name), key=lambda p: p.per_user)
-        for name in names
-    }
-
-
-def _figure(frontier: ServingFrontier) -> Any:
+def frontier_figure(frontier: ServingFrontier) -> Any:
+    """The frontier as a chart; plans that are not on it stand faintly behind."""
     from strata.app.render.page import plotly_graphs
 
     figure = plotly_graphs().Figure()
-    leading = {p.plan for p in frontier.best}
-    for i, (name, points) in enumerate(_groups(frontier).items()):
-        colour = COLOURS[i % len(COLOURS)] if name in leading else "#cccccc"
-        told = [
-            f"{p.clients:.4g} at once, TTFT {show(p.ttft, 's')}, TPOT {show(p.tpot, 's')}" for p in points
-        ]
-        figure.add_scatter(
-            x=[p.per_user for p in points],
-            y=[p.per_device for p in points],
-            mode="markers",
-            name=name,
-            text=told,
-            marker={"color": colour, "size": 6},
-            hovertemplate="%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<br>%{text}",
-            visible=True if name in leading else "legendonly",
-        )
+    leading = list(dict.fromkeys(p.plan for p in frontier.best))
+    groups = {"other plans": [p for p in frontier.points if p.plan not in leading]}
+    groups |= {name: [p for p in frontier.points if p.plan == name] for name in leading}
+    for i, (name, points) in enumerate(groups.items()):
+        if points:
+            _add_dots(figure, name, points, COLOURS[(i - 1) % len(COLOURS)] if i else "var(--faint)")
     best = frontier.best
     figure.add_scatter(
         x=[p.per_user for p in best],
         y=[p.per_device for p in best],
         mode="lines",
         name="frontier",
-        line={"color": "#222", "width": 1.5},
+        line={"color": "var(--ink)", "width": 1.5},
         hoverinfo="skip",
     )
     figure.update_xaxes(title=XLABEL, rangemode="tozero")
     figure.update_yaxes(title=YLABEL, rangemode="tozero")
     return figure
+
+
+def _add_dots(figure: Any, name: str, points: list[ServingPoint], colour: str) -> None:
+    """Points of one plan, or of several, with what they are when pointed at."""
+    figure.add_scatter(
+        x=[p.per_user for p in points],
+        y=[p.per_device for p in points],
+        mode="markers",
+        name=name,
+        text=[
+            f"{p.plan}, {p.clients:.4g} at once, TTFT {show(p.ttft, 's')}, TPOT {show(p.tpot, 's')}"
+            for p in points
+        ],
+        marker={"color": colour, "size": 4 if colour.startswith("var") else 6},
+        hovertemplate="%{text}<br>%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<extra></extra>",
+    )
 
 
 def draw_frontier(frontier: ServingFrontier, question: str, path: Path) -> Path:

@@ -1,9 +1,7 @@
-"""A study for people: its claims as a table, and as a page with pictures."""
+"""A study for people: its claims as a table."""
 
 from __future__ import annotations
 
-import html
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.terminal import plain_table, titled
@@ -59,31 +57,3 @@ def study_dict(outcome: StudyOutcome) -> dict[str, Any]:
     """A study for machines; the numbers of its searches are in the units of their goals."""
     told = outcome.as_dict()
     return told | ({"units": {"bound": "as the goal says"}} if "searches" in told else {})
-
-
-def study_page(outcome: StudyOutcome, folder: Path) -> str:
-    """A study as a page: pictures first, then claim by claim."""
-    import tempfile
-
-    from strata.app.render.page import html_page, html_table
-    from strata.app.render.study_picture import draw_study
-
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        pictures = [
-            path.read_text(encoding="utf-8").partition("<svg")[1:]
-            for path in draw_study(outcome, Path(place))
-        ]
-    about = str(outcome.study.table.get("about", ""))
-    parts = [
-        f"<p class=dim>{html.escape(str(outcome.study.table['paper']))}</p>",
-        f"<p>{html.escape(about)}</p>",
-    ]
-    parts += [f"<p>{''.join(p)}</p>" for p in pictures]
-    rows = [
-        [c["says"], claim_text(c["paper"]), claim_text(c["ours"]), "yes" if c["holds"] else "no", c["note"]]
-        for c in outcome.claims
-    ]
-    return html_page(
-        outcome.study.title,
-        [*parts, html_table(["claim", "paper", "ours", "holds", "note"], rows, (0, 3, 4))],
-    )

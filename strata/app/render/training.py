@@ -89,26 +89,30 @@ def train_page(run: TrainRun) -> list[Any]:
         "",
         _step_table(run),
         "",
-        _goodput_table(run),
+        goodput_table(run),
     ]
     if run.search is not None:
-        parts += ["", *_others_table(run, run.search), "", _levers_table(run.search)]
+        parts += ["", *_others_table(run, run.search), "", levers_table(run.search)]
     return parts
 
 
-def _headline(run: TrainRun) -> Any:
-    r, m = run.result, run.result.metrics
-    work, kept = r.workload, run.goodput
+def run_title(run: TrainRun) -> str:
+    """What is trained, on what, with which batch."""
+    r, work = run.result, run.result.workload
     size = float(work.batch) * float(work.sequence)
     title = f"{r.model.name} ({count_text(run.parameters)} parameters) on {r.system.name}: "
     title += f"{count_text(run.tokens)} tokens, batch {float(work.batch):g} x {float(work.sequence):g} "
-    title += f"({count_text(size)} tokens a step), engine {r.engine.name}"
+    return f"{title}({count_text(size)} tokens a step), engine {r.engine.name}"
+
+
+def run_rows(run: TrainRun) -> list[tuple[str, str, str]]:
+    """The numbers of a run: what, how much, and what to know about it."""
+    r, m, kept = run.result, run.result.metrics, run.goodput
     hours = float(r.system.devices) * run.time / 3600.0
     rate = float(m.tokens_per_s)
     cost = show(run.cost, "USD") if np.isfinite(run.cost) else "no price"
-    table = plain_table(show_header=False)
-    for name, value, about in (
-        ("time", days_text(run.days), 
+    return [
+        ("time", days_text(run.days),
          f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {float(kept.share):.1%}"),
         ("cost", cost, f"{hours:,.0f} device-hours at {float(m.cost_per_device_hour):.3g} USD"),
         ("energy", f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh",
@@ -117,9 +121,14 @@ def _headline(run: TrainRun) -> Any:
         ("tokens/s/GPU", show(run.tokens_per_s_per_device),
          f"{count_text(rate)} tokens/s; {count_text(rate * float(kept.share))} over the month"),
         ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}: operations that are recomputed counted too"),
-    ):  # fmt: skip
-        table.add_row(name, value, about)
-    return titled(title, table)
+    ]  # fmt: skip
+
+
+def _headline(run: TrainRun) -> Any:
+    table = plain_table(show_header=False)
+    for row in run_rows(run):
+        table.add_row(*row)
+    return titled(run_title(run), table)
 
 
 def days_text(days: float) -> str:
@@ -258,7 +267,8 @@ def _step_table(run: TrainRun) -> Any:
     return titled(f"a step of {show(whole, 's')} on the mean device", table)
 
 
-def _goodput_table(run: TrainRun) -> Any:
+def goodput_table(run: TrainRun) -> Any:
+    """What a month loses, and to what."""
     kept = run.goodput
     about = {
         "checkpoints": f"{show(kept.state, 'B')} every {_clock(kept.interval)}, {show(kept.stall, 's')} "
@@ -321,7 +331,7 @@ def _bold(title: str) -> Any:
     return Text(title, style="bold")
 
 
-def _levers_table(found: TrainingSearch) -> Any:
+def levers_table(found: TrainingSearch) -> Any:
     """What each lever is worth, all others at their best: a line a lever."""
     lines: dict[str, list[LeverWorth]] = {}
     for one in found.levers:

@@ -58,7 +58,7 @@ def test_bad_input_is_one_line(strata, tmp_path):
         (("--phase", "decode"), "no language model"),
         (("--precision", "fp7"), "no precision called"),
         (("--precision", "fp64"), "--precision computes in another"),
-        (("--roofline", "roof.png"), "ends in .svg"),
+        (("--roofline", "roof.gif"), "ends in .svg"),
         (("--tiles", "1"), "softmax: needs 403 MB of SRAM, has 336 MB (1.2 times)"),
     ):
         one_line(strata(*ASK, *words), said)

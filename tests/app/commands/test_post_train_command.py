@@ -72,7 +72,7 @@ def test_a_table_has_a_row_for_each_way(strata, tmp_path):
         (("--recipe", "gpro"), "grpo"),
         (("--rollout-engine", "vlm"), "no engine"),
         (("--keep", "perhaps"), "yes or no"),
-        (("--svg", "a.png"), ".svg"),
+        (("--svg", "a.gif"), ".svg"),
         (("--rollout-plan", "dp=16", "--training-plan", "dp=128"), "legal"),
     ],
 )

@@ -179,7 +179,7 @@ BAD = [
     (("--speculative", "draft=llama-3.2-1b,acceptance=0.5,windw=3"), "nearest: window"),
     (("--speculative", "draft=llama-3.2-1b,acceptance=0.5,window=1.5"), "window must be a whole number"),
     (("--speculative", "draft=lama,acceptance=0.5"), "no model called 'lama'"),
-    (("--frontier", "f.pdf"), "--frontier writes .html or .svg"),
+    (("--frontier", "f.gif"), "--frontier writes .html, .svg, .png, .pdf"),
     (("--plan", "tp=3"), "no room for a request"),
 ]
 

@@ -89,7 +89,7 @@ def test_questions(answer):
         (("--rate", "2", "--find-rate", "--rates", "auto"), "one question"),
         (("--rate", "2", "--share", "2"), "--share"),
         (("--rate", "2", "--prefill", "tp=1"), "--decode"),
-        (("--rate", "2", "--picture", "a.png"), ".svg"),
+        (("--rate", "2", "--picture", "a.gif"), ".svg"),
         (("--rate", "2", "--rates", "auto", "--html", "a.html"), "single run"),
         (("--rate", "2", "--router", "fair"), "router"),
         (("--load", "poison:rate=3"), "poisson"),

@@ -66,7 +66,7 @@ def test_what_is_stated_may_be_changed(answer):
         (("--tokens", "1k"), "at least one step"),
         (("--tokens", "lots"), "tokens are a number like 2T"),
         (("--timeline", "x.png"), ".html page"),
-        (("--svg", "x.png"), ".svg"),
+        (("--svg", "x.gif"), ".svg"),
         (("--where", "tp == 3"), "no legal plan is left"),
         (("--goal", "fastest"), "goal"),
         (("--scale", "0"), "--scale"),

@@ -31,27 +31,25 @@ ASKED = {
 
 
 def own_text(page):
-    """A page without the plotting library it carries."""
-    return re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    """A page without its style and the plotting library it carries."""
+    return re.sub(r"<(script|style).*?</\1>", "", page, flags=re.S)
 
 
 def figures(page):
-    """The data each picture draws, as JSON."""
-    return [
-        json.JSONDecoder().raw_decode(page, m.end() - 1)[0]
-        for m in re.finditer(r"Plotly\.newPlot\(\s*\"[^\"]+\",\s*\[", page)
-    ]
+    """The data each chart draws, as JSON."""
+    found = re.findall(r"<script type='application/json'>(.*?)</script>", page, flags=re.S)
+    return [json.loads(text)["data"] for text in found]
 
 
 def alone(page):
-    """Nothing comes from the network: no script, style, picture or frame with an address."""
-    assert not re.search(
-        r"<(script|link|img|iframe)[^>]*\s(src|href)\s*=",
-        re.sub(r"(?<=<script)([^>]*)>.*?</script>", r"\1></script>", page, flags=re.S),
-    )
-    assert "@import" not in own_text(page)
-    assert page.startswith("<!doctype html>")
-    assert page.count("<html") == 1
+    """Nothing comes from the network: no script, style, picture or frame with an address but data of its own."""
+    text = own_text(page)
+    assert not re.search(r"<(script|link|img|iframe|object|embed)\b", text)
+    assert all(link.startswith("data:") for link in re.findall(r"\s(?:src|href)\s*=\s*['\"]([^'\"#]+)", text))
+    styles = "".join(re.findall(r"<style>(.*?)</style>", page, flags=re.S))
+    assert "@import" not in styles and "url(" not in styles and "prefers-color-scheme: dark" in styles
+    assert styles.count("--paper: #ffffff") == 2  # light on the screen, and always on paper
+    assert "@media print" in styles and page.startswith("<!doctype html>") and page.count("<html") == 1
 
 
 @pytest.fixture(scope="module")
@@ -67,18 +65,22 @@ def test_prediction_report(result, tmp_path):
         "Strata prediction",
         "mixtral-8x7b on 8xh200, plan tp=8",
         "Where the last decode step (context 1536) goes",
+        "What binds: ",
+        "Memory of a device: ",
         "What 10 % more would buy",
-        "Inputs",
+        "Inputs, sources and assumptions",
     ):
         assert re.search(f"<h[12]>{re.escape(heading)}", text), heading
     for label, value, _ in headline_rows(result):
-        assert f"<td>{label}</td><td class=n>{value}</td>" in text
+        assert f"<div class='label'>{label}</div><div class='value'>{value}</div>" in text
     assert "a &lt;note&gt;" in text
-    shares, gains = figures(page)
-    assert shares[0]["y"] == [f"{o['block']}.{o['op']}" for o in op_rows(result)[:16]]
-    assert max(gains[0]["x"]) > 0
+    assert "<script" not in page and len(page) < 300_000  # shown at once: nothing to be run
+    names = re.findall(r"<span class='name'>([^<]*)</span>", text)
+    ops = [f"{o['block']}.{o['op']}" for o in op_rows(result)[:16]]
+    assert names[2 : 2 + len(ops)] == ops
+    assert re.search(r"DRAM bandwidth</span>.*?\+\d", text, flags=re.S)
     assert html.escape(result.system.chip.sources["memory.bandwidth"].source) in text
-    assert "class=assumed" in text
+    assert "<tr class=assumed>" in text and "<span class='mark assumed'>" in text
 
 
 def test_prediction_report_of_the_command(strata, tmp_path):
@@ -141,6 +143,9 @@ def test_sweep_report(strata, tmp_path):
     assert "The best point: batch 64, chip.memory.bandwidth 8 TB/s" in text
     assert "llama-3-70b on 8xh200, plan tp=8" in text
     assert [line["name"] for line in figures(page)[0]] == ["2 TB/s", "8 TB/s"]
+    heat = re.search(r"<table class='heat'>.*?</table>", text, flags=re.S).group()
+    assert len(re.findall("<td", heat)) == 4 and len(re.findall("<td class='best'", heat)) == 1
+    assert page.index("</main>") < page.index("id='plotly'")  # the words stand before the library
 
 
 def test_sweep_report_where_nothing_fits(strata, tmp_path):
@@ -197,7 +202,9 @@ def test_accuracy_report(tmp_path):
     page = accuracy_report(outcome, points, tmp_path / "a.html").read_text(encoding="utf-8")
     alone(page)
     text = own_text(page)
-    assert "<td>h200/gemm.csv</td><td class=n>3</td><td class=n>1</td><td class=n>40.0%</td>" in text
+    cells = "<td class=n>3</td><td class=n>1</td><td class=n>40.0%</td>"
+    assert f"<td class=w>h200/gemm.csv</td>{cells}" in text
+    assert "<div class='value'>10.0%</div>" in text
     assert "not predicted yet: dram/a.csv" in text
     (drawn,) = figures(page)
     assert [(line["name"], line["x"], line["y"]) for line in drawn] == [
@@ -209,15 +216,10 @@ def test_accuracy_report(tmp_path):
 
 def test_a_report_without_plotly_says_what_to_install(strata, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "plotly.graph_objects", None)
-    got = strata(
-        "predict",
-        "--model",
-        "llama-3-8b",
-        "--system",
-        "1xh200",
-        "--plan",
-        "tp=1",
-        "--report",
-        tmp_path / "p.html",
+    asked = ("--model", "llama-3-8b", "--system", "1xh200", "--plan", "tp=1")
+    got = strata("sweep", *asked, "--vary", "batch=1,2", "--report", tmp_path / "p.html")
+    assert (got.code, got.err) == (
+        2,
+        "strata: a report with charts needs plotly: pip install 'strata[plots]'\n",
     )
-    assert (got.code, got.err) == (2, "strata: a report needs plotly: pip install 'strata[plots]'\n")
+    assert strata("predict", *asked, "--report", tmp_path / "p.html").code == 0  # bars need nothing

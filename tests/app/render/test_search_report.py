@@ -55,7 +55,7 @@ def test_a_page_of_one_metric(small, tmp_path):
         assert heading in text, heading
     best = outcome.best
     for name, label in best["design"].items():
-        assert re.search(rf"<td>{name}</td><td>(x )?{re.escape(label)}</td>", text), name
+        assert re.search(rf"<td class=w>{name}</td><td class=w>(x )?{re.escape(label)}</td>", text), name
     assert f"{best['metrics']['tokens_per_s']:,.0f}" in text
     assert (
         "temperature above 60 degC" in page
