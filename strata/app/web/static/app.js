@@ -67,8 +67,13 @@ document.getElementById("theme").addEventListener("click", () => {
   themeTurned();
 });
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", themeTurned);
-addEventListener("hashchange", open);
-addEventListener("popstate", open);
+// Both come of one step back: the page is opened once.
+let coming = 0;
+for (const moved of ["popstate", "hashchange"])
+  addEventListener(moved, () => {
+    clearTimeout(coming);
+    coming = setTimeout(open, 0);
+  });
 startHovers();
 // A token has done its work once the cookie is set: it does not stay in the address.
 if (location.search.includes("token=")) history.replaceState(null, "", location.pathname + location.hash);
