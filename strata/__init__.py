@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from strata.search.sweep import sweep
     from strata.serving.simulated import simulate
     from strata.serving.under_load import serve_under_load
+    from strata.simulate.chakra_out import chakra_traces
     from strata.simulate.step import simulate_step
     from strata.training.post_training import post_training
     from strata.training.post_training_recipe import post_training_recipe
@@ -58,6 +59,7 @@ _LAZY = {
     "Dataflow": "strata.workload.dataflow",
     "dataflow": "strata.workload.dataflow_builder",
     "Kernel": "strata.pricing.kernel",
+    "chakra_traces": "strata.simulate.chakra_out",
     "codesign": "strata.optimise.codesign",
     "codesign_problem": "strata.optimise.codesign",
     "generate": "strata.hardware.generate.generate",
@@ -93,6 +95,7 @@ __all__ = [
     "Strategy",
     "System",
     "Workload",
+    "chakra_traces",
     "chip",
     "codesign",
     "codesign_problem",

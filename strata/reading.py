@@ -22,8 +22,8 @@ MOST_BYTES = 64 << 20  # of a file that is read whole
 DEEPEST = 64  # tables within tables
 
 
-def file_text(path: Path | str, what: str = "file", form: str = "text") -> str:
-    """The text of a file, without a byte order mark; `what` and `form` say in an error what it should be."""
+def file_bytes(path: Path | str, what: str = "file") -> bytes:
+    """The bytes of a file of a sensible size; `what` says in an error what it should be."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -31,7 +31,7 @@ def file_text(path: Path | str, what: str = "file", form: str = "text") -> str:
         size = path.stat().st_size
         if size > MOST_BYTES:
             raise BadFile(f"{path} has {size / 2**20:,.0f} MiB; a {what} has at most {MOST_BYTES >> 20} MiB")
-        content = path.read_bytes()
+        return path.read_bytes()
     except BadFile:
         raise
     except FileNotFoundError:
@@ -39,6 +39,11 @@ def file_text(path: Path | str, what: str = "file", form: str = "text") -> str:
     except (OSError, ValueError) as error:
         said = getattr(error, "strerror", None) or str(error)
         raise BadFile(f"{path} cannot be read: {said.lower()}") from None
+
+
+def file_text(path: Path | str, what: str = "file", form: str = "text") -> str:
+    """The text of a file, without a byte order mark; `what` and `form` say in an error what it should be."""
+    path, content = Path(path), file_bytes(path, what)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from strata.pricing.block import PricedBlock
 from strata.pricing.power_cap import price_at_clock
 from strata.pricing.price import RESOURCES
 from strata.pricing.step import Step
+from strata.pricing.trace_events import keep_trace, named_process, named_thread, rate_counter, trace_slice
 from strata.workload.graph import BlockSequence
 
 
@@ -30,6 +30,11 @@ class Event:
     flop: float
     memory_bytes: float
     saved: float = 0.0  # by running beside others: how much longer they all would take
+    energy: float = 0.0  # beside static power [J]
+
+
+TRACKS = ("kernels", "DRAM", "network")
+COUNTED = (("TFLOP/s", 1e12, "flop"), ("DRAM GB/s", 1e9, "memory_bytes"), ("power [W]", 1.0, "energy"))
 
 
 @dataclass(frozen=True)
@@ -37,41 +42,39 @@ class Timeline:
     """Events of one micro-batch through the whole model on one rank, layer by layer."""
 
     events: tuple[Event, ...]
+    static: float = 0.0  # power of the device that flows whatever it does [W]
 
     @property
     def time(self) -> float:
         return self.events[-1].start + self.events[-1].duration if self.events else 0.0
 
     def to_perfetto(self, path: str | Path) -> Path:
-        """Write Chrome trace JSON: open it at ui.perfetto.dev or chrome://tracing."""
-        rows = [
-            {
-                "name": e.name,
-                "cat": e.kind,
-                "ph": "X",
-                "pid": 0,
-                "tid": 1 if e.kind == "collective" else 0,
-                "ts": e.start * 1e6,
-                "dur": e.duration * 1e6,
-                "args": {
-                    "block": e.block,
-                    "layer": e.layer,
-                    "bound_by": e.bound_by,
-                    "lower_us": e.lower * 1e6,
-                    "flop": e.flop,
-                    "memory_bytes": e.memory_bytes,
-                    "saved_us": e.saved * 1e6,
-                },
+        """Write Chrome trace JSON: open it at ui.perfetto.dev or chrome://tracing. Kernels, those that DRAM
+        binds, and collectives have a track each; counters say what is computed, read and drawn.
+        """
+        rows = named_process(0, "rank")
+        for thread, name in enumerate(TRACKS, 1):
+            rows += named_thread((0, thread), name)
+        for e in self.events:
+            told = {
+                "block": e.block,
+                "layer": e.layer,
+                "bound_by": e.bound_by,
+                "lower_us": e.lower * 1e6,
+                "flop": e.flop,
+                "memory_bytes": e.memory_bytes,
+                "saved_us": e.saved * 1e6,
             }
-            for e in self.events
-        ]
-        names = [
-            {"name": "thread_name", "ph": "M", "pid": 0, "tid": t, "args": {"name": n}}
-            for t, n in ((0, "kernels"), (1, "network"))
-        ]
-        target = Path(path)
-        target.write_text(json.dumps({"traceEvents": names + rows, "displayTimeUnit": "ms"}))
-        return target
+            on = ["network"] if e.kind == "collective" else ["kernels"]
+            on += ["DRAM"] if e.bound_by == "memory" else []
+            for track in on:
+                place = (0, 1 + TRACKS.index(track))
+                rows.append(trace_slice(e.name, e.kind, place, e.start, e.start + e.duration, **told))
+        for name, unit, field in COUNTED:
+            amounts = ((e.start, e.start + e.duration, getattr(e, field)) for e in self.events)
+            base = self.static if field == "energy" else 0.0
+            rows += rate_counter(0, name, amounts, unit=unit, base=base)
+        return keep_trace(rows, Path(path))
 
 
 def timeline(step: Step, order: BlockSequence, chip: Chip) -> Timeline:
@@ -86,7 +89,7 @@ def timeline(step: Step, order: BlockSequence, chip: Chip) -> Timeline:
         for told in known[name]:
             events.append(Event(layer=layer, start=clock, **told))
             clock += told["duration"]
-    return Timeline(tuple(events))
+    return Timeline(tuple(events), float(step.static))
 
 
 def _told_ops(priced: PricedBlock, step: Step, chip: Chip) -> list[dict[str, Any]]:
@@ -106,6 +109,7 @@ def _told_ops(priced: PricedBlock, step: Step, chip: Chip) -> list[dict[str, Any
                 "flop": float(price.flop),
                 "memory_bytes": float(price.memory_bytes),
                 "saved": float(price.saved),
+                "energy": float(price.energy),
             }
         )
     return found

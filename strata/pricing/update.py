@@ -176,9 +176,7 @@ def update_parts(
     sharding, trainer = given.sharding, trainer_of(given.engine)
     held, experts, most = _held(blocks, counts, given)
     zero, degrees, xp = sharding.zero, sharding.degrees, namespace(sharding.zero)
-    names = {"dense": SUMS_OF_WEIGHTS, "experts": SUMS_OF_EXPERTS}
-    if not _experts_apart(rank.placement.groups):
-        names["experts"] = SUMS_OF_WEIGHTS
+    names = sum_groups(rank.placement.groups)
     shards = {kind: xp.where(zero > 0, degrees.get(own[1], 1.0), 1.0) for kind, own in names.items()}
     owned = (most[0] - most[1]) / shards["dense"] + most[1] / shards["experts"]
     optimiser = optimiser_price(owned, trainer, given, rank)
@@ -193,6 +191,14 @@ def update_parts(
             sums = sums + _sums((count, whole), names[kind], shards[kind], narrow, given, rank)
     often = xp.where((zero > 1) & (zero <= 2), sharding.microbatches, 1.0)
     return UpdateParts(optimiser=optimiser, sums=sums, often=often, ends=_ends(given, rank, blocks, trainer))
+
+
+def sum_groups(groups: Collection[str]) -> dict[str, tuple[str, str, str]]:
+    """The groups that weights and experts are summed over."""
+    return {
+        "dense": SUMS_OF_WEIGHTS,
+        "experts": SUMS_OF_EXPERTS if _experts_apart(groups) else SUMS_OF_WEIGHTS,
+    }
 
 
 def _experts_apart(groups: Collection[str]) -> bool:
@@ -267,20 +273,14 @@ def _sums(
     """
     trainer = trainer_of(given.engine)
     count, end = held
-    every, shard, copies = names
     zero = given.sharding.zero
     xp = namespace(count, zero)
-    ranks = given.sharding.degrees[every]
+    ranks = given.sharding.degrees[names[0]]
     width = {
         "gradients": bytes_of(trainer.reduced_gradients),
         "parameters": gathered_bytes(trainer, narrow),
     }
-    moves = (
-        ("gradients", "all_reduce", every, zero < 1, 1.0),
-        ("gradients", "reduce_scatter", shard, (zero > 0) & (zero <= 2), 1.0),
-        ("gradients", "all_reduce", copies, zero > 0, shards),
-        ("parameters", "all_gather", shard, (zero > 0) & (zero <= 2), 1.0),
-    )
+    moves = weight_moves(names, zero, shards)
     flags = {"gradients": trainer.overlap_grad_reduce, "parameters": trainer.overlap_param_gather}
     whole = {"gradients": ZERO, "parameters": ZERO}
     piece = {"gradients": ZERO, "parameters": ZERO}
@@ -308,6 +308,21 @@ def _sums(
         parameters=whole["parameters"],
         first_parameters=piece["parameters"],
         cores=cores,
+    )
+
+
+def weight_moves(
+    names: tuple[str, str, str], zero: Number, shards: Number
+) -> tuple[tuple[str, str, str, Mask, Number], ...]:
+    """Collectives that end a step under a level of ZeRO: of gradients or parameters, pattern, group of
+    `names`, where there is one, and the parts of what a rank holds that it moves.
+    """
+    every, shard, copies = names
+    return (
+        ("gradients", "all_reduce", every, zero < 1, 1.0),
+        ("gradients", "reduce_scatter", shard, (zero > 0) & (zero <= 2), 1.0),
+        ("gradients", "all_reduce", copies, zero > 0, shards),
+        ("parameters", "all_gather", shard, (zero > 0) & (zero <= 2), 1.0),
     )
 
 

@@ -29,6 +29,18 @@ class Resource:
             raise UnknownName("order of a resource", self.order, ORDERS)
 
 
+@dataclass(frozen=True)
+class TaskWork:
+    """What a task does on its device, as far as it is known."""
+
+    flop: float = 0.0
+    memory_bytes: float = 0.0  # of DRAM
+    energy: float = 0.0  # beside static power [J]
+
+
+NO_WORK = TaskWork()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """One piece of work: how long, on which resources (all at once), and after which other tasks."""
@@ -40,6 +52,7 @@ class Task:
     priority: float = 0.0  # the lower the sooner, on resources that ask for it
     track: str = ""  # the line of a picture it stands on; its first resource where none is named
     kind: str = ""  # its colour in a picture: forward, backward, weight, send, collective, ...
+    work: TaskWork = NO_WORK
 
 
 @dataclass(frozen=True)

@@ -1,15 +1,11 @@
-"""Pictures of a schedule: a Gantt chart in one HTML file, and a trace for Perfetto; a track a stage and
-resource.
-"""
+"""Pictures of a schedule: a Gantt chart in one HTML file, a track a stage and resource."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
 
 from strata.drawing import COLOURS, DARK, GREY, keep
 from strata.simulate.events import Schedule, ScheduledTask
@@ -159,37 +155,6 @@ def _ticks(time: float, scale: float, bottom: float) -> str:
             f"{escape(show(at, 's'))}</text>"
         )
     return "\n".join(found)
-
-
-def perfetto_json(schedule: Schedule, path: str | Path) -> Path:
-    """Write Chrome trace JSON, one track a stage and resource."""
-    number = {name: i for i, name in enumerate(tracks_of(schedule))}
-    names = [
-        {"name": "thread_name", "ph": "M", "pid": 0, "tid": i, "args": {"name": name}}
-        for name, i in number.items()
-    ]
-    order = [
-        {"name": "thread_sort_index", "ph": "M", "pid": 0, "tid": i, "args": {"sort_index": i}}
-        for i in number.values()
-    ]
-    rows = [
-        trace_slice(t.task.name, t.task.kind or "task", (0, number[line]), t.start, t.end)
-        for t in schedule.tasks
-        if t.end > t.start
-        for line in lines_of(t)
-    ]
-    return keep_trace([*names, *order, *rows], Path(path))
-
-
-def trace_slice(name: str, kind: str, where: tuple[int, int], start: float, end: float) -> dict[str, Any]:
-    """One bar of a trace, on a thread of a process."""
-    place = {"pid": where[0], "tid": where[1], "ts": start * 1e6, "dur": (end - start) * 1e6}
-    return {"name": name, "cat": kind, "ph": "X", **place}
-
-
-def keep_trace(events: list[dict[str, Any]], path: Path) -> Path:
-    """Write events as Chrome trace JSON."""
-    return keep(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}))
 
 
 PAGE = """<!doctype html>

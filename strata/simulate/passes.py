@@ -15,11 +15,14 @@ from strata.pricing.block import DATA_GROUP, PricedBlock
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links
 from strata.pricing.pipeline import stage_bounds
+from strata.pricing.power_cap import price_at_clock
+from strata.pricing.price import Price
 from strata.pricing.pricers import Rank
 from strata.pricing.stage_passes import exchange_saved, is_dualpipe, weight_time
 from strata.pricing.stage_times import block_runs, stage_send, stage_split
 from strata.pricing.step import Step
 from strata.pricing.update import update_parts
+from strata.simulate.events import TaskWork
 from strata.simulate.orders import Pass
 from strata.simulate.pipelines import Groups, Segment, StageTimes
 from strata.workload.graph import is_collective
@@ -62,6 +65,13 @@ class StepPasses:
         """One micro-batch's activations to the next stage, or their gradients back [s]."""
         both = float(stage_send(self.given, self.rank).time)
         return self.stretch * (both / 2.0 if self.given.training else both)
+
+    @cached_property
+    def send_bytes(self) -> float:
+        """Bytes of one micro-batch's activations between stages."""
+        order = self.given.graph.sequence
+        every = (b for b in self.given.graph.blocks if b.entry is not None and order.starts_layer(b.name))
+        return next((float(b.entry.bytes()) for b in every if b.entry is not None), 0.0)
 
     @cached_property
     def host(self) -> float:
@@ -170,7 +180,8 @@ class StepPasses:
         found = []
         again = float(placed.forward.again.time) * often * placed.again
         if again and what != "W":
-            found.append(Segment(f"{label} again", again, kind="recompute"))
+            work = self._work(placed.forward.again, placed.runs * placed.again)
+            found.append(Segment(f"{label} again", again, kind="recompute", work=work))
         if placed.backward is not None:
             found += self._ops(label, placed.backward, device, how, often, kind, of=what)
         return found
@@ -183,7 +194,9 @@ class StepPasses:
             time = {"W": float(weight_time(b)), "B": float(b.price.time) - float(weight_time(b))}.get(
                 of, float(b.price.time)
             )
-            return [Segment(label, time * often, kind=kind)] if time > 0.0 else []
+            share = time / float(b.price.time) if time > 0.0 else 0.0
+            work = self._work(b.price, often / self.stretch * share)
+            return [Segment(label, time * often, kind=kind, work=work)] if time > 0.0 else []
         raw = {op.name: price for node in b.raw for op, price in node.ops}
         found = []
         for i, (op, shown) in enumerate(b.ops):
@@ -194,11 +207,19 @@ class StepPasses:
                 beside = op.prefetch and not how.serial
                 time = float(raw[op.name].time) * often if beside else time
                 links = (f"stage {device} links {self.shared_links[op.group]}",)
-                found.append(Segment(name, time, links, True, beside, kind="collective"))
+                work = self._work(raw[op.name] if beside else shown, often / self.stretch)
+                found.append(Segment(name, time, links, True, beside, kind="collective", work=work))
             else:
                 dram = (f"stage {device} DRAM",) if float(shown.memory) > 0.5 * float(shown.time) else ()
-                found.append(Segment(name, time, dram, kind=kind))
+                work = self._work(shown, often / self.stretch)
+                found.append(Segment(name, time, dram, kind=kind, work=work))
         return found
+
+    def _work(self, price: Price, often: float) -> TaskWork:
+        """What so many of a load do, at the clock that is held."""
+        held = price_at_clock(price, self.step.clock, self.given.system.chip)
+        flop, moved, energy = (float(v) * often for v in (held.flop, held.memory_bytes, held.energy))
+        return TaskWork(flop, moved, energy)
 
     # --------------------------------------------------------------------------------- the update
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from strata.errors import BadValue, require
-from strata.simulate.events import Resource, Schedule, Task, run_tasks
+from strata.simulate.events import NO_WORK, Resource, Schedule, Task, TaskWork, run_tasks
 from strata.simulate.orders import Order, Pass, device_orders
 
 KINDS = {"F": "forward", "B": "backward", "W": "weight", "D": "backward", "O": "both"}
@@ -50,6 +50,7 @@ class Segment:
     beside: bool = False  # it starts with its group, which others run through meanwhile
     detached: bool = False  # nothing of its pass waits for it: others on its link go first
     kind: str = ""
+    work: TaskWork = NO_WORK
 
 
 Groups = list[list[Segment]]  # one after the other; the next starts when all of one has ended
@@ -179,6 +180,7 @@ class _Tasks:
                         priority=1.0 if s.detached else 0.0,
                         track=held[0] if held else "",
                         kind=s.kind,
+                        work=s.work,
                     )
                 )
                 if s.detached:

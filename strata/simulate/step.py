@@ -25,9 +25,10 @@ from strata.pricing.schedules import (
 from strata.pricing.stage_passes import held_by_messages
 from strata.result import Result
 from strata.simulate.events import Schedule, Task, run_tasks
-from strata.simulate.gantt import gantt_html, gantt_svg, perfetto_json
+from strata.simulate.gantt import gantt_html, gantt_svg
 from strata.simulate.orders import Pass, device_orders
 from strata.simulate.passes import Parts, StepPasses, step_passes
+from strata.simulate.perfetto import perfetto_json
 from strata.simulate.pipelines import Groups, Pipeline, Segment, StageTimes, forward_tasks, pipeline_tasks
 from strata.units import show
 
@@ -50,6 +51,7 @@ class Simulation:
     closed_form: float  # time by the schedule's own closed form, each stage in its own time [s]
     step_time: float  # of the evaluation, under the plan's own schedule [s]
     why: tuple[tuple[str, float], ...] = ()  # what leads from the evaluation's time to this one [s]
+    static: float = 0.0  # power of a device that flows whatever it does [W]
 
     @property
     def bubble(self) -> float:
@@ -89,8 +91,10 @@ class Simulation:
         return gantt_svg(self.events, path)
 
     def to_perfetto(self, path: str | Path) -> Path:
-        """Write Chrome trace JSON, a track a stage and resource: open it at ui.perfetto.dev."""
-        return perfetto_json(self.events, path)
+        """Write Chrome trace JSON, a process a stage with tracks, counters and arrows: open it at
+        ui.perfetto.dev.
+        """
+        return perfetto_json(self.events, path, self.static)
 
 
 def simulate_step(
@@ -205,6 +209,7 @@ class _Simulated:
             closed_form=paced + self.rest,
             step_time=self.step_time,
             why=tuple(rows),
+            static=float(self.passes.step.static),
         )
 
     # ------------------------------------------------------------------------------- variants

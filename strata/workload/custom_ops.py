@@ -36,6 +36,7 @@ class CustomOp(Op):
     gradient_flop: Number = 2.0  # operations of its gradient, over its own
     parameters: tuple[Extent, ...] = ()  # a product
     parameter_precision: str = "bf16"
+    streamed: bool = False  # its bytes are DRAM's, whatever a cache could hold of them
 
     def elements(self) -> Number:
         return _product(self.extents)

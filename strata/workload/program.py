@@ -56,8 +56,9 @@ TRUTH = {"true": True, "false": False}
 
 
 def program(name: str | Path, /, **changes: Any) -> Any:
-    """A program by shipped name or file: a language model, one of `PROGRAMS`, or an ONNX model; keywords
-    replace fields (of an ONNX model: sizes of its open dimensions, `precision`).
+    """A program by shipped name or file: a language model, one of `PROGRAMS`, an ONNX model, or a Chakra
+    execution trace (.et); keywords replace fields (of an ONNX model: sizes of its open dimensions,
+    `precision`).
 
     >>> program("fft-1024", points=512).points, program("llama-3-8b").layers
     (512.0, 32.0)
@@ -66,6 +67,10 @@ def program(name: str | Path, /, **changes: Any) -> Any:
         from strata.workload.onnx_graph import onnx_changes
 
         return onnx_changes(name, changes)
+    if Path(name).suffix == ".et":
+        from strata.workload.chakra_program import chakra_program
+
+        return chakra_program(name, **changes)
     path = program_path(name)
     if path is None:
         return model(name, **changes)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.terminal import names_of, one_of, precision_names, system_names, whole
+from strata.app.terminal import names_of, one_of, precision_names, system_names, whole, wrote
+
+if TYPE_CHECKING:
+    from strata.result import Result
 
 
 def typed(flag: str, metavar: str, help: str, *, short: str = "", complete: Any = None) -> Any:
@@ -23,7 +26,7 @@ ModelName = Annotated[
     typed(
         "--model",
         "NAME",
-        "model name, or path of a Hugging Face config.json",
+        "model or program: a name, or path of a config.json, program, .onnx model or .et trace",
         short="-m",
         complete=names_of("models", "programs"),
     ),
@@ -221,6 +224,14 @@ TableFile = Annotated[
 ]
 
 
+ChakraPrefix = Annotated[
+    Path | None,
+    typer.Option(
+        "--chakra",
+        metavar="PREFIX",
+        help="write the step as Chakra traces for ASTRA-sim: PREFIX.0.et, ... and PREFIX.groups.json",
+    ),
+]
 ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report")]
 PicturesReport = Annotated[
     Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report with pictures")
@@ -281,3 +292,12 @@ ShareOption = Annotated[
         help="of requests that keep the limit on TTFT, like 95%  [default: their mean does]",
     ),
 ]
+
+
+def write_chakra(result: Result, prefix: Path) -> None:
+    """Write the step of a result as Chakra traces, and say so."""
+    from strata.simulate.chakra_out import chakra_traces
+
+    traces = chakra_traces(result)
+    first = traces.write(prefix)[0]
+    wrote("Chakra traces", first, f" and so on: {traces.ranks:,} ranks, {traces.nodes:,} nodes")

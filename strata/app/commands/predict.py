@@ -11,6 +11,7 @@ import typer
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
+    ChakraPrefix,
     DevicePrice,
     EngineName,
     FabricName,
@@ -33,6 +34,7 @@ from strata.app.commands.options import (
     typed_sizes,
     with_overlap,
     with_price,
+    write_chakra,
 )
 from strata.app.rows_out import keep_table
 from strata.app.terminal import print_json, say, wrote
@@ -91,6 +93,7 @@ def predict_command(
     json: JsonFlag = False,
     table: TableFile = None,
     trace: TraceFile = None,
+    chakra: ChakraPrefix = None,
     roofline: RooflinePicture = None,
     report: ReportFile = None,
 ) -> None:
@@ -125,6 +128,8 @@ def predict_command(
         say(headline_table(result), *dimmed(lines), *difference)
         if explain:
             say("", explanation(result))
+    if chakra:
+        write_chakra(result, chakra)
     _write_files(result, lines, trace, roofline, report)
 
 

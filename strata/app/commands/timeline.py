@@ -10,6 +10,7 @@ import typer
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
+    ChakraPrefix,
     EngineName,
     InputTokens,
     JsonFlag,
@@ -24,6 +25,7 @@ from strata.app.commands.options import (
     WeightFormat,
     typed_sizes,
     with_overlap,
+    write_chakra,
 )
 from strata.app.rows_out import answer
 from strata.app.terminal import one_of, wrote
@@ -91,6 +93,7 @@ def timeline_command(
     detail: DetailName = "auto",
     html: GanttFile = None,
     trace: TraceFile = None,
+    chakra: ChakraPrefix = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -112,8 +115,10 @@ def timeline_command(
     result = result or plan_for(hardware, served, work, software, top=1, at_once=True).nearest
     if not result.fits:
         raise BadValue(why_infeasible(result))
-    if compare and (schedule or html or trace):
-        raise BadValue("--compare runs every schedule: leave out --schedule, --html and --trace")
+    if compare and (schedule or html or trace or chakra):
+        raise BadValue("--compare runs every schedule: leave out --schedule, --html, --trace and --chakra")
+    if chakra and schedule:
+        raise BadValue("--chakra writes the plan's own schedule: say it in --plan, as schedule=zero-bubble")
     if compare:
         found = simulate_schedules(result)
         shown = comparison_table(result, found)
@@ -126,3 +131,5 @@ def timeline_command(
         wrote("gantt", made.to_html(html))
     if trace:
         wrote("trace", made.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")
+    if chakra:
+        write_chakra(result, chakra)

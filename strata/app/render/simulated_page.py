@@ -9,9 +9,10 @@ from typing import Any
 
 from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
+from strata.pricing.trace_events import keep_trace, trace_slice
 from strata.serving.observed import StepsRecord
 from strata.serving.simulated_result import ServiceSimulation
-from strata.simulate.gantt import PLOT, TOP, keep_trace, trace_slice, zoomed_page, zoomed_plot
+from strata.simulate.gantt import PLOT, TOP, zoomed_page, zoomed_plot
 from strata.simulate.server.request import Request
 from strata.units import show
 

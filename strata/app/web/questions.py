@@ -9,7 +9,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 
 def _no_file(name: str) -> str:
-    if name.lower().endswith((".toml", ".json", ".csv", ".onnx", ".py")):
+    if name.lower().endswith((".toml", ".json", ".csv", ".onnx", ".et", ".py")):
         raise ValueError("names of shipped things only, no files")
     return name
 

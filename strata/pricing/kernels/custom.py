@@ -31,14 +31,16 @@ def price_custom(op: CustomOp, device: Device) -> Price:
     elements = op.elements()
     read, written, flop = elements * op.bytes_read, elements * op.bytes_written, op.work()
     if op.unit == "vector":
-        return vector_kernel(read, written, flop, 0.0, device, resident=device.software.resident)
+        resident = device.software.resident and not op.streamed
+        return vector_kernel(read, written, flop, 0.0, device, resident=resident)
     return _matrix_kernel(op, read + written, flop, device)
 
 
 def _matrix_kernel(op: CustomOp, moved: Number, flop: Number, device: Device) -> Price:
     """The same on the matrix units; weights of its own come from DRAM whatever the cache holds."""
     unit, chip = device.matrix(op.precision, op.precision), device.chip
-    cold = cache_miss_share(moved, device.cache_capacity) if device.software.resident else 1.0
+    resident = device.software.resident and not op.streamed
+    cold = cache_miss_share(moved, device.cache_capacity) if resident else 1.0
     weights = op.weight_bytes()
     xp = namespace(moved, flop, unit.peak, weights)
     dram = xp.maximum(cold * moved, xp.minimum(weights, moved))
