@@ -1,4 +1,4 @@
-"""Records people can read: a short repr, a small table in notebooks, plain dictionaries and Arrow tables."""
+"""Records people can read: a short repr, a small table in notebooks, and plain dictionaries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from strata.arrays import is_leaf
-from strata.shipped import extra_package
 
 HIDDEN = ("sources",)  # fields that say where numbers come from; they have commands of their own
 LONGEST = 4  # values of an array that are written out
@@ -85,18 +84,3 @@ def to_dict(record: Any) -> Any:
     if isinstance(record, list | tuple):
         return [to_dict(value) for value in record]
     return record if record is None or isinstance(record, str | int | float | bool) else str(record)
-
-
-def to_table(columns: dict[str, Any], shape: tuple[int, ...]) -> Any:
-    """An Arrow table with a row for each point of a box: its place on each axis, then the columns.
-
-    >>> to_table({"time": np.array([[1.0, 2.0]])}, (1, 2)).to_pydict()
-    {'axis_0': [0, 0], 'axis_1': [0, 1], 'time': [1.0, 2.0]}
-    """
-    pyarrow = extra_package("pyarrow", "an Arrow table", "search")
-    places = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
-    found = {f"axis_{i}": place for i, place in enumerate(places)}
-    found |= {
-        name: np.broadcast_to(np.asarray(value), shape or ()).reshape(-1) for name, value in columns.items()
-    }
-    return pyarrow.table(found)

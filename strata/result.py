@@ -13,6 +13,7 @@ from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
+from strata.frames import Tabular, box_columns
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
@@ -25,14 +26,18 @@ from strata.pricing.power_limits import over_limits
 from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
-from strata.records import record_html, to_dict, to_table
+from strata.records import to_dict
+from strata.rich_html import bar_html, cards_html, display_html, table_html
 from strata.units import show
 from strata.workload.program import Program
 from strata.workload.tasks import Workload
 
+CARDS = ("ttft", "mfu", "power", "energy_per_token", "cost_per_mtoken", "temperature")  # in notebooks
+SHARES = ("mfu", "mbu")
+
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Result:
+class Result(Tabular):
     """The answer for one point or a box. `reason` is 0 where a point fits and is legal, else a bitmask of
     broken rules.
     """
@@ -86,20 +91,55 @@ class Result:
         return f"{self.steps[-1].item}s" if self.steps else "items"
 
     def _repr_html_(self) -> str:
-        """Metrics of a single point as a table for notebooks; of a box what `repr` says."""
+        """For notebooks: headline numbers as cards, where time and memory go, every metric in a fold; of a
+        box what varies and its best point.
+        """
         if self.shape:
-            return record_html(repr(self), {})
-        values = ((METRICS[f.name], float(getattr(self.metrics, f.name))) for f in fields(self.metrics))
-        return record_html(repr(self), {one.label: show(value, one.unit) for one, value in values})
+            return display_html(repr(self), *self._box_parts())
+        title = f"{self.program.name} on {self.system.name}, {self.workload.phase}, {self.plan!r}"
+        if not self.fits:
+            return display_html(title, table_html(("it is out",), [[str(one)] for one in self.infeasible]))
+        m = self.metrics
+        values = [(METRICS[f.name], float(getattr(m, f.name))) for f in fields(m)]
+        known = {
+            one.name: (one.label, f"{value:.1%}" if one.name in SHARES else show(value, one.unit), "")
+            for one, value in values
+            if np.isfinite(value) and self.workload.phase in one.phases
+        }
+        headline = next(name for name in ("tpot", "ttft", "step_time") if name in known)
+        bounds = f"{show(m.lower, 's')} to {show(m.upper, 's')}"
+        first = known.pop(headline)
+        used = f"of {show(m.memory_limit, 'B')}"
+        cards = [(*first[:2], f"bounds {bounds}"), (f"{self._item()}/s", f"{m.items_per_s:,.4g}", "")]
+        cards += [known[name] for name in CARDS if name in known]
+        cards.append(("memory a device", show(m.memory_used, "B"), used))
+        time = {name: float(value) for name, value in self.summary.resources.items()}
+        held = {name: float(value) for name, value in self.summary.memory.items()}
+        rows = [(label, text) for label, text, _ in (first, *known.values())]
+        return display_html(
+            title,
+            cards_html(cards),
+            bar_html("time by what binds it", time, "s"),
+            bar_html("memory of a device", held, "B"),
+            table_html(("metric", "value"), rows, said="all metrics"),
+        )
+
+    def _box_parts(self) -> list[str]:
+        """What is told of a box: how many points are out, and its best one."""
+        out = int(np.size(self.fits) - np.sum(self.fits))
+        told = [cards_html([("points", f"{np.size(self.fits):,}", f"{out:,} of them out")])]
+        if out < np.size(self.fits):
+            told += ["<div>its best point by items/s:</div>", self.best()._repr_html_()]
+        return told
 
     def to_dict(self) -> dict[str, Any]:
         """Inputs and answers as plain dictionaries, lists and numbers."""
         return {"case": to_dict(self.case), "summary": to_dict(self.summary), "shape": list(self.shape)}
 
-    def to_table(self) -> Any:
-        """An Arrow table of metrics, one row a point; `.to_pandas()` where pandas is installed."""
+    def columns(self) -> dict[str, Any]:
+        """Metrics of every point, with its place in the box and why it is out."""
         columns = {f.name: getattr(self.metrics, f.name) for f in fields(self.metrics)}
-        return to_table(columns | {"reason": self.reason}, self.shape)
+        return box_columns(columns | {"reason": self.reason}, self.shape)
 
     @property
     def metrics(self) -> Any:

@@ -20,6 +20,7 @@ ORDER = [
     ("lazy",),
     ("params",),
     ("study_file",),
+    ("frames", "rich_html"),
     ("records",),
     ("hardware.components",),
     ("hardware.scaling", "hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
+from strata.frames import Tabular, row_columns
 from strata.hardware.system import System, as_system
 from strata.mapping.divisors import bounded_degree
 from strata.mapping.engine import Engine
@@ -36,7 +37,8 @@ from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, Mapp
 from strata.optimise.mappings.joint_space import MapSpace, map_space
 from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
-from strata.units import finite_number
+from strata.rich_html import blocks_svg, cards_html, display_html, table_html
+from strata.units import finite_number, show
 from strata.workload.dataflow import Dataflow
 from strata.workload.graph import Collective
 from strata.workload.program import Program
@@ -44,10 +46,11 @@ from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
 FREE = "free"
+PARTITION = ("tiles", "time", "compute", "memory", "network", "sram", "traffic", "passes", "binds")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ProgramMapping:
+class ProgramMapping(Tabular):
     """The best mapping found, and its certificate: no mapping has a step below `bound`."""
 
     best: MappedStep | None
@@ -91,6 +94,52 @@ class ProgramMapping:
             said = f"partitions of every block, under the layouts of {self.given}"
         head = "optimal" if self.optimal else f"within {self.gap:.3%} of the best there is"
         return f"{head}: {said}"
+
+    def columns(self) -> dict[str, Any]:
+        """Partitions of every block: kernels that run together, their times [s], rooms and traffic [B]."""
+        blocks = self.best.layer.blocks if self.best else ()
+        return row_columns(
+            {
+                "block": b.block,
+                "times": b.times,
+                "kernels": " ".join(p.kernels),
+                **{name: getattr(p, name) for name in PARTITION},
+            }
+            for b in blocks
+            for p in b.fusion.partitions
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: partitions as wide as their time, coloured by what binds them."""
+        if self.best is None:
+            return display_html(f"Mapping: {self.reason or self.proof}")
+        best = self.best
+        mesh = ", ".join(f"{name} {size:g}" for name, size in best.candidate.mesh.items()) or "one device"
+        cards = [
+            ("time of a step", show(best.step, "s"), f"bound {show(self.bound, 's')}"),
+            ("gap", f"{self.gap:.2%}", "optimal" if self.optimal else "to the bound"),
+            ("mesh", mesh, f"{best.candidate.microbatches:g} micro-batches"),
+            ("memory a device", show(best.memory, "B"), ""),
+        ]
+        rows = []
+        for b in best.layer.blocks:
+            drawn = [
+                (
+                    " ".join(p.kernels),
+                    p.time,
+                    p.binds,
+                    f"{' '.join(p.kernels)}: {show(p.time, 's')}, {p.binds} binds",
+                )
+                for p in b.fusion.partitions
+            ]
+            rows.append((f"{b.block}, {b.times:g} times", drawn))
+        layouts = [(module, " ".join(map(str, axes))) for module, axes in best.layer.options.items()]
+        return display_html(
+            f"Mapping, {self.proof}",
+            cards_html(cards),
+            blocks_svg(rows),
+            table_html(("module", "axes"), layouts, said="layouts"),
+        )
 
 
 def map_program(

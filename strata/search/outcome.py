@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from strata.errors import require
+from strata.frames import Tabular, row_columns
 from strata.result import Result
+from strata.rich_html import cards_html, display_html, scatter_svg, table_html
 from strata.search.derived_metrics import GOAL_METRICS, metric_column, reported_metrics
 from strata.search.edges import costs_nothing, on_the_edge
 from strata.search.goal import Goal
@@ -16,6 +18,7 @@ from strata.search.points import Evaluated, concatenate_points, evaluate_point
 from strata.search.sensitivity import Gain, axis_gains, sensitivity
 from strata.search.space import Space
 from strata.search.store import Store
+from strata.units import show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +41,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOutcome:
+class SearchOutcome(Tabular):
     """What a search found. `frontier` has the points that no other beats, the best of the first metric first:
     one point for one metric.
     """
@@ -137,6 +140,35 @@ class SearchOutcome:
             if store.rounds()
             else self.frontier
         )
+
+    def columns(self) -> dict[str, Any]:
+        """The frontier: each point's number in the space, what its axes chose, and what it delivers."""
+        points = (self.point(i) for i in range(len(self.frontier)))
+        return row_columns({"index": p["index"], **p["design"], **p["metrics"]} for p in points)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the frontier drawn by its first two metrics, with its points below."""
+        told = [(m, GOAL_METRICS[m]) for m in self.goal.metrics]
+        best = self.best.get("metrics", {})
+        cards = [(m.label, show(best[name], m.unit), "the best") for name, m in told[:1] if best]
+        cards += [
+            ("points looked at", f"{self.rows:,}", f"of {self.space.size:,}"),
+            ("gap to the bound", f"{self.gap:.2%}", self.ended),
+            ("on the frontier", f"{len(self.frontier):,}", ""),
+        ]
+        points = [self.point(i) for i in range(len(self.frontier))]
+        rows = [
+            [*map(str, p["design"].values()), *(show(p["metrics"][name], m.unit) for name, m in told)]
+            for p in points
+        ]
+        drawn = ""
+        if len(told) > 1:
+            named = [", ".join(f"{k} {v}" for k, v in p["design"].items()) for p in points]
+            both = [[p["metrics"][name] for p in points] for name, _ in told[:2]]
+            sides = [f"{m.label} [{m.unit}]" for _, m in told[:2]]
+            drawn = scatter_svg(list(zip(*both, named, strict=True)), *sides)
+        heads = [*(a.name for a in self.space.axes), *(m.label for _, m in told)]
+        return display_html(f"Search of {self.space.name}", cards_html(cards), drawn, table_html(heads, rows))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types."""

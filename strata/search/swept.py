@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 
 from strata.errors import require
+from strata.frames import Tabular
 from strata.mapping.plan import plan_text
 from strata.pricing.metrics import METRIC_UNITS, METRICS
 from strata.result import Result
+from strata.rich_html import cards_html, display_html, scatter_svg
 from strata.search.plans import plan_at
 from strata.search.sweep_axes import SweepAxis
+from strata.units import show
 
 BEST = "best"  # a plan for each point of a box: the one that is best by the metric shown
 
@@ -55,7 +58,7 @@ class SweepGroup:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sweep:
+class Sweep(Tabular):
     """Results over axes, in the order they were told: a group for each combination of words."""
 
     axes: list[SweepAxis]
@@ -154,6 +157,40 @@ class Sweep:
         said = [f"{model} on {system}", *([] if "plan" in varied else [plan])]
         said += [] if "phase" in varied else [f"{work.phase}{sizes}"]
         return ", ".join([*said, *([] if "engine" in varied else [f"engine {r.engine.name}"])])
+
+    def columns(self) -> dict[str, Any]:
+        """Every point: its place on the axes, its plan, whether it fits, what binds it, and every metric."""
+        sides = np.meshgrid(*(a.values for a in self.axes), indexing="ij")
+        found = {a.name: side.ravel() for a, side in zip(self.axes, sides, strict=True)}
+        if "plan" not in found:
+            found["plan"] = np.array([self.plan_of(i) for i in np.ndindex(*self.shape)])
+        found |= {
+            "fits": self.of(lambda r: r.fits).ravel(),
+            "bound_by": self.of(lambda r: r.bound_by).ravel(),
+        }
+        names = dict.fromkeys(name for g in self.groups for name in vars(g.result.metrics))
+        return found | {name: self.metric_values(name).ravel() for name in names}
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the metric over the first axis that is a number, and the best point."""
+        at, numeric = self.best_index, next((i for i, a in enumerate(self.axes) if a.numeric), None)
+        label, unit = METRICS[self.metric].label, METRICS[self.metric].unit
+        drawn = ""
+        if numeric is not None:
+            axis = self.axes[numeric]
+            rest = tuple(i for place, i in enumerate(at or (0,) * len(self.shape)) if place != numeric)
+            line = np.moveaxis(np.where(self.fits, self.values, np.nan), numeric, -1)[rest]
+            points = [
+                (float(x), float(y), f"{axis.name} {name}: {show(y, unit)}")
+                for x, y, name in zip(axis.values, line, axis.labels, strict=True)
+            ]
+            drawn = scatter_svg(points, axis.name, f"{label} [{unit}]" if unit != "1" else label)
+        size = " x ".join(str(n) for n in self.shape)
+        cards = [("points", size, f"{int(np.sum(self.fits)):,} fit")]
+        if at is not None:
+            place = ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(self.axes, at, strict=True))
+            cards.append((f"best {label}", show(self.values[at], unit), place))
+        return display_html(self.question, cards_html(cards), drawn)
 
     def as_dict(self) -> dict[str, Any]:
         """Every metric over the axes; lists are flat, the last axis fastest."""

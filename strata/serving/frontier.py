@@ -11,11 +11,14 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
+from strata.frames import Tabular, row_columns
 from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
+from strata.rich_html import display_html, scatter_svg, table_html
 from strata.serving.curve import Curve
 from strata.serving.load import closed_load, open_load
 from strata.serving.pools import Disaggregation, pools_limit
+from strata.units import show
 
 # of a split's highest rate
 SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
@@ -36,7 +39,7 @@ class ServingPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ServingFrontier:
+class ServingFrontier(Tabular):
     """Every point, and the best of them from the most for a device to the most for a user."""
 
     points: tuple[ServingPoint, ...]
@@ -50,6 +53,30 @@ class ServingFrontier:
         """The best of those that read and generate on the same devices."""
         one = [p for p in self.points if not p.apart]
         return sorted(compress(one, _non_dominated(one)), key=lambda p: p.per_user)
+
+    def columns(self) -> dict[str, Any]:
+        """Every point, the best marked."""
+        return row_columns(vars(p) for p in self.points)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what devices and users get at the best points."""
+        best = self.best
+        heads = ("plan", "clients", "tokens/s/user", "tokens/s/device", "TTFT", "TPOT")
+        rows = [
+            (
+                p.plan,
+                f"{p.clients:g}",
+                f"{p.per_user:.4g}",
+                f"{p.per_device:.4g}",
+                show(p.ttft, "s"),
+                show(p.tpot, "s"),
+            )
+            for p in best
+        ]
+        points = [(p.per_user, p.per_device, f"{p.plan}, {p.clients:g} clients") for p in best]
+        drawn = scatter_svg(points, "tokens/s/user", "tokens/s/device")
+        title = f"Ways to serve: {len(best):,} of {len(self.points):,} points are beaten by no other"
+        return display_html(title, drawn, table_html(heads, rows))
 
     def as_dict(self) -> dict[str, Any]:
         return {"points": [vars(p) for p in self.points], "best": [vars(p) for p in self.best]}

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
+from strata.frames import Tabular, row_columns
 from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
 from strata.serving.priced_service import PricedService, load_sizes
@@ -194,7 +195,7 @@ class CostPoint:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class CostFrontier:
+class CostFrontier(Tabular):
     """Deployments at rates: which are on the frontier of cost against a latency."""
 
     latency: str
@@ -202,6 +203,11 @@ class CostFrontier:
     points: list[CostPoint]
     best: list[CostPoint]  # no other is both cheaper and quicker; quickest first
     stopped: bool = False  # before all were tried
+
+    def columns(self) -> dict[str, Any]:
+        """Every point, the best marked."""
+        best = {id(p) for p in self.best}
+        return row_columns({**vars(p), "best": id(p) in best} for p in self.points)
 
 
 def cost_frontier(

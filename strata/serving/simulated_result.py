@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.frames import Tabular, row_columns
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
@@ -50,7 +51,7 @@ class ModelTimes:
 
 
 @dataclass(eq=False, kw_only=True)
-class ServiceSimulation:
+class ServiceSimulation(Tabular):
     """What became of the requests."""
 
     services: list[PricedService]  # deployments
@@ -243,6 +244,10 @@ class ServiceSimulation:
             if not served:
                 told |= dict.fromkeys(LATENCIES)
             yield told | ({"session": r.session, "turn": r.turn} if r.session is not None else {})
+
+    def columns(self) -> dict[str, Any]:
+        """The requests that were kept, one row each."""
+        return row_columns(self.rows())
 
     def to_dict(self) -> dict[str, Any]:
         """All of it in SI units, without the requests themselves."""

@@ -49,6 +49,17 @@ def gantt_svg(schedule: Schedule, path: str | Path) -> Path:
     return keep(Path(path), f"<svg {look} {_box(_height(schedule))}>\n{ground}\n{_chart(schedule)}\n</svg>\n")
 
 
+def gantt_inline(schedule: Schedule) -> str:
+    """The chart for a notebook, on a ground of its own: its ink is made for white paper."""
+    look = (
+        'font-family="sans-serif" font-size="11" stroke-width="0.6" role="img" aria-label="tasks over time"'
+    )
+    style = 'style="width:100%;background:#fff;color:#222;border-radius:8px"'
+    # several charts of one page must not share a name
+    chart = _chart(schedule).replace(' id="plot"', "")
+    return f"<svg {look} {style} {_box(_height(schedule))}>{chart}</svg>"
+
+
 def gantt_page(schedule: Schedule, title: str) -> str:
     """The chart as text; the same schedule gives the same bytes."""
     kinds = dict.fromkeys(t.task.kind for t in schedule.tasks if t.end > t.start)

@@ -13,6 +13,7 @@ from strata.batch import as_float64_box
 from strata.case import Case
 from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import evaluate_case, pricing_of
+from strata.frames import Tabular, row_columns
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.given import Structure
 from strata.pricing.schedules import (
@@ -24,8 +25,9 @@ from strata.pricing.schedules import (
 )
 from strata.pricing.stage_passes import held_by_messages
 from strata.result import Result
+from strata.rich_html import cards_html, display_html, table_html
 from strata.simulate.events import Schedule, Task, run_tasks
-from strata.simulate.gantt import gantt_html, gantt_svg
+from strata.simulate.gantt import by_place, gantt_html, gantt_inline, gantt_svg
 from strata.simulate.orders import Pass, device_orders
 from strata.simulate.passes import Parts, StepPasses, step_passes
 from strata.simulate.perfetto import perfetto_json
@@ -33,11 +35,12 @@ from strata.simulate.pipelines import Groups, Pipeline, Segment, StageTimes, for
 from strata.units import show
 
 MOST_TASKS = 20_000  # of a simulation that chooses its detail itself: about two seconds
+MOST_DRAWN = 2_000  # tasks of a chart in a notebook
 ROUNDS = 4  # of decoding, of which the last is looked at: the first fill the pipeline
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Simulation:
+class Simulation(Tabular):
     """A simulated step: when every task ran, how busy resources were, and what the closed form says."""
 
     title: str
@@ -80,6 +83,34 @@ class Simulation:
             "why": [{"what": what, "seconds": seconds} for what, seconds in self.why],
             "utilisation": self.utilisation,
         }
+
+    def columns(self) -> dict[str, Any]:
+        """Tasks in the order of their starts: when they ran, on what, and what they did."""
+        return row_columns(
+            {
+                "task": t.task.name,
+                "kind": t.task.kind,
+                "resources": " + ".join(t.task.resources),
+                "start": t.start,
+                "end": t.end,
+                **vars(t.task.work),
+            }
+            for t in self.events.tasks
+            if t.end > t.start
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the time beside the closed form's, how busy stages were, and the chart."""
+        cards = [
+            ("time of the step", show(self.time, "s"), f"closed form {show(self.closed_form, 's')}"),
+            ("bubble", f"{self.bubble:.1%}", "the mean stage waits"),
+            ("stages", f"{self.stages:,}", f"{self.microbatches:,} micro-batches"),
+        ]
+        drawn = gantt_inline(self.events) if len(self.events.tasks) <= MOST_DRAWN else ""
+        used = sorted(self.utilisation.items(), key=lambda item: by_place(item[0]))
+        rows = [(name, f"{share:.1%}") for name, share in used]
+        busy = table_html(("resource", "busy"), rows, said="resources")
+        return display_html(f"{self.title}, {self.schedule}", cards_html(cards), drawn, busy)
 
     def to_html(self, path: str | Path) -> Path:
         """Write a Gantt chart as one HTML file that needs nothing else."""
