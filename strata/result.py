@@ -110,7 +110,7 @@ class Result(Tabular):
         bounds = f"{show(m.lower, 's')} to {show(m.upper, 's')}"
         first = known.pop(headline)
         used = f"of {show(m.memory_limit, 'B')}"
-        cards = [(*first[:2], f"bounds {bounds}"), (f"{self._item()}/s", f"{m.items_per_s:,.4g}", "")]
+        cards = [(*first[:2], f"bounds {bounds}"), (f"{self._item()}/s", show(m.items_per_s), "")]
         cards += [known[name] for name in CARDS if name in known]
         cards.append(("memory a device", show(m.memory_used, "B"), used))
         time = {name: float(value) for name, value in self.summary.resources.items()}

@@ -93,7 +93,8 @@ def table_html(heads: Sequence[str], rows: Sequence[Sequence[str]], *, said: str
     left = len(rows) - MOST_LINES
     more = f'<div style="opacity:.72">and {left:,} more: to_pandas()</div>' if left > 0 else ""
     table = (
-        f'<div style="overflow-x:auto"><table style="border-collapse:collapse"><thead><tr>{top}</tr></thead>'
+        f'<div style="overflow-x:auto"><table style="border-collapse:collapse;font:inherit">'
+        f"<thead><tr>{top}</tr></thead>"
         f"<tbody>{''.join(lines)}</tbody></table></div>{more}"
     )
     return f"<details><summary>{escape(said)}</summary>{table}</details>" if said else table
@@ -121,10 +122,10 @@ def scatter_svg(
     path = f'<polyline points="{line}" fill="none" stroke="{ACCENT}" stroke-opacity=".5"/>' if joined else ""
     text = 'fill="currentColor" font-size="12"'
     ends = [
-        (left, height - 16.0, "start", f"{min(p[0] for p in kept):.4g}"),
-        (width - 16.0, height - 16.0, "end", f"{max(p[0] for p in kept):.4g}"),
-        (left - 12.0, height - below, "end", f"{min(p[1] for p in kept):.4g}"),
-        (left - 12.0, 20.0, "end", f"{max(p[1] for p in kept):.4g}"),
+        (left, height - 16.0, "start", show(min(p[0] for p in kept))),
+        (width - 16.0, height - 16.0, "end", show(max(p[0] for p in kept))),
+        (left - 12.0, height - below, "end", show(min(p[1] for p in kept))),
+        (left - 12.0, 20.0, "end", show(max(p[1] for p in kept))),
         (width / 2.0, height - 2.0, "middle", across),
         (left, 10.0, "start", up),
     ]

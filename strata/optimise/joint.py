@@ -95,6 +95,10 @@ class ProgramMapping(Tabular):
         head = "optimal" if self.optimal else f"within {self.gap:.3%} of the best there is"
         return f"{head}: {said}"
 
+    def __repr__(self) -> str:
+        step = "none" if self.best is None else f"{show(self.best.step, 's')} a step"
+        return f"ProgramMapping({step}, {self.proof})"
+
     def columns(self) -> dict[str, Any]:
         """Partitions of every block: kernels that run together, their times [s], rooms and traffic [B]."""
         blocks = self.best.layer.blocks if self.best else ()

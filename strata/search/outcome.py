@@ -141,6 +141,10 @@ class SearchOutcome(Tabular):
             else self.frontier
         )
 
+    def __repr__(self) -> str:
+        front = f"{len(self.frontier):,} on the frontier" if self.found else "no point is in"
+        return f"SearchOutcome({self.space.name}: {self.rows:,} of {self.space.size:,} points, {front})"
+
     def columns(self) -> dict[str, Any]:
         """The frontier: each point's number in the space, what its axes chose, and what it delivers."""
         points = (self.point(i) for i in range(len(self.frontier)))
@@ -153,7 +157,7 @@ class SearchOutcome(Tabular):
         cards = [(m.label, show(best[name], m.unit), "the best") for name, m in told[:1] if best]
         cards += [
             ("points looked at", f"{self.rows:,}", f"of {self.space.size:,}"),
-            ("gap to the bound", f"{self.gap:.2%}", self.ended),
+            ("gap to the bound", f"{self.gap:.2%}" if self.gap == self.gap else "not known", self.ended),
             ("on the frontier", f"{len(self.frontier):,}", ""),
         ]
         points = [self.point(i) for i in range(len(self.frontier))]
@@ -165,7 +169,7 @@ class SearchOutcome(Tabular):
         if len(told) > 1:
             named = [", ".join(f"{k} {v}" for k, v in p["design"].items()) for p in points]
             both = [[p["metrics"][name] for p in points] for name, _ in told[:2]]
-            sides = [f"{m.label} [{m.unit}]" for _, m in told[:2]]
+            sides = [m.label if m.unit == "1" else f"{m.label} [{m.unit}]" for _, m in told[:2]]
             drawn = scatter_svg(list(zip(*both, named, strict=True)), *sides)
         heads = [*(a.name for a in self.space.axes), *(m.label for _, m in told)]
         return display_html(f"Search of {self.space.name}", cards_html(cards), drawn, table_html(heads, rows))

@@ -158,6 +158,10 @@ class Sweep(Tabular):
         said += [] if "phase" in varied else [f"{work.phase}{sizes}"]
         return ", ".join([*said, *([] if "engine" in varied else [f"engine {r.engine.name}"])])
 
+    def __repr__(self) -> str:
+        size = " x ".join(str(n) for n in self.shape)
+        return f"Sweep({self.question}: {size} over {', '.join(a.name for a in self.axes)})"
+
     def columns(self) -> dict[str, Any]:
         """Every point: its place on the axes, its plan, whether it fits, what binds it, and every metric."""
         sides = np.meshgrid(*(a.values for a in self.axes), indexing="ij")

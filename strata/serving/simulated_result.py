@@ -246,7 +246,7 @@ class ServiceSimulation(Tabular):
             yield told | ({"session": r.session, "turn": r.turn} if r.session is not None else {})
 
     def columns(self) -> dict[str, Any]:
-        """The requests that were kept, one row each."""
+        """The requests, one row each, where the run kept them (`keep=True`)."""
         return row_columns(self.rows())
 
     def to_dict(self) -> dict[str, Any]:

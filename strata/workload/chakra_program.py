@@ -63,8 +63,10 @@ class TracedRank:
         nodes: tuple[ChakraNode, ...],
         groups: tuple[TracedGroup, ...] = (),
         dimensions: dict[int, str] | None = None,
+        told: bool = False,
     ) -> None:
         self.nodes, self.groups, self.dimensions = nodes, groups, dimensions or {}
+        self.told = told  # the program's precision stands before that of nodes
 
     def __repr__(self) -> str:
         return f"TracedRank({len(self.nodes):,} nodes)"
@@ -148,7 +150,7 @@ class ChakraProgram:
             )
         if node.type not in (COMPUTE, MEM_LOAD, MEM_STORE):
             return None
-        named = node.attributes.get("precision")
+        named = None if self.traced.told else node.attributes.get("precision")
         return CustomOp(
             extents=(Extent(self.ranks, 1.0, RANKS),),
             flop_per_element=node.number("num_ops") if node.type == COMPUTE else 0.0,
@@ -207,7 +209,7 @@ def chakra_program(path: str | Path, /, **changes: Any) -> ChakraProgram:
     named = trace.attributes.get("precision")
     return ChakraProgram(
         name=path.stem,
-        traced=TracedRank(nodes, groups, dimensions),
+        traced=TracedRank(nodes, groups, dimensions, "precision" in changes),
         ranks=float(ranks),
         precision=changes.get("precision", named if named in PRECISIONS else "bf16"),
     )

@@ -57,6 +57,8 @@ def test_precision_and_unit_are_those_of_the_node(tmp_path):
     assert times[1] < times[0] < times[2]
     told = st.evaluate("1xh200", program(plain, precision="fp8"), st.forward(1.0)).metrics.step_time
     assert told == times[1]
+    wide = st.evaluate("1xh200", program(narrow, precision="bf16"), st.forward(1.0)).metrics.step_time
+    assert wide == times[0]
 
 
 def test_a_group_that_is_not_named_is_all_ranks(tmp_path):

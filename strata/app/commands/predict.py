@@ -116,6 +116,8 @@ def predict_command(
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
     lines = [*_choice_lines(asked, chosen, set), *lines, *result.notes, *config_notes(model, result)]
     changed = _beside(asked, result, set) if set and result.fits else None
+    if chakra and result.fits:
+        write_chakra(result, chakra)
     if json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
         why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
@@ -128,8 +130,6 @@ def predict_command(
         say(headline_table(result), *dimmed(lines), *difference)
         if explain:
             say("", explanation(result))
-    if chakra:
-        write_chakra(result, chakra)
     _write_files(result, lines, trace, roofline, report)
 
 

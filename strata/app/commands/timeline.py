@@ -123,6 +123,8 @@ def timeline_command(
         found = simulate_schedules(result)
         shown = comparison_table(result, found)
         return answer(lambda: comparison_dict(result, found), lambda: [shown], json, table, "schedules")
+    if chakra:
+        write_chakra(result, chakra)
     made = simulate_step(result, schedule, serial=serial, detail=detail)
     interval, lines = interval_of(result)
     told = lambda: {"plan": str(result.plan), **made.to_dict(), "interval": interval}  # noqa: E731
@@ -131,5 +133,3 @@ def timeline_command(
         wrote("gantt", made.to_html(html))
     if trace:
         wrote("trace", made.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")
-    if chakra:
-        write_chakra(result, chakra)
