@@ -27,7 +27,7 @@ from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
 from strata.records import to_dict
-from strata.rich_html import bar_html, cards_html, display_html, table_html
+from strata.rich_html import bar_html, display_html, rich_cards, table_html
 from strata.units import show
 from strata.workload.program import Program
 from strata.workload.tasks import Workload
@@ -118,7 +118,7 @@ class Result(Tabular):
         rows = [(label, text) for label, text, _ in (first, *known.values())]
         return display_html(
             title,
-            cards_html(cards),
+            rich_cards(cards),
             bar_html("time by what binds it", time, "s"),
             bar_html("memory of a device", held, "B"),
             table_html(("metric", "value"), rows, said="all metrics"),
@@ -127,7 +127,7 @@ class Result(Tabular):
     def _box_parts(self) -> list[str]:
         """What is told of a box: how many points are out, and its best one."""
         out = int(np.size(self.fits) - np.sum(self.fits))
-        told = [cards_html([("points", f"{np.size(self.fits):,}", f"{out:,} of them out")])]
+        told = [rich_cards([("points", f"{np.size(self.fits):,}", f"{out:,} of them out")])]
         if out < np.size(self.fits):
             told += ["<div>its best point by items/s:</div>", self.best()._repr_html_()]
         return told

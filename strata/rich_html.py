@@ -36,7 +36,7 @@ def display_html(title: str, *parts: str) -> str:
     return f'<div style="{FONT}">{head}{"".join(parts)}</div>'
 
 
-def cards_html(cards: Sequence[Card]) -> str:
+def rich_cards(cards: Sequence[Card]) -> str:
     """Headline numbers side by side."""
     box = f"border:1px solid {FAINT};border-radius:8px;padding:6px 12px;min-width:104px"
     made = [

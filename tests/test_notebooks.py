@@ -12,7 +12,7 @@ import pytest
 import strata as st
 from strata.errors import StrataError
 from strata.optimise.joint import map_program
-from strata.rich_html import bar_html, cards_html, scatter_svg, table_html
+from strata.rich_html import bar_html, rich_cards, scatter_svg, table_html
 from strata.search.run import search
 from strata.simulate.step import simulate_step
 
@@ -108,7 +108,7 @@ def test_a_frontier_and_a_mapping_are_drawn(answers):
 def test_names_are_text(answers):
     bad = '<script>alert("x")</script>'
     for html in (
-        cards_html([(bad, bad, bad)]),
+        rich_cards([(bad, bad, bad)]),
         bar_html(bad, {bad: 1.0, "b": 2.0}, "s"),
         table_html([bad], [[bad]], said=bad),
         scatter_svg([(1.0, 2.0, bad), (2.0, 3.0, bad)], bad, bad),

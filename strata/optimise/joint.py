@@ -37,7 +37,7 @@ from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, Mapp
 from strata.optimise.mappings.joint_space import MapSpace, map_space
 from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
-from strata.rich_html import blocks_svg, cards_html, display_html, table_html
+from strata.rich_html import blocks_svg, display_html, rich_cards, table_html
 from strata.units import finite_number, show
 from strata.workload.dataflow import Dataflow
 from strata.workload.graph import Collective
@@ -140,7 +140,7 @@ class ProgramMapping(Tabular):
         layouts = [(module, " ".join(map(str, axes))) for module, axes in best.layer.options.items()]
         return display_html(
             f"Mapping, {self.proof}",
-            cards_html(cards),
+            rich_cards(cards),
             blocks_svg(rows),
             table_html(("module", "axes"), layouts, said="layouts"),
         )

@@ -10,7 +10,7 @@ from typing import Any
 from strata.errors import require
 from strata.frames import Tabular, row_columns
 from strata.result import Result
-from strata.rich_html import cards_html, display_html, scatter_svg, table_html
+from strata.rich_html import display_html, rich_cards, scatter_svg, table_html
 from strata.search.derived_metrics import GOAL_METRICS, metric_column, reported_metrics
 from strata.search.edges import costs_nothing, on_the_edge
 from strata.search.goal import Goal
@@ -172,7 +172,7 @@ class SearchOutcome(Tabular):
             sides = [m.label if m.unit == "1" else f"{m.label} [{m.unit}]" for _, m in told[:2]]
             drawn = scatter_svg(list(zip(*both, named, strict=True)), *sides)
         heads = [*(a.name for a in self.space.axes), *(m.label for _, m in told)]
-        return display_html(f"Search of {self.space.name}", cards_html(cards), drawn, table_html(heads, rows))
+        return display_html(f"Search of {self.space.name}", rich_cards(cards), drawn, table_html(heads, rows))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain types."""

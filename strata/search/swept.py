@@ -14,7 +14,7 @@ from strata.frames import Tabular
 from strata.mapping.plan import plan_text
 from strata.pricing.metrics import METRIC_UNITS, METRICS
 from strata.result import Result
-from strata.rich_html import cards_html, display_html, scatter_svg
+from strata.rich_html import display_html, rich_cards, scatter_svg
 from strata.search.plans import plan_at
 from strata.search.sweep_axes import SweepAxis
 from strata.units import show
@@ -194,7 +194,7 @@ class Sweep(Tabular):
         if at is not None:
             place = ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(self.axes, at, strict=True))
             cards.append((f"best {label}", show(self.values[at], unit), place))
-        return display_html(self.question, cards_html(cards), drawn)
+        return display_html(self.question, rich_cards(cards), drawn)
 
     def as_dict(self) -> dict[str, Any]:
         """Every metric over the axes; lists are flat, the last axis fastest."""

@@ -25,7 +25,7 @@ from strata.pricing.schedules import (
 )
 from strata.pricing.stage_passes import held_by_messages
 from strata.result import Result
-from strata.rich_html import cards_html, display_html, table_html
+from strata.rich_html import display_html, rich_cards, table_html
 from strata.simulate.events import Schedule, Task, run_tasks
 from strata.simulate.gantt import by_place, gantt_html, gantt_inline, gantt_svg
 from strata.simulate.orders import Pass, device_orders
@@ -110,7 +110,7 @@ class Simulation(Tabular):
         used = sorted(self.utilisation.items(), key=lambda item: by_place(item[0]))
         rows = [(name, f"{share:.1%}") for name, share in used]
         busy = table_html(("resource", "busy"), rows, said="resources")
-        return display_html(f"{self.title}, {self.schedule}", cards_html(cards), drawn, busy)
+        return display_html(f"{self.title}, {self.schedule}", rich_cards(cards), drawn, busy)
 
     def to_html(self, path: str | Path) -> Path:
         """Write a Gantt chart as one HTML file that needs nothing else."""
