@@ -20,22 +20,21 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = ROOT / "docs" / "explore"
-SIZE = {"width": 1280, "height": 800}
 MOST = 140_000  # bytes of a picture
-SHOTS = {  # name: (page, light or dark, pixels to scroll, seconds to wait)
-    "start": ("", "light", 0, 2),
-    "what-if": ("#what-if", "light", 0, 6),
-    "what-if-dark": ("#what-if", "dark", 0, 6),
-    "compare": ("#compare", "light", 0, 15),
-    "stack": ("#stack", "light", 0, 8),
-    "fabric": ("#fabric", "light", 0, 8),
-    "technology": ("#technology", "light", 0, 8),
-    "mapping": ("#mapping", "light", 0, 15),
-    "serving": ("#serving", "light", 0, 15),
-    "training": ("#training", "light", 0, 20),
-    "search": ("#search", "light", 0, 5),
-    "validation": ("#validation", "light", 0, 8),
-    "studies": ("#studies", "light", 0, 8),
+SHOTS = {  # name: (page, light or dark, height, seconds to wait, button to press, seconds to wait then)
+    "start": ("", "light", 800, 2, "", 0),
+    "what-if": ("#what-if", "light", 1100, 6, "", 0),
+    "what-if-dark": ("#what-if", "dark", 800, 6, "", 0),
+    "compare": ("#compare", "light", 800, 15, "", 0),
+    "stack": ("#stack", "light", 800, 8, "", 0),
+    "fabric": ("#fabric", "light", 800, 8, "", 0),
+    "technology": ("#technology", "light", 800, 8, "", 0),
+    "mapping": ("#mapping", "light", 1000, 15, "", 0),
+    "serving": ("#serving", "light", 800, 15, "", 0),
+    "training": ("#training", "light", 800, 20, "", 0),
+    "search": ("#search", "light", 1000, 5, "Start the study", 60),
+    "validation": ("#validation", "light", 800, 8, "", 0),
+    "studies": ("#studies", "light", 800, 8, "", 0),
 }
 FLAGS = ["--no-sandbox", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
@@ -77,12 +76,14 @@ def take(names: list[str]) -> None:
             with sync_playwright() as play:
                 browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=FLAGS)
                 for name in names:
-                    page, theme, down, wait = SHOTS[name]
-                    tab = browser.new_page(viewport=SIZE, color_scheme=theme)
+                    page, theme, height, wait, button, then = SHOTS[name]
+                    tab = browser.new_page(viewport={"width": 1280, "height": height}, color_scheme=theme)
                     tab.goto(found[0] + page)
+                    tab.wait_for_selector("main h1", timeout=120_000)
                     tab.wait_for_timeout(wait * 1000)
-                    tab.mouse.wheel(0, down)
-                    tab.wait_for_timeout(300)
+                    if button:
+                        tab.get_by_role("button", name=button).click()
+                        tab.wait_for_timeout(then * 1000)
                     (TARGET / f"{name}.webp").write_bytes(small(tab.screenshot()))
                     tab.close()
                 browser.close()
