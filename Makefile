@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS = 1
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup demo test lint types bench bench-against proof fuzz docs site ns3 ns3-runs clean
+.PHONY: setup demo test lint types bench bench-against proof fuzz docs docs-site site ns3 ns3-runs clean
 
 setup: $(STAMP)
 
@@ -66,8 +66,10 @@ docs: setup
 	$(BIN)/python tests/test_docs.py
 
 # The docs as a site in out/site; `python -m http.server -d out/site` shows it. Nothing is fetched.
-site: setup
+docs-site: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+site: docs-site
 
 # The packet simulator, a program of its own (GPLv2): build it and repeat some of the stored runs; `ns3-runs` does all anew.
 NS3 := out/ns3/collective

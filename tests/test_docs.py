@@ -253,6 +253,19 @@ def test_the_site_builds_without_a_warning(tmp_path):
     assert len(pages) > len(PAGES) and not any(fetched.search(p.read_text(encoding="utf-8")) for p in pages)
 
 
+def test_the_request_of_the_docs_is_one_that_the_server_takes():
+    from strata.app.web.answers.what_if import Design
+
+    page = (ROOT / "docs" / "explore.md").read_text(encoding="utf-8")
+    bodies = re.findall(r"-d '(\{.*\})'", page)
+    assert bodies and all(Design.model_validate_json(body) for body in bodies)
+
+
+def test_screenshots_are_small():
+    shots = list((ROOT / "docs" / "explore").iterdir())
+    assert shots and [label(shot) for shot in shots if shot.stat().st_size > 150_000] == []
+
+
 def test_the_reader_of_blocks_finds_them():
     text = "<!-- not run: slow -->\n```console\n$ strata validate\n```\n\n```python\nprint(1)\n```\n\n<!-- lines: 2 -->\n```text\n1\n```\n"
     assert [(b.kind, b.word, b.said, b.follows) for b in blocks(text)] == [

@@ -1,6 +1,6 @@
 """What the site's builder needs beside the pages: files outside docs/ that pages link to, and formulas as MathML.
 
-MkDocs calls `on_files` and `on_page_markdown` (`hooks` in mkdocs.yml). Nothing is fetched: browsers draw MathML.
+MkDocs calls `on_files`, `on_page_markdown` and `on_post_page` (`hooks` in mkdocs.yml). Nothing is fetched: browsers draw MathML.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         parts.append(convert(" ".join(block[2].split()), display="block") if formula else block[0])
         done = block.end()
     return "".join((*parts, _text(markdown[done:], uri)))
+
+
+def on_post_page(output: str, page: Any, config: Any) -> str:
+    """The theme's search is a dialogue without a name, which readers of screens need."""
+    return output.replace('role="dialog"', 'role="dialog" aria-label="Search"', 1)
 
 
 def linked(page: Path, link: str) -> Path | None:

@@ -123,7 +123,7 @@ def _reading(
         alone = np.where(np.isfinite(curve.alone), curve.alone, 0.0)
         step, own, others = times
         came = rate * curve.pieces / curve.lanes * alone
-        less = shared_launching(alone, np.minimum(curve.launching[:, 0], alone), came)
+        less = np.asarray(shared_launching(alone, np.minimum(curve.launching[:, 0], alone), came))
         reading, shared = (
             curve.pieces
             * np.maximum.accumulate(np.concatenate([first[:, None], step + added], axis=1), axis=1)

@@ -132,10 +132,10 @@ def trained(design: dict[str, Any]) -> dict[str, Any]:
     if not result.fits:
         return told
     run = run_of_step(result, tokens)
-    return told | run_told(run)
+    return told | train_run_told(run)
 
 
-def run_told(run: TrainRun) -> dict[str, Any]:
+def train_run_told(run: TrainRun) -> dict[str, Any]:
     """The run's own numbers: headline cards, where a step goes, what a month loses."""
     metrics, kept = run.result.metrics, run.goodput
     order = order_text(run.plan)
