@@ -72,6 +72,7 @@ def serve_command(
         "server_header": False,
         "date_header": False,
         "limit_concurrency": 500,
+        "timeout_graceful_shutdown": 1,  # pages that wait for news of a job hold nothing up
     }
     server = uvicorn.Server(uvicorn.Config(app, timeout_keep_alive=20, **settings))
     server.run(sockets=[bound])
