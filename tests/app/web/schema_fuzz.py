@@ -129,7 +129,7 @@ def worked(call: str, question: dict[str, Any], said: str, report: Report) -> No
     from strata.app.web.worker import answered
 
     signal.signal(signal.SIGALRM, _enough)
-    signal.setitimer(signal.ITIMER_REAL, WATCHED)
+    signal.setitimer(signal.ITIMER_REAL, WATCHED, 0.2)  # again, where a callback swallowed it
     try:
         with tempfile.TemporaryDirectory() as folder, chdir(folder):
             told = answered(call, question, lambda _: None)
@@ -139,6 +139,7 @@ def worked(call: str, question: dict[str, Any], said: str, report: Report) -> No
     except Enough:
         report.statuses["job running"] += 1
     finally:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -155,6 +156,7 @@ def fuzz(url: str, cases: int, seed: int) -> Report:
         few = max(2, cases // (10 * len(operations)))  # of those that take no question
         each = max(3, (cases - 2 * few * len(plain)) // len(asking))
         for operation in operations:
+            print(f"{report.cases} cases, {len(report.faults)} faults; next {operation.label}", file=sys.stderr)
             count = -(-each // 3) if operation.body else few
             kinds = [(GenerationMode.POSITIVE, False), (GenerationMode.NEGATIVE, False)]
             for mode, known in [*kinds, *([(GenerationMode.POSITIVE, True)] if operation.body else [])]:
