@@ -1,6 +1,6 @@
 """Rows on the page: how soon a moved slider shows its answer in a browser, and how a crowd is served.
 
-    python -m benchmarks.page --clients 50 --seconds 30      # the crowd alone, with where the time goes
+python -m benchmarks.page --clients 50 --seconds 30      # the crowd alone, with where the time goes
 """
 
 from __future__ import annotations
@@ -146,7 +146,9 @@ def crowd(port: int, pid: int, clients: int, seconds: float, pause: float = PAUS
 
     async def all_of_them() -> None:
         until = time.monotonic() + seconds
-        people = (person(port, until, random.Random(seed * 1000 + i), files, pause, found) for i in range(clients))
+        people = (
+            person(port, until, random.Random(seed * 1000 + i), files, pause, found) for i in range(clients)
+        )
         await asyncio.gather(*people)
 
     began = time.monotonic()
@@ -207,7 +209,7 @@ def slider_times(url: str, moves: int) -> list[float]:
         label = "chip.stack.transfer_rate, slider"
         find_slider(page, label)
         for _ in range(moves):
-            took = page.evaluate(MOVE, [label, -1])
+            took = page.evaluate(MOVE, [label, -0.1])
             found.append(10.0 if took is None else took / 1e3)
             page.wait_for_timeout(900)  # let go: the best plan is looked for, numbers are drawn anew
         browser.close()
@@ -251,7 +253,10 @@ def told(seen: Crowd) -> str:
         shares = ", ".join(f"p{100 * s:g} {seen.p(s, kind) * 1e3:.0f} ms" for s in (0.5, 0.95, 0.99))
         lines.append(f"{kind or 'all':6s} {count:6d}: {shares}")
     cpu = {"clients": seen.client_cpu, "server": seen.server_cpu, "workers": seen.worker_cpu}
-    lines.append("processor time: " + ", ".join(f"{k} {v:.1f} s ({v / seen.wall:.0%} of a core)" for k, v in cpu.items()))
+    lines.append(
+        "processor time: "
+        + ", ".join(f"{k} {v:.1f} s ({v / seen.wall:.0%} of a core)" for k, v in cpu.items())
+    )
     return "\n".join(lines)
 
 
@@ -259,7 +264,9 @@ def main() -> None:
     words = argparse.ArgumentParser()
     words.add_argument("--clients", type=int, default=50)
     words.add_argument("--seconds", type=float, default=30.0)
-    words.add_argument("--pause", type=float, default=PAUSE, help="mean rest of a client; 0 asks without rest")
+    words.add_argument(
+        "--pause", type=float, default=PAUSE, help="mean rest of a client; 0 asks without rest"
+    )
     words.add_argument("--moves", type=int, default=0, help="moves of a slider in the browser, too")
     said = words.parse_args()
     with tempfile.TemporaryDirectory() as folder, serving(folder) as server:
@@ -268,7 +275,9 @@ def main() -> None:
             print(told(crowd(server.port, server.process.pid, said.clients, said.seconds, said.pause)))
         if said.moves:
             took = sorted(slider_times(server.url, said.moves))
-            print(f"slider: median {statistics.median(took) * 1e3:.0f} ms, of {[round(t * 1e3) for t in took]}")
+            print(
+                f"slider: median {statistics.median(took) * 1e3:.0f} ms, of {[round(t * 1e3) for t in took]}"
+            )
     print(f"load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
 
 

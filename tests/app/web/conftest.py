@@ -25,7 +25,9 @@ def server(tmp_path_factory):
 @pytest.fixture(scope="module")
 def browser():
     """Debian's Chromium, headless; where it or Playwright is not installed, tests are skipped by name."""
-    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed (strata[dev])")
+    playwright = pytest.importorskip(
+        "playwright.sync_api", reason="playwright is not installed (strata[dev])"
+    )
     program = shutil.which("chromium")
     if program is None:
         pytest.skip("chromium is not installed (Debian: apt-get install chromium)")

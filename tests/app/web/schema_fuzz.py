@@ -29,13 +29,43 @@ from hypothesis import seed as seeded
 from hypothesis import strategies as st
 from schemathesis import GenerationMode
 
-sys.path.insert(0, str(Path(__file__).parents[3]))
+sys.path.insert(0, str(Path(__file__).parents[3]))  # as a program it stands in another folder
 from benchmarks.served import serving
 from strata.app.web.answers import all_routes
 
 WATCHED = 0.6  # s that a job is given
-VALUES = ["0", "1", "2", "-1", "3", "0.5", "1e-30", "1e300", "nan", "inf", "x2", "4 GB", "1 ns", "900 GB/s", "85 degC", "true"]
-PLANS = ["", "", "", "tp=8", "tp=2,pp=2", "tp=0", "dp=8", "tp=8,ep=8", "tp=16,dp=16,ep=256", "x", "tp=3", "pp=99"]
+VALUES = [
+    "0",
+    "1",
+    "2",
+    "-1",
+    "3",
+    "0.5",
+    "1e-30",
+    "1e300",
+    "nan",
+    "inf",
+    "x2",
+    "4 GB",
+    "1 ns",
+    "900 GB/s",
+    "85 degC",
+    "true",
+]
+PLANS = [
+    "",
+    "",
+    "",
+    "tp=8",
+    "tp=2,pp=2",
+    "tp=0",
+    "dp=8",
+    "tp=8,ep=8",
+    "tp=16,dp=16,ep=256",
+    "x",
+    "tp=3",
+    "pp=99",
+]
 
 
 @dataclass
@@ -143,7 +173,7 @@ def worked(call: str, question: dict[str, Any], said: str, report: Report) -> No
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
-def fuzz(url: str, cases: int, seed: int) -> Report:
+def fuzz(url: str, cases: int, seed: int, quiet: bool = False) -> Report:
     """Send requests of every kind to every operation, in equal shares."""
     warnings.simplefilter("ignore")
     report = Report()
@@ -156,7 +186,10 @@ def fuzz(url: str, cases: int, seed: int) -> Report:
         few = max(2, cases // (10 * len(operations)))  # of those that take no question
         each = max(3, (cases - 2 * few * len(plain)) // len(asking))
         for operation in operations:
-            print(f"{report.cases} cases, {len(report.faults)} faults; next {operation.label}", file=sys.stderr)
+            if not quiet:
+                print(
+                    f"{report.cases} cases, {len(report.faults)} faults; next {operation.label}", flush=True
+                )
             count = -(-each // 3) if operation.body else few
             kinds = [(GenerationMode.POSITIVE, False), (GenerationMode.NEGATIVE, False)]
             for mode, known in [*kinds, *([(GenerationMode.POSITIVE, True)] if operation.body else [])]:

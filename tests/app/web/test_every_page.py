@@ -90,5 +90,7 @@ def test_the_start_page_leads_to_every_page(visit):
         link.click()
         one.page.wait_for_selector("#main h1, #main .error")
         assert one.page.title().endswith(" · Strata")
-        assert link.get_attribute("href") is None or one.page.locator("#nav a[aria-current=page]").count() == 1
+        assert (
+            link.get_attribute("href") is None or one.page.locator("#nav a[aria-current=page]").count() == 1
+        )
         assert one.page.locator("#main .error").count() == 0
