@@ -55,10 +55,19 @@ def test_a_page_opens_for_all_eyes_and_screens(visit, axe, name):
             page.set_viewport_size({"width": width, "height": 900})
             if over := too_wide(page):
                 wrong.append(f"{theme} at {width} px: {over} px too wide: {widest(page)}")
+            if loose := page.evaluate(LOOSE):
+                wrong.append(f"{theme} at {width} px: charts stand out of their place: {loose}")
             shot(page, name, width, theme)
             if (theme, width) in (("light", WIDE), ("dark", NARROW)):
                 wrong += [f"{theme} at {width} px: {line}" for line in hard(axe, page)]
     assert not wrong, "\n".join(wrong)
+
+
+# Charts that are higher or wider than the element they are drawn in.
+LOOSE = """() => [...document.querySelectorAll(".chart")].filter((e) => e.isConnected && e.clientWidth > 0)
+  .filter((e) => [...e.querySelectorAll("svg.main-svg")].some((s) =>
+    s.clientHeight > e.clientHeight + 3 || s.clientWidth > e.clientWidth + 3))
+  .map((e) => `${e.closest("section, .panel")?.querySelector("h2")?.textContent}: ${e.clientHeight} px`)"""
 
 
 def too_wide(page):

@@ -41,6 +41,8 @@ async function open() {
       h("a", { href: `#${name}`, "aria-current": name === page ? "page" : null }, title),
     ),
   );
+  const now = nav.querySelector("[aria-current]");
+  if (now) nav.scrollLeft = now.offsetLeft - nav.offsetLeft - (nav.clientWidth - now.clientWidth) / 2;
   document.title = known ? `${known[1]} · Strata` : "Strata";
   let mine = main;
   try {
