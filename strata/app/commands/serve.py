@@ -48,7 +48,8 @@ def serve_command(
     from strata.app.web.server import web_app
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # TCP by name: asyncio sends small answers at once on such sockets alone, others wait 40 ms for their second half
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host.strip("[]"), port))

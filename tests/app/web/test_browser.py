@@ -229,7 +229,7 @@ def test_the_theme_is_kept_and_pages_left_behind_draw_nothing(visit):
 SCRIPT = '<img src=x onerror="window.ran=1"><script>window.ran=1</script>'
 
 
-@pytest.mark.parametrize("page", ["what-if", "stack", "technology", "mapping", "fabric", "serving", "search"])
+@pytest.mark.parametrize("page", ["what-if", "fabric", "serving", "search"])
 def test_scripts_in_addresses_and_fields_stay_text(visit, page):
     """An address from a stranger, with a script in every text of it: it is shown, or refused, as text."""
     parts = dict.fromkeys(
