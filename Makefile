@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS = 1
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup demo test lint types bench bench-against proof fuzz docs docs-site site ns3 ns3-runs clean
+.PHONY: setup demo test lint types bench bench-against proof fuzz fuzz-web docs docs-site site ns3 ns3-runs clean
 
 setup: $(STAMP)
 
@@ -60,6 +60,11 @@ CASES ?= 100000
 SEED ?= 1
 fuzz: setup
 	$(BIN)/python tests/fuzz/fuzz.py --cases $(CASES) --seed $(SEED)
+
+# Requests made from the page's OpenAPI schema, right and wrong ones: no fault of ours. make fuzz-web CASES=2000 SEED=2
+fuzz-web: CASES = 2000
+fuzz-web: setup
+	$(BIN)/python tests/app/web/schema_fuzz.py --cases $(CASES) --seed $(SEED)
 
 # Examples in the docs are run and their output refreshed; equations, the module map and the picture are written anew.
 docs: setup

@@ -27,6 +27,7 @@ from benchmarks.designs import (
 )
 from benchmarks.fusion import add_fusion
 from benchmarks.packets import add_packets
+from benchmarks.page import add_page
 from benchmarks.requests import add_requests
 from benchmarks.training import add_training
 from strata.hardware.dram.stack import Stack
@@ -169,6 +170,8 @@ def rows() -> list[dict[str, Any]]:
     add_fusion(add)
     add_training(add)
     add_requests(add)
+    if skipped := add_page(add):
+        print(skipped)
     numpy_import = cold([sys.executable, "-c", "import numpy"])
     words = [
         "-m",

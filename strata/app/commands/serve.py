@@ -48,7 +48,8 @@ def serve_command(
     from strata.app.web.server import web_app
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    bound = socket.socket(family, socket.SOCK_STREAM)
+    # TCP by name: asyncio sends small answers at once on such sockets alone, others wait 40 ms for their second half
+    bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         bound.bind((host.strip("[]"), port))
@@ -72,6 +73,7 @@ def serve_command(
         "server_header": False,
         "date_header": False,
         "limit_concurrency": 500,
+        "timeout_graceful_shutdown": 1,  # pages that wait for news of a job hold nothing up
     }
     server = uvicorn.Server(uvicorn.Config(app, timeout_keep_alive=20, **settings))
     server.run(sockets=[bound])

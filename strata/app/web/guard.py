@@ -4,6 +4,7 @@ the server is bound beyond this machine, and headers that keep a browser from ru
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import json
 from dataclasses import dataclass
@@ -115,7 +116,7 @@ class Guard:
         if told:
             await refuse(send, *told)
             return
-        size = 0
+        size, begun = 0, False
 
         async def limited() -> Any:
             nonlocal size
@@ -126,6 +127,8 @@ class Guard:
             return message
 
         async def dressed(message: Any) -> None:
+            nonlocal begun
+            begun = True
             if message["type"] == "http.response.start":
                 extra = [(k.encode(), v.encode()) for k, v in HEADERS.items()]
                 if self.door.token and parse_qs(query).get("token"):
@@ -138,6 +141,9 @@ class Guard:
             await self.app(scope, limited, dressed)
         except TooLarge:
             await refuse(send, 413, f"a request has at most {MOST_BODY >> 10} KiB")
+        except asyncio.CancelledError:  # the server ends, and does not wait for long answers
+            if not begun:
+                await refuse(send, 503, "the server is ending")
 
     def refusal(self, scope: Any, headers: dict[str, str], query: str) -> tuple[int, str] | None:
         """Status and line of a request that may not come in; None of one that may."""

@@ -7,13 +7,14 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
@@ -179,29 +180,45 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"error": "too many questions at once; try again in a moment"}, 429)
 
 
+class Shelf:
+    """The page's files in memory, each read anew where it has changed: these and no others."""
+
+    def __init__(self) -> None:
+        self.known = {p.relative_to(STATIC).as_posix(): p for p in sorted(STATIC.rglob("*")) if p.is_file()}
+        self.known["plotly.min.js"] = plotly_script()
+        self.read: dict[str, tuple[int, bytes, str]] = {}  # by name: when it changed, what it says, its tag
+
+    def answer(self, name: str, request: Request) -> Response:
+        """A file, or word that the browser's copy is the same."""
+        if name not in self.known:
+            raise HTTPException(404, "no such file")
+        path = self.known[name]
+        changed = path.stat().st_mtime_ns
+        if self.read.get(name, (0,))[0] != changed:
+            said = path.read_bytes()
+            self.read[name] = (changed, said, f'"{sha256(said).hexdigest()[:24]}"')
+        _, said, tag = self.read[name]
+        kept = {"etag": tag, "cache-control": "max-age=86400" if name == "plotly.min.js" else "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=kept)
+        return Response(said, media_type=KINDS[path.suffix], headers=kept)
+
+
 def _add_files(app: FastAPI) -> None:
-    """The page and its files: these and no others, each under its own name."""
-    known = {p.relative_to(STATIC).as_posix(): p for p in sorted(STATIC.rglob("*")) if p.is_file()}
+    """The page and its files, each under its own name."""
+    shelf = Shelf()
 
     @app.get("/", include_in_schema=False)
-    async def start() -> FileResponse:
-        return FileResponse(known["index.html"], media_type="text/html")
+    async def start(request: Request) -> Response:
+        return shelf.answer("index.html", request)
 
     @app.get("/static/{name:path}", include_in_schema=False)
-    async def static(name: str) -> FileResponse:
-        if name == "plotly.min.js":
-            return FileResponse(
-                plotly_script(), media_type=KINDS[".js"], headers={"cache-control": "max-age=86400"}
-            )
-        if name not in known:
-            raise HTTPException(404, "no such file")
-        return FileResponse(
-            known[name], media_type=KINDS[known[name].suffix], headers={"cache-control": "no-cache"}
-        )
+    async def static(name: str, request: Request) -> Response:
+        return shelf.answer(name, request)
 
     @app.get("/favicon.ico", include_in_schema=False)
-    async def icon() -> FileResponse:
-        return FileResponse(known["strata.svg"], media_type=KINDS[".svg"])
+    async def icon(request: Request) -> Response:
+        return shelf.answer("strata.svg", request)
 
 
 def plotly_script() -> Path:

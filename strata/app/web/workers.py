@@ -8,9 +8,11 @@ from __future__ import annotations
 import asyncio
 import os
 import secrets
+import signal
 import sys
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -71,7 +73,8 @@ class Worker:
     def kill(self) -> None:
         """End the process at once."""
         if self.process is not None and self.process.returncode is None:
-            self.process.kill()
+            with suppress(ProcessLookupError):  # `Process.kill` would collect what asyncio waits for
+                os.kill(self.process.pid, signal.SIGKILL)
 
 
 def _low() -> None:

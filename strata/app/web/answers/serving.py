@@ -73,10 +73,13 @@ def limits_of(service: dict[str, Any]) -> dict[str, float]:
 
 
 def inputs_of(service: dict[str, Any], system: str = "") -> tuple[Any, Any, Any]:
-    """System, model and engine by their names."""
+    """System, language model and engine by their names."""
     changes = [f"{path}={value}" for path, value in service["set"].items()]
     names = (service["model"], system or service["system"], service["engine"])
-    return named_inputs(*names, service["weights"], service["kv"], changes)
+    found = named_inputs(*names, service["weights"], service["kv"], changes)
+    if not hasattr(found[1], "has_experts"):
+        raise BadValue(f"{service['model']} is no language model: it serves no requests")
+    return found
 
 
 def input_variation(service: dict[str, Any]) -> float:
@@ -94,8 +97,6 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
     """What `strata serving` says: the best plans under limits, what requests see at this load, the curve."""
     service = Service(**service).model_dump()
     system, model, engine = inputs_of(service)
-    if not hasattr(model, "has_experts"):
-        raise BadValue(f"{service['model']} is no language model: it serves no requests")
     asked = Requests(service["input"], service["output"], input_variation(service))
     load = (
         {"clients": float(service["clients"])} if service["load"] == "closed" else {"rate": service["rate"]}

@@ -92,8 +92,6 @@ def priced_deployment(
 ) -> PricedService:
     """A deployment ready to serve, under the plan that is told or the best."""
     hardware, model, engine = inputs_of(service, system)
-    if not hasattr(model, "has_experts"):
-        raise BadValue(f"{service['model']} is no language model: it serves no requests")
     chosen = service["plan"] if plan is None else plan
     return price_service(hardware, model, chosen, engine, load=load, slo=limits_of(service))
 

@@ -19,7 +19,10 @@ from strata.validation.accuracy.pictures import group_unit
 from strata.validation.accuracy.points import kind_of_file, measured_row, packed_points, stored_points
 from strata.validation.accuracy.run import Watched, validate
 
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_./-]*$", max_length=80)]
+FileName = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$", max_length=80),
+]
 FIGURES = ("points", "failed", "mape", "median", "p90", "worst", "bias", "within_15", "within_30")
 
 

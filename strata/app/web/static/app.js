@@ -1,4 +1,5 @@
 // The frame: pages by name, the theme, errors.
+import { given_up } from "./api.js";
 import { failure, fill, h, startHovers } from "./dom.js";
 import { themeTurned } from "./charts.js";
 import { here } from "./state.js";
@@ -21,6 +22,8 @@ export const PAGES = [
 const main = document.getElementById("main"),
   nav = document.getElementById("nav");
 let shown = null;
+// Each page that is opened gets a room of its own: what comes late for one that was left is seen by nobody.
+let room = null;
 
 // A page may have rules of its own, in a file beside it.
 const STYLED = new Set(["what-if", "compare", "fabric", "studies", "training", "validation"]);
@@ -38,19 +41,24 @@ async function open() {
       h("a", { href: `#${name}`, "aria-current": name === page ? "page" : null }, title),
     ),
   );
+  const now = nav.querySelector("[aria-current]");
+  if (now) nav.scrollLeft = now.offsetLeft - nav.offsetLeft - (nav.clientWidth - now.clientWidth) / 2;
   document.title = known ? `${known[1]} · Strata` : "Strata";
+  let mine = main;
   try {
     styled(known?.[0]);
     const module = await import(`./pages/${known ? known[0] : "start"}.js`);
+    if (here().page !== page) return;
     if (shown !== page) {
-      fill(main);
-      main.scrollTop = 0;
+      room = h("div", {});
+      fill(main, room);
       scrollTo(0, 0);
     }
     shown = page;
-    await module.show(main);
+    mine = room;
+    await module.show(mine);
   } catch (error) {
-    fill(main, failure(error));
+    if (!given_up(error)) fill(mine, failure(error));
   }
 }
 

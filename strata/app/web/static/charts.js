@@ -39,7 +39,9 @@ const drawn = new Map();
 // `what(colours)` gives [traces, layout]: asked again when the theme turns, so that colours are the theme's.
 export function chart(node, what, height = 300) {
   const [traces, extra] = what();
-  const done = globalThis.Plotly.react(node, traces, layout({ height, ...extra }), {
+  const made = layout({ height, ...extra });
+  node.style.height = `${made.height}px`; // when the window changes, a chart takes the room of its element
+  const done = globalThis.Plotly.react(node, traces, made, {
     displaylogo: false,
     responsive: true,
     displayModeBar: false,

@@ -201,7 +201,7 @@ function proof(told) {
       h("summary", {}, "Partitions as a table"),
       h(
         "div",
-        { class: "wide" },
+        { class: "wide", tabindex: "0", role: "group", "aria-label": "Partitions" },
         table(
           [
             "",

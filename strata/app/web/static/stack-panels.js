@@ -94,7 +94,11 @@ export function drawing(into, told, heat) {
         {},
         `${told.layers} layer${told.layers > 1 ? "s" : ""} on ${told.process.split(",")[0]}, in section`,
       ),
-      h("div", { class: "wide" }, h("div", { style: { "min-width": "560px" } }, section(told, heat))),
+      h(
+        "div",
+        { class: "wide", tabindex: "0", role: "group", "aria-label": "Layers, to scale" },
+        h("div", { style: { "min-width": "560px" } }, section(told, heat)),
+      ),
       h(
         "div",
         { class: "legend" },

@@ -193,7 +193,7 @@ export function worth(into, told) {
           h("summary", {}, "As a table"),
           h(
             "div",
-            { class: "wide" },
+            { class: "wide", tabindex: "0", role: "group", "aria-label": "What 1 % more buys" },
             table(
               ["1 % more", ...keys],
               rows.map(([name, gain]) => [
