@@ -1,5 +1,5 @@
 // Numbers as people read them: the same rules as the command line's.
-const STEPS = [
+export const STEPS = [
   [1e15, "P"],
   [1e12, "T"],
   [1e9, "G"],

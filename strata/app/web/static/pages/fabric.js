@@ -1,11 +1,11 @@
 // Fabric: how devices are joined, which rank each one is, and what a collective puts on the links.
 import { ask, catalogue, given_up } from "../api.js";
 import { failure, fill, h, table } from "../dom.js";
-import { fabricDrawing, ramp, shade } from "../fabric-drawing.js";
+import { fabricDrawing, ramp, shade } from "../fabric/drawing.js";
 import { go, here } from "../state.js";
 import { digits, percent, show as text } from "../units.js";
-import { drawCollective } from "./fabric-collective.js";
-import { GROUPS, fabricForm } from "./fabric-form.js";
+import { drawCollective } from "../fabric/collective.js";
+import { GROUPS, fabricForm } from "../fabric/form.js";
 
 const START = {
   system: "8x8xh200",

@@ -2,7 +2,7 @@
 import { ask, given_up, job } from "../api.js";
 import { accent, chart, colour } from "../charts.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
-import { drawn, headline } from "../mapping-panels.js";
+import { drawn, headline } from "../mapping/panels.js";
 import { go, here } from "../state.js";
 import { percent, show as text } from "../units.js";
 

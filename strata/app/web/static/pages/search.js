@@ -3,8 +3,8 @@ import { ask, catalogue, given_up, job } from "../api.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
 import { go, here } from "../state.js";
 import { percent } from "../units.js";
-import { drawForm, FORM, studyOf } from "../parts/search-form.js";
-import { drawMatters, drawThreads } from "../parts/search-maps.js";
+import { drawForm, FORM, studyOf } from "../search/form.js";
+import { drawMatters, drawThreads } from "../search/maps.js";
 import {
   addNamed,
   drawCards,
@@ -13,8 +13,8 @@ import {
   drawGrowth,
   keptPoints,
   label,
-} from "../parts/search-study.js";
-import { drawTable, mapPanel, outPanel } from "../parts/search-table.js";
+} from "../search/study.js";
+import { drawTable, mapPanel, outPanel } from "../search/table.js";
 
 let running = null; // the study under way: its job and what it has told; it goes on while other pages are open
 let known = null; // spaces, samplers and metrics: asked for once

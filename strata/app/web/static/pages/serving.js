@@ -3,9 +3,9 @@ import { ask, catalogue, given_up, job } from "../api.js";
 import { choice, entry, failure, fill, h, say } from "../dom.js";
 import { go, here } from "../state.js";
 import { digits, percent, show as text } from "../units.js";
-import { drawMinute } from "../parts/minute.js";
-import { drawCurves, drawDistributions, drawFrontier } from "../parts/serving-charts.js";
-import { cards, launch, plans, rivals, stopRivals } from "../parts/serving-panels.js";
+import { drawMinute } from "../serving/minute.js";
+import { drawCurves, drawDistributions, drawFrontier } from "../serving/charts.js";
+import { cards, launch, plans, rivals, stopRivals } from "../serving/panels.js";
 
 const START = {
   model: "llama-3-70b",

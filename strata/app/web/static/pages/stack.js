@@ -2,8 +2,8 @@
 import { ask, catalogue, given_up } from "../api.js";
 import { rested, slider } from "../controls.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
-import { boundsChart, curveChart } from "../stack-charts.js";
-import { drawing, headline, warmth } from "../stack-panels.js";
+import { boundsChart, curveChart } from "../stack/charts.js";
+import { drawing, headline, warmth } from "../stack/panels.js";
 import { go, here } from "../state.js";
 
 const START = {

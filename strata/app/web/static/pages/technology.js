@@ -3,7 +3,7 @@ import { ask, catalogue, given_up } from "../api.js";
 import { rested, slider } from "../controls.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
 import { go, here } from "../state.js";
-import { budgets, drawn, headline, predicted, worth } from "../technology-panels.js";
+import { budgets, drawn, headline, predicted, worth } from "../technology/panels.js";
 
 const START = {
   technology: "n5",

@@ -2,11 +2,11 @@
 import { ask, catalogue, given_up } from "../api.js";
 import { chart, colour } from "../charts.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
-import { gantt } from "../gantt.js";
+import { gantt } from "../training/gantt.js";
 import { go, here } from "../state.js";
 import { digits, percent, show as text } from "../units.js";
-import { memoryBars } from "./training-memory.js";
-import { findPlans } from "./training-plans.js";
+import { memoryBars } from "../training/memory.js";
+import { findPlans } from "../training/plans.js";
 
 const START = {
   model: "llama-3-70b",

@@ -4,7 +4,7 @@ import { chart } from "../charts.js";
 import { choice, failure, fill, h, table } from "../dom.js";
 import { address, go, here } from "../state.js";
 import { percent } from "../units.js";
-import { PALETTE, drawFile } from "./validation-file.js";
+import { PALETTE, drawFile } from "../validation/file.js";
 
 const KINDS = ["kernels", "network", "serving", "training", "hardware"];
 let listed = null;

@@ -1,6 +1,6 @@
 // A fabric drawn: devices inside boxes inside boxes, one level after the other, with their links. Rings and chains are
 // grids, up to three dimensions of them in one level; switches are bars between two rows of members.
-import { s } from "./dom.js";
+import { s } from "../dom.js";
 
 const CELL = 20,
   DOT = 7,

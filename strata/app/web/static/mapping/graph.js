@@ -1,6 +1,6 @@
 // A program's graph, block by block: ops as boxes from top to bottom, partitions as coloured ground behind them.
-import { h, s } from "./dom.js";
-import { show as text } from "./units.js";
+import { h, s } from "../dom.js";
+import { show as text } from "../units.js";
 
 const HIGH = 44,
   MARGIN = 16,

@@ -2,7 +2,7 @@
 import { job } from "../api.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
 import { digits, percent, show as text } from "../units.js";
-import { drawCost } from "./serving-charts.js";
+import { drawCost } from "./charts.js";
 
 let rivalsRun = null;
 export const stopRivals = () => {

@@ -1,6 +1,6 @@
 // A timeline: tracks with bars, looked into with the wheel, by dragging, or with buttons.
-import { fill, h, s } from "./dom.js";
-import { percent, show as text } from "./units.js";
+import { fill, h, s } from "../dom.js";
+import { percent, show as text } from "../units.js";
 
 const ROW = 26,
   LABEL = 104,

@@ -3,7 +3,7 @@ import { ask } from "../api.js";
 import { accent, chart } from "../charts.js";
 import { entry, failure, fill, h } from "../dom.js";
 import { address } from "../state.js";
-import { digits, percent, show as text } from "../units.js";
+import { STEPS, digits, percent, show as text } from "../units.js";
 
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 const ROWS = 40,
@@ -16,15 +16,6 @@ const label = (page, metric) => page.choices.metrics[metric]?.label ?? metric;
 export const counted = (n) => (n < 1e9 ? digits(n, 9) : n.toExponential(2).replace("e+", "e"));
 
 // A prefix for axes and entries: [factor, offset, unit].
-const STEPS = [
-  [1e12, "T"],
-  [1e9, "G"],
-  [1e6, "M"],
-  [1e3, "k"],
-  [1, ""],
-  [1e-3, "m"],
-  [1e-6, "µ"],
-];
 function scaled(page, metric, values) {
   const unit = unitOf(page, metric);
   if (unit === "K") return [1, -273.15, "°C"];

@@ -2,7 +2,7 @@
 import { ask, given_up } from "../api.js";
 import { choice, entry, failure, fill, h } from "../dom.js";
 import { digits } from "../units.js";
-import { counted } from "./search-study.js";
+import { counted } from "./study.js";
 
 export const FORM = {
   name: "",

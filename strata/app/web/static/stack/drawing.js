@@ -1,8 +1,8 @@
 // A stack in section, drawn to scale: widths by one scale, heights by another, which the drawing says; and the package of a
 // chip with DRAM beside its dies, from above.
-import { s } from "./dom.js";
-import { roundLength } from "./controls.js";
-import { digits, show as text } from "./units.js";
+import { s } from "../dom.js";
+import { roundLength } from "../controls.js";
+import { digits, show as text } from "../units.js";
 
 const WIDE = 760,
   LEFT = 20,

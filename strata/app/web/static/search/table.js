@@ -1,8 +1,8 @@
 // Points of a study as a table, to compare and to open; heat maps; why points are out.
 import { choice, fill, h } from "../dom.js";
 import { digits } from "../units.js";
-import { drawMap } from "./search-maps.js";
-import { label, MOST, openPoints, ROWS, said } from "./search-study.js";
+import { drawMap } from "./maps.js";
+import { label, MOST, openPoints, ROWS, said } from "./study.js";
 
 export function mapPanel(page, panel) {
   const { maps } = page.found;

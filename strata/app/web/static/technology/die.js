@@ -1,8 +1,8 @@
 // A generated die to scale: interfaces along its edges, shared levels as bands, bundles of units as a grid; memory devices beside
 // it at the same scale. Areas are those of the chip; where blocks stand is the drawing's own.
-import { s } from "./dom.js";
-import { roundLength } from "./controls.js";
-import { digits } from "./units.js";
+import { s } from "../dom.js";
+import { roundLength } from "../controls.js";
+import { digits } from "../units.js";
 
 const ROOM = 430, // px of the die's side, or of the longer side of all dies
   MOST_CELLS = 420;

@@ -1,8 +1,8 @@
 // Panels of the Mapping page: fused against kernel by kernel, the graph, and what each partition takes.
-import { card } from "./controls.js";
-import { fill, h, table } from "./dom.js";
-import { graph, ground, onlyPartition, takes } from "./graph-drawing.js";
-import { difference, digits, percent, show as text } from "./units.js";
+import { card } from "../controls.js";
+import { fill, h, table } from "../dom.js";
+import { graph, ground, onlyPartition, takes } from "./graph.js";
+import { difference, digits, percent, show as text } from "../units.js";
 
 export function headline(into, told) {
   const [best, apart] = told.totals,

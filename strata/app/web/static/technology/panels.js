@@ -1,9 +1,9 @@
 // Panels of the Technology page: headline numbers beside a named chip, the die, its budgets, and a model on it.
-import { accent, chart, colour } from "./charts.js";
-import { card, swatch } from "./controls.js";
-import { bundlesACell, die, hues } from "./die-drawing.js";
-import { fill, h, table } from "./dom.js";
-import { difference, digits, percent, show as text } from "./units.js";
+import { accent, chart, colour } from "../charts.js";
+import { card, swatch } from "../controls.js";
+import { bundlesACell, die, hues } from "./die.js";
+import { fill, h, table } from "../dom.js";
+import { difference, digits, percent, show as text } from "../units.js";
 
 const mm2 = (m2) => `${digits(m2 * 1e6)} mm²`;
 

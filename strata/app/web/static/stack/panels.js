@@ -1,9 +1,9 @@
 // Panels of the Stack page: headline numbers, the stack as it is built, and the temperatures of its dies.
-import { card, swatch } from "./controls.js";
-import { failure, fill, h, table } from "./dom.js";
+import { card, swatch } from "../controls.js";
+import { failure, fill, h, table } from "../dom.js";
 import { legend, maps } from "./heat-maps.js";
-import { joint, packaged, section, viasALine } from "./stack-drawing.js";
-import { digits, percent, show as text } from "./units.js";
+import { joint, packaged, section, viasALine } from "./drawing.js";
+import { digits, percent, show as text } from "../units.js";
 
 const source = (told, path) => {
   const known = told.numbers?.[path];

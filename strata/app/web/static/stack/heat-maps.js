@@ -1,6 +1,6 @@
 // Temperatures of dies as small maps on one scale of colours.
-import { h, setHover } from "./dom.js";
-import { show as text } from "./units.js";
+import { h, setHover } from "../dom.js";
+import { show as text } from "../units.js";
 
 const RAMP = [
   [255, 250, 222],

@@ -1,7 +1,7 @@
 // Charts of the Stack page: bounds on the bandwidth, and what the number of layers changes.
-import { accent, chart, colour } from "./charts.js";
-import { fill, h, table } from "./dom.js";
-import { show as text } from "./units.js";
+import { accent, chart, colour } from "../charts.js";
+import { fill, h, table } from "../dom.js";
+import { show as text } from "../units.js";
 
 // Every bound on the bandwidth, the least in the accent's colour.
 export function boundsChart(into, told) {

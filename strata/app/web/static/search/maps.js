@@ -2,7 +2,7 @@
 import { accent, chart } from "../charts.js";
 import { fill, h } from "../dom.js";
 import { drawParallel } from "./parallel.js";
-import { ink, label, said, scaled } from "./search-study.js";
+import { ink, label, said, scaled } from "./study.js";
 
 const LINES = 240; // designs that are drawn
 
