@@ -48,7 +48,7 @@ def serve_command(
     from strata.app.web.server import web_app
 
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # TCP by name: asyncio sends small answers at once on such sockets alone, others wait 40 ms for their second half
+    # TCP by name: only on such sockets does asyncio send the second half of a small answer at once
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

@@ -104,7 +104,7 @@ def simulated_service(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     deployed = priced_deployment(service, load)
     tell({"priced": deployed.text, "plan": plan_text(deployed.plan)})
     run = simulate_services([deployed], load, slo=slo, keep=True)
-    told: dict[str, Any] = {"run": simulation_told(run)}
+    told: dict[str, Any] = {"run": simulated_told(run)}
     tell(told)
     told["points"] = []
 
@@ -140,7 +140,7 @@ def _point(rate: float, run: ServiceSimulation) -> dict[str, Any]:
     return row | {"saturated_from": run.saturated_from, "kv_use": run.kv_use, "goodput": run.goodput}
 
 
-def simulation_told(run: ServiceSimulation) -> dict[str, Any]:
+def simulated_told(run: ServiceSimulation) -> dict[str, Any]:
     """A run: its numbers, distributions of latencies, and the first minute of requests and batches."""
     return run.to_dict() | {
         "title": run.title,
