@@ -49,4 +49,5 @@ class Route:
     says: str  # one line of documentation
     question: type[WebQuestion] = NoQuestion
     job: bool = False  # long: started, watched and cancelled
+    kept: bool = False  # of a job: it goes on where nobody watches, as what it finds is kept
     example: dict[str, Any] | None = None

@@ -97,7 +97,7 @@ def _add(app: FastAPI, workers: Workers, route: Route) -> None:
         return Response(body, status, media_type="application/json")
 
     async def long(question: Any) -> Any:
-        return workers.begin(route.call, question.model_dump()).summary()
+        return workers.begin(route.call, question.model_dump(), route.kept).summary()
 
     async def plain() -> Response:
         return await short(route.question())

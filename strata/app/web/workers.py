@@ -23,6 +23,7 @@ from strata.app.web.worker import ANSWERS
 SHORT_LIMIT = 20.0  # s for one short question
 JOB_LIMIT = 900.0  # s for one job
 MOST_JOBS = 2  # at once
+LONELY = 120.0  # s that a job goes on where nobody asks after it, unless it keeps what it finds
 MOST_WAITING = 400  # short questions
 KEPT_JOBS = 40  # that have ended, with their answers
 MOST_TOLD = 2000  # reports of one job that are kept
@@ -92,6 +93,8 @@ class Job:
     told: list[dict[str, Any]] = field(default_factory=list)
     answer: Any = None
     error: str = ""
+    kept: bool = False  # what it finds lies in the study folder: it goes on where nobody asks
+    asked: float = field(default_factory=time.monotonic)
     began: float = 0.0
     ended: float = 0.0
     moved: asyncio.Event = field(default_factory=asyncio.Event)
@@ -104,7 +107,8 @@ class Job:
 
     def summary(self, since: int = 0) -> dict[str, Any]:
         """State, reports after the first `since`, and the answer where there is one."""
-        until = self.ended or time.monotonic()
+        self.asked = time.monotonic()
+        until = self.ended or self.asked
         return {
             "job": self.key,
             "call": self.call,
@@ -120,8 +124,8 @@ class Job:
 class Workers:
     """The server's processes."""
 
-    def __init__(self, folder: str, count: int = 2, answers: str = ANSWERS) -> None:
-        self.folder, self.count, self.answers = folder, count, answers
+    def __init__(self, folder: str, count: int = 2, answers: str = ANSWERS, lonely: float = LONELY) -> None:
+        self.folder, self.count, self.answers, self.lonely = folder, count, answers, lonely
         self.idle: asyncio.Queue[Worker] = asyncio.Queue()
         self.all: list[Worker] = []
         self.jobs: OrderedDict[str, Job] = OrderedDict()
@@ -200,19 +204,27 @@ class Workers:
         told = parsed(line)
         return int(told.get("status", 500)), frame({"error": told.get("error", "")}).strip()
 
-    def begin(self, call: str, question: dict[str, Any]) -> Job:
+    def begin(self, call: str, question: dict[str, Any], kept: bool = False) -> Job:
         """Start a job, or let it wait for its turn."""
         alive = sum(j.state in ("waiting", "running") for j in self.jobs.values())
         if alive >= 10 * MOST_JOBS:
             raise Busy
-        job = Job(key=secrets.token_hex(8), call=call, question=question)
+        job = Job(key=secrets.token_hex(8), call=call, question=question, kept=kept)
         self.jobs[job.key] = job
         for key in [k for k, j in self.jobs.items() if j.ended][: max(0, len(self.jobs) - KEPT_JOBS)]:
             del self.jobs[key]
-        task = asyncio.create_task(self._run(job))
-        self.tasks.add(task)
-        task.add_done_callback(self.tasks.discard)
+        for story in (self._run(job), self._mind(job)):
+            task = asyncio.create_task(story)
+            self.tasks.add(task)
+            task.add_done_callback(self.tasks.discard)
         return job
+
+    async def _mind(self, job: Job) -> None:
+        """Cancel a job whose page was closed, so that it does not hold up those of others."""
+        while not job.ended and not job.kept:
+            await asyncio.sleep(self.lonely / 4.0)
+            if time.monotonic() - job.asked > self.lonely and not job.ended:
+                self.cancel(job)
 
     async def _run(self, job: Job) -> None:
         async with self.slots:

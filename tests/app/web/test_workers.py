@@ -51,6 +51,10 @@ def lived(tmp_path_factory):
         while not quick.ended:
             await quick.moved.wait()
         told["quick"] = quick.summary()
+        workers.lonely = 0.4
+        left, kept = (workers.begin("probe.slow", {"seconds": 5}, kept=keep) for keep in (False, True))
+        await asyncio.sleep(1.5)
+        told["left"], told["kept"] = left.state, kept.state
         return told
 
     with pytest.MonkeyPatch.context() as patch:
@@ -86,6 +90,10 @@ def test_a_question_that_takes_too_long_is_stopped_and_the_next_is_answered(live
 def test_a_job_reports_and_is_cancelled_at_once(lived):
     assert lived["job"]["state"] == "cancelled" and lived["job"]["told"]
     assert lived["job"]["seconds"] < 30
+
+
+def test_a_job_whose_page_was_closed_ends_unless_it_keeps_what_it_finds(lived):
+    assert (lived["left"], lived["kept"]) == ("cancelled", "running")
 
 
 def test_a_job_comes_to_its_end(lived):

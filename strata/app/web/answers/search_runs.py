@@ -66,6 +66,7 @@ ROUTES = [
         says="Start a study in the folder, or resume it",
         question=StudyStart,
         job=True,
+        kept=True,
     ),
     Route(
         path="search/open",
