@@ -299,6 +299,6 @@ def test_a_timeline_has_the_time_of_the_step_and_is_written_for_perfetto(tmp_pat
     starts = [e.start for e in r.timeline.events]
     assert starts == sorted(starts) and len({e.layer for e in r.timeline.events}) == 34
     trace = json.loads(r.timeline.to_perfetto(tmp_path / "step.json").read_text())
-    assert sum(e.get("dur", 0.0) for e in trace["traceEvents"]) * 1e-6 == pytest.approx(
-        r.timeline.time, rel=1e-9
-    )
+    # kernels and collectives one after the other; what they read of DRAM stands beside them
+    bars = [e["dur"] for e in trace["traceEvents"] if e["ph"] == "X" and e["tid"] != 2]
+    assert sum(bars) * 1e-6 == pytest.approx(r.timeline.time, rel=1e-9)

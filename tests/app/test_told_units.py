@@ -65,7 +65,7 @@ EXAMPLES = {
     "kernel of a program": "kernel lu --chip h200 --order 512 --precision fp64",
     "calibrate": "calibrate h200 --only attention --data DATA",
 }
-WITHOUT = {"schema", "measure"}  # a file's schema; work on a device
+WITHOUT = {"schema", "measure", "serve"}  # a file's schema; work on a device; a page
 STUDY = """
 title = "One claim"
 paper = "nobody"

@@ -81,7 +81,7 @@ def found_line(rng: random.Random) -> tuple[str, ...]:
     for option, value in BOUNDS.get(name, {}).items():
         if option not in held:
             line += [option, value]
-    return tuple(line)
+    return (*line, *REFUSED.get(name, ()))
 
 
 def _longer(value: str, bound: str) -> bool:
@@ -94,6 +94,8 @@ def _longer(value: str, bound: str) -> bool:
 
 # Where an answer cannot be written, or can.
 OUTPUT_VALUES = (".", "", "nowhere/deep/x.svg", "space.toml/x.svg", "loop", "/dev/full", "x" * 300, "study", "a.svg", "a\nb", "-")  # fmt: skip
+# What ends a command that would listen for ever: its options are read, then this one is refused.
+REFUSED = {"serve": ("--port", "70000")}
 # What keeps a command that may look for long short.
 BOUNDS = {
     "search": {"--budget": "16", "--executor": "one"},

@@ -10,6 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 import strata as st
 from strata.errors import StrataError
+from strata.mapping.engine import request_time
 from strata.pareto import non_dominated
 from strata.serving.frontier import client_steps
 from strata.serving.load import RemotePrefill, most_rate
@@ -95,7 +96,8 @@ def test_a_request_without_load_sees_reading_then_sending(splits):
         "vllm",
     )
     assert s.read_time == pytest.approx(plain.metrics.ttft)
-    assert idle.ttft == pytest.approx(s.read_time + s.send_time + float(st.engine("vllm").request), rel=1e-6)
+    outside = float(request_time(st.engine("vllm"), 2048.0))
+    assert idle.ttft == pytest.approx(s.read_time + s.send_time + outside, rel=1e-6)
     step = st.evaluate(
         pool(st.system("8xh200"), s.decode_devices),
         "llama-3-70b",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
@@ -158,6 +159,7 @@ def worked(call: str, question: dict[str, Any], said: str, report: Report) -> No
     """
     from strata.app.web.worker import answered
 
+    here = os.getcwd()
     signal.signal(signal.SIGALRM, _enough)
     signal.setitimer(signal.ITIMER_REAL, WATCHED, 0.2)  # again, where a callback swallowed it
     try:
@@ -171,6 +173,7 @@ def worked(call: str, question: dict[str, Any], said: str, report: Report) -> No
     finally:
         signal.signal(signal.SIGALRM, signal.SIG_IGN)
         signal.setitimer(signal.ITIMER_REAL, 0)
+        os.chdir(here)  # the alarm may have come between the work and its end
 
 
 def fuzz(url: str, cases: int, seed: int, quiet: bool = False) -> Report:
