@@ -50,10 +50,11 @@ def error_limits(outcome: dict[str, Any]) -> dict[str, float]:
 def write_tables(
     folder: Path = PROJECT / "validation",
     residuals: Path = PROJECT / "strata" / "validation" / "accuracy" / "residuals.json",
-) -> None:
-    """Predict the project's own data and write what is committed of it."""
+) -> Any:
+    """Predict the project's own data and write what is committed of it; the points behind it."""
     outcome, rows = validate(folder, keep_points=True, unseen=True), like_rows(folder)
-    write_points(outcome.pop("points"), folder)
+    points = outcome.pop("points")
+    write_points(points, folder)
     outcome["intervals"] = coverage(rows)
     outcome["served"] = served_errors(folder)
     outcome["training"] = training_errors(folder)
@@ -61,21 +62,17 @@ def write_tables(
     (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")
     (folder / "limits.json").write_text(json.dumps(error_limits(outcome), indent=1) + "\n", encoding="utf-8")
     write_residuals(rows, residuals)
+    return points
 
 
-def write_page(folder: Path = PROJECT / "validation", docs: Path = PROJECT / "docs") -> None:
+def write_page(points: Any, folder: Path = PROJECT / "validation", docs: Path = PROJECT / "docs") -> None:
     """The page docs/accuracy.md from the committed table, and its pictures from the points behind it."""
     outcome = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
     (docs / "accuracy.md").write_text(accuracy_page(outcome), encoding="utf-8")
     for old in (docs / "accuracy").glob("*.svg"):
         old.unlink()
-    draw_accuracy(
-        validate(folder, keep_points=True, unseen=True)["points"],
-        docs / "accuracy",
-        lambda file: matches(file, *PICTURED),
-    )
+    draw_accuracy(points, docs / "accuracy", lambda file: matches(file, *PICTURED))
 
 
 if __name__ == "__main__":
-    write_tables()
-    write_page()
+    write_page(write_tables())
