@@ -52,6 +52,14 @@ def pytest_collection_modifyitems(items):
     items.sort(key=lambda item: not item.nodeid.startswith(LONG))
 
 
+@pytest.fixture(autouse=True)
+def same_folder():
+    """A test that goes elsewhere leaves the others where they were."""
+    here = os.getcwd()
+    yield
+    os.chdir(here)
+
+
 def refuse(word):
     raise AssertionError(f"{word} is not JSON")
 

@@ -63,7 +63,7 @@ def answers():
     )
     swept = st.sweep("8xh200", "llama-3-70b", ["batch=1,8,64", "plan=tp=8"], phase="decode")
     found = search("next-node", ["tokens_per_s", "energy_per_token"], sampler="random", budget=500)
-    mapped = map_program("gpt3-layer", "8xsn40l", st.forward(1.0), plan="tp=8", seconds=20)
+    mapped = map_program("gpt3-layer", "8xsn10", st.forward(1.0), plan="tp=8")
     return {
         "one": one,
         "box": box,

@@ -54,7 +54,7 @@ CELLS = (
     (
         "code",
         "from strata.optimise.joint import map_program\n\n"
-        'map_program("gpt3-layer", "8xsn40l", st.forward(1.0), plan="tp=8", seconds=30)',
+        'map_program("gpt3-layer", "8xsn10", st.forward(1.0), plan="tp=8")',
     ),
 )
 KEPT = ("text/html", "text/plain")  # of what a cell shows

@@ -7,7 +7,7 @@ import fuzz
 import pytest
 from fuzz import FuzzCase, make_case, run_case, run_cases, summary
 
-SEED, CHUNKS, CASES = 20260, 6, 240
+SEED, CHUNKS, CASES = 20260, 6, 160
 
 
 @pytest.mark.parametrize("chunk", range(CHUNKS))
