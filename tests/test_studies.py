@@ -1,7 +1,6 @@
 """Studies: a folder becomes verdicts, the shipped ones say what they said when they were written down."""
 
 import json
-import os
 
 import numpy as np
 import pytest
@@ -313,10 +312,7 @@ holds = "(ours <= 1) & all(chips.best <= chips.stated)"
         studies.run_study(made, quick=True)
 
 
-LONG, SLOW = ("next-technology",), bool(os.environ.get("STRATA_SLOW"))  # half a minute: `make proof` runs it
-
-
-@pytest.mark.parametrize("name", [n for n in studies.study_names() if n not in LONG or SLOW])
+@pytest.mark.parametrize("name", studies.study_names())
 def test_a_shipped_study_still_finds_what_was_written_down(name):
     made = studies.study(name)
     # Searches take minutes: the designs they found are evaluated anew, their bounds believed.
