@@ -13,8 +13,8 @@ from pkgutil import iter_modules
 from typing import Any, BinaryIO
 
 from strata.app.web.fence import Fenced, fence
-from strata.app.web.frames import frame, parsed
 from strata.app.web.plain import plain
+from strata.app.web.wire import frame, parsed
 from strata.errors import StrataError, Unforeseen, printable_line
 
 ANSWERS = "strata.app.web.answers"
