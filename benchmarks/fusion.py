@@ -65,7 +65,7 @@ def add_fused(add: Callable[..., None]) -> None:
     """Evaluations of a decode on 16 SN40L with kernels fused, one point and a list of them, over those kernel
     by kernel.
     """
-    apart, fused = st.engine("ideal", fusion="none"), st.engine("ideal")
+    apart, fused = st.engine("ideal", kernels="unfused"), st.engine("ideal")
     one = st.decode(batch=1.0, context=2048.0)
     many = st.decode(batch=np.random.default_rng(0).uniform(1.0, 256.0, POINTS), context=2048.0)
     for name, work, points, repeats in (("single", one, 1, 20), ("batch", many, POINTS, 2)):

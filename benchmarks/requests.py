@@ -9,7 +9,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from random import Random
 
-from strata.serving.simulated import simulate
+from strata.serving.deployment import simulate
 from strata.simulate.server.load import Lengths, OpenLoad
 
 MILLION = 1_000_000

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from strata.pricing.kernel import Kernel, kernel
     from strata.search.plan_for import plan_for
     from strata.search.sweep import sweep
-    from strata.serving.simulated import simulate
+    from strata.serving.deployment import simulate
     from strata.serving.under_load import serve_under_load
     from strata.simulate.chakra_out import chakra_traces
     from strata.simulate.step import simulate_step
@@ -71,7 +71,7 @@ _LAZY = {
     "serve_under_load": "strata.serving.under_load",
     "post_training": "strata.training.post_training",
     "post_training_recipe": "strata.training.post_training_recipe",
-    "simulate": "strata.serving.simulated",
+    "simulate": "strata.serving.deployment",
     "simulate_step": "strata.simulate.step",
     "train_run": "strata.training.run",
 }

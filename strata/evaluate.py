@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import cores, enable_jax, map_leaves, namespace
+from strata.arrays import cores, enable_jax, map_leaves
 from strata.batch import as_float64_box, is_list, run_box, unlabelled
 from strata.case import Case
 from strata.errors import BadValue, require
@@ -118,7 +118,7 @@ def memory_needed(
     def held(part: Case) -> Any:
         return sum(memory_in_step(pricing_of(part, part.workload.steps()[1][-1][1], structure)).values(), 0.0)
 
-    limit = float(np.min(system.chip.memory.capacity * known.memory_share))
+    limit = float(np.min(system.chip.memory.capacity * known.gpu_memory_utilization))
     return np.asarray(run_box(held, door, shape) if shape else held(door)), limit
 
 
@@ -132,31 +132,9 @@ def summarised(case: Case, structure: Structure) -> tuple[Summary, list[Step]]:
 
 
 def step_of(case: Case, work: Workload, structure: Structure) -> Step:
-    """One step: what must be computed, divided, laid on the fabric, and priced; never quicker than without
-    the engine's software (`Engine.at_least`).
-    """
+    """One step: what must be computed, divided, laid on the fabric, and priced."""
     given = pricing_of(case, work, structure)
-    kernels = KernelPrices(held=given.held)
-    found = price(given, kernels)
-    if structure.for_bounds or not case.engine.at_least:
-        return found
-    # what crosses, in which format and beside what, is its user's choice and no cost of the software
-    bare = _without_software(as_engine(case.engine.at_least), case.engine)
-    least = price(_with_engine(given, case, bare), kernels).time
-    xp = namespace(found.time, least)
-    longer = xp.maximum(least / found.time, 1.0)
-    parts = {name: part * longer for name, part in found.time_by_bound.items()}  # they add up to the time
-    return replace(found, time=found.time * longer, time_by_bound=parts, upper=xp.maximum(found.upper, least))
-
-
-def _with_engine(given: Pricing, case: Case, engine: Engine) -> Pricing:
-    """The same graph of the same rank under an engine that divides it alike; its time alone is asked for."""
-    return replace(
-        given,
-        engine=engine,
-        system=_with_library(case, engine, given.work),
-        structure=replace(given.structure, time_alone=True),
-    )
+    return price(given, KernelPrices(held=given.held))
 
 
 def stage_memory(result: Result) -> dict[str, np.ndarray]:
@@ -211,7 +189,7 @@ class Divided:
     held: dict[Any, Any]
 
 
-_GRAPHS, _RANKS, _DIVIDED, _ENGINES = Memo(64), Memo(128), Memo(512), Memo(64)
+_GRAPHS, _RANKS, _DIVIDED = Memo(64), Memo(128), Memo(512)
 _PLANS, _ACTIVE = Memo(1024), Memo(1024)
 
 
@@ -257,12 +235,6 @@ def _divided(case: Case, work: Workload, graph: Graph, active: frozenset[str], t
     known = is_settled(*fixed)
     key = value_key(work, case.plan, active, by_halves) if known else None
     return _DIVIDED.of(key and (fixed, key), made)
-
-
-def _without_software(bare: Engine, engine: Engine) -> Engine:
-    """An engine that costs nothing, with what crosses, in which format and beside what, of another."""
-    key = (bare, engine) if is_settled(engine) else None
-    return _ENGINES.of(key, lambda: replace(bare, overlap=engine.overlap, training=engine.training))
 
 
 def _with_library(case: Case, engine: Engine, work: Workload) -> System:

@@ -20,9 +20,9 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
 from strata.pricing.kernels.device import arithmetic_format
-from strata.pricing.memory_levers import training_levers
 from strata.pricing.metrics import METRICS
 from strata.pricing.power_limits import over_limits
+from strata.pricing.stage_memory import training_levers
 from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline

@@ -1,12 +1,21 @@
-"""Folders of the project beside the package: measurements and studies, in a checkout or packed in a wheel."""
+"""Folders of the project beside the package: measurements and studies, in a checkout or packed in a wheel.
+
+What only repeats a paper is a package in the folder of studies. Its `OFFERS` says what it adds to tables of
+the core: the table, a name, and MODULE:FUNCTION. Nothing of it is loaded before a name is asked for.
+"""
 
 from __future__ import annotations
 
+import ast
+import sys
+from functools import cache
 from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
-from strata.errors import BadFile, StrataError
+from strata.errors import BadFile, StrataError, UnknownName
 
 PACKED = Path(__file__).parent / "packed"  # where a wheel holds them; see pyproject.toml
 # A file that only this project's folder of that name has.
@@ -24,6 +33,88 @@ def shipped_folder(name: str) -> Path:
         if (base / name / SIGNS[name]).is_file():
             return base / name
     raise BadFile(f"this installation has no folder of {name}; give the path of one")
+
+
+def paper(name: str) -> ModuleType:
+    """The package of a paper in the folder of studies; `from NAME.MODULE import ...` works from then on.
+
+    >>> paper("dfmodel").__name__
+    'dfmodel'
+    """
+    known = {init.parent.name: init.parent for init in _papers()}
+    if name not in known:
+        raise UnknownName("paper", name, known, ", ".join(known))
+    return _package(known[name])
+
+
+def _papers() -> list[Path]:
+    """The packages of papers, of the checkout or the installed package: nothing of the current directory is
+    run.
+    """
+    for base in (Path(__file__).resolve().parents[1], PACKED):
+        if (base / "studies" / SIGNS["studies"]).is_file():
+            return sorted((base / "studies").glob("*/__init__.py"))
+    return []
+
+
+@cache
+def _package(folder: Path) -> ModuleType:
+    """Python of a folder as a package that is called like it."""
+    name, init = folder.name.replace("-", "_"), folder / "__init__.py"
+    if name not in sys.modules:
+        spec = spec_from_file_location(name, init, submodule_search_locations=[str(folder)])
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    if Path(sys.modules[name].__file__ or "").resolve() != init.resolve():
+        raise BadFile(f"{init} cannot be loaded: another package is called {name}")
+    return sys.modules[name]
+
+
+def paper_offers(table: str, own: Path | None = None) -> dict[str, tuple[Path, str]]:
+    """What papers, and Python in a study's `own` folder, add to a table of the core: folder and
+    MODULE:FUNCTION by name.
+
+    >>> paper_offers("study runs")["fusion"][1]
+    'study_fusion:run_fusion'
+    """
+    inits = _papers()
+    if own is not None and (own / "__init__.py").is_file() and own / "__init__.py" not in inits:
+        inits.append(own.resolve() / "__init__.py")
+    return {name: (i.parent, where) for i in inits for name, where in _offers(i).get(table, {}).items()}
+
+
+@cache
+def _offers(init: Path) -> dict[str, dict[str, str]]:
+    """The literal `OFFERS` of a package, read and not run."""
+    try:
+        for node in ast.parse(init.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "OFFERS":
+                return {str(table): dict(offers) for table, offers in ast.literal_eval(node.value).items()}
+    except (SyntaxError, ValueError, TypeError, AttributeError) as error:
+        raise BadFile(f"{init}: OFFERS is a table of tables of texts: {error}") from error
+    return {}
+
+
+@cache
+def paper_model(table: str, name: str) -> Any:
+    """What a paper adds to a table under a name, or None."""
+    offer = paper_offers(table).get(name)
+    return None if offer is None else plugged(*offer)
+
+
+def needed_model(table: str, name: str) -> Any:
+    """What a paper adds to a table under a name that data asks for."""
+    found = paper_model(table, name)
+    if found is None:
+        raise UnknownName(f"entry of the {table} of papers", name, paper_offers(table))
+    return found
+
+
+def plugged(folder: Path, where: str) -> Any:
+    """The function that an offer names: MODULE:FUNCTION of a folder."""
+    module, _, name = where.partition(":")
+    return getattr(import_module(f"{_package(folder).__name__}.{module}"), name)
 
 
 def is_packed(folder: Path) -> bool:

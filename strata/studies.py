@@ -1,7 +1,8 @@
 """Studies: a published finding, what we get, and whether it holds; one folder each, as data.
 
 A study's `study.toml` names runs (sweeps of models on systems, quantities of chips), claims over
-them as short expressions, and pictures. Nothing of a study is code, so anyone can write one.
+them as short expressions, and pictures. A study needs no code, so anyone can write one; kinds of runs of its
+own are Python in its folder, or in a paper's (`strata.shipped`).
 """
 
 from __future__ import annotations
@@ -20,53 +21,18 @@ from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
-from strata.reading import json_file
+from strata.reading import json_file, known_keys
 from strata.result import Result
 from strata.search.sweep import sweep
 from strata.search.sweep_axes import SweepAxis, parse_axis
-from strata.search.tiling_spread import run_tilings
-from strata.shipped import is_packed, shipped_folder
+from strata.shipped import is_packed, paper_offers, plugged, shipped_folder
 from strata.study_file import check_claim, study_table
-from strata.workload.program import program as make_program
 
 SWEEP_KEYS = (
-    "model",
-    "system",
-    "vary",
-    "batch",
-    "input",
-    "output",
-    "phase",
-    "plan",
-    "engine",
-    "weights",
-    "kv",
-    "set",
-    "metric",
-    "where",
-    "orders",
-)
-GENERATE_KEYS = (
-    "generate",
-    "model",
-    "device",
-    "links",
-    "devices",
-    "sizes",
-    "vary",
-    "batch",
-    "input",
-    "output",
-    "phase",
-    "plan",
-    "where",
-    "orders",
-    "engine",
-    "set",
-    "metric",
-    "gains",
-)
-CHIP_KEYS = ("chip", "vary", "set", "let")
+    "name", "model", "system", "vary", "batch", "input", "output", "phase", "plan", "engine", "weights", "kv",
+    "set", "metric", "where", "orders",
+)  # fmt: skip
+CHIP_KEYS = ("name", "chip", "vary", "set", "let")
 SEARCHED = ("design", "best", "bound", "size")  # what is written down of a search
 
 
@@ -180,14 +146,10 @@ def _run_of_its_kind(
         from strata.optimise.study_codesign import run_codesign
 
         return run_codesign(entry, where, known)
-    if "dfmodel_systems" in entry:
-        from strata.optimise.dfmodel.study_systems import run_systems
-
-        return run_systems(entry, where, named.folder, runs, known)
-    if "fusion" in entry:
-        from strata.optimise.dfmodel.study_fusion import run_fusion
-
-        return run_fusion(entry, where, named.folder, known)
+    offers = paper_offers("study runs", named.folder)
+    for key in entry:
+        if key in offers:
+            return dict(plugged(*offers[key])(entry, where, named.folder, runs, known))
     if "upgrades" in entry:
         from strata.search.upgrade_study import run_upgrades
 
@@ -236,33 +198,23 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
         from strata.validation.accuracy.study_errors import run_measured
 
         return run_measured(entry, where, shipped_folder("validation"))
-    if "tilings" in entry:
-        return run_tilings(entry, where)
-    if "served_layers" in entry or "drafts" in entry:
-        from strata.serving.study_serving import run_drafts, run_served
-
-        return run_served(entry, where) if "served_layers" in entry else run_drafts(entry, where)
     if "generate" in entry:
-        return _generated(entry, where)
+        from strata.search.study_generated import run_generated
+
+        return run_generated(entry, where)
     if "model" in entry:
         return _sweep(entry, where)
     if "chip" in entry:
         return _chip(entry, where)
     raise BadValue(
         f"{where} must have a model and a system, a chip, a file of measurements, a published table, "
-        "a space, upgrades, generate, tilings, served_layers, drafts, dfmodel_systems, fusion, or a "
-        "technology, template and budget"
+        f"a space, upgrades, generate, {', '.join(paper_offers('study runs'))}, or a technology, "
+        "template and budget"
     )
 
 
-def _known_keys(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    for key in entry:
-        if key not in ("name", *keys):
-            raise UnknownName(f"key of {where}", key, keys, ", ".join(keys))
-
-
 def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    _known_keys(entry, SWEEP_KEYS, where)
+    known_keys(entry, SWEEP_KEYS, where)
     swept = sweep(
         entry["system"],
         entry["model"],
@@ -293,46 +245,6 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
     return values | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
 
 
-def _generated(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """A program on a system of generated chips."""
-    from strata.search.generated import sweep_generated
-    from strata.search.inputs import make_workload, phase_of
-
-    _known_keys(entry, GENERATE_KEYS, where)
-    told = entry["generate"]
-    for key in ("technology", "budget", "template"):
-        require(key in told, f"{where}: generate has technology, budget and template", missing=key)
-    program = make_program(entry["model"])
-    sizes = (float(entry.get(k, usual)) for k, usual in (("batch", 1), ("input", 1024), ("output", 1024)))
-    found = sweep_generated(
-        told["technology"],
-        told["budget"],
-        told["template"],
-        program,
-        workload=make_workload(phase_of(program, entry.get("phase", "train")), *sizes),
-        device=entry.get("device"),
-        links=entry.get("links"),
-        devices=int(entry.get("devices", 1)),
-        sizes=entry.get("sizes"),
-        plan=entry.get("plan", "best"),
-        vary=list(entry["vary"]),
-        changes=list(entry.get("set", [])),
-        engine=entry.get("engine", "ideal"),
-        metric=entry.get("metric", "step_time"),
-        where=entry.get("where", ""),
-        orders=bool(entry.get("orders", False)),
-        gains=bool(entry.get("gains", False)),
-    )
-    shorts = [_short(a) for a in found.axes]
-    # two axes of one last part have their whole names
-    named = [
-        a.name.replace(".", "_") if shorts.count(short) > 1 else short
-        for a, short in zip(found.axes, shorts, strict=True)
-    ]
-    values: dict[str, Any] = dict(found.values) | {"plans": found["plan"]}
-    return values | {name: a.values for name, a in zip(named, found.axes, strict=True)} | {"axes": named}
-
-
 def _joules(level: str) -> Callable[[Result], Any]:
     """What reads one part of the energy of a step; a chip without such a part spends none."""
     return lambda result: result.summary.energy.get(level, 0.0)
@@ -346,7 +258,7 @@ def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """Quantities of a chip as some of them vary: every number it has by the end of its path, and what follows
     from them.
     """
-    _known_keys(entry, CHIP_KEYS, where)
+    known_keys(entry, CHIP_KEYS, where)
     base = chip(entry["chip"])
     units = {path: meta["unit"] for path, meta in leaf_paths(base).items()}
     axes = [parse_axis(text, units, {}) for text in entry["vary"]]

@@ -8,22 +8,12 @@ from typing import Any
 from strata.errors import require
 from strata.params import read_toml
 from strata.reading import flag_of, number_of, table_of, tables_of, text_of, texts_of
+from strata.shipped import paper_offers
 
 RUN_TEXTS = ("name", "model", "system", "phase", "plan", "engine", "weights", "kv", "metric", "where", "chip")
 RUN_NUMBERS = ("batch", "input", "output", "devices")
 # Runs that read their keys in their own way.
-OWN_KINDS = (
-    "space",
-    "technology",
-    "dfmodel_systems",
-    "fusion",
-    "upgrades",
-    "published",
-    "file",
-    "tilings",
-    "served_layers",
-    "drafts",
-)
+OWN_KINDS = ("space", "technology", "upgrades", "published", "file")
 
 
 def study_table(folder: Path) -> dict[str, Any]:
@@ -33,9 +23,12 @@ def study_table(folder: Path) -> dict[str, Any]:
         require(key in table, f"{at} needs title, paper, [[run]] and [[claim]]", missing=key)
     for key in ("title", "paper"):
         text_of(table, key, at)
+    kinds = (*OWN_KINDS, *paper_offers("study runs", folder))
     for entry in tables_of(table, "run", at):
         require("name" in entry, f"{folder.name}: every run has a name", run=str(entry)[:60])
-        _check_run(entry, f"{at}: run {text_of(entry, 'name', at)}")
+        where = f"{at}: run {text_of(entry, 'name', at)}"
+        if not any(key in entry for key in kinds):
+            _check_run(entry, where)
     for claim in tables_of(table, "claim", at):
         check_claim(claim, at)
     for key in ("run", "claim"):
@@ -45,8 +38,6 @@ def study_table(folder: Path) -> dict[str, Any]:
 
 def _check_run(entry: dict[str, Any], where: str) -> None:
     """Keys of sweeps of models and chips hold what they should."""
-    if any(key in entry for key in OWN_KINDS):
-        return
     for key in RUN_TEXTS:
         if key in entry:
             text_of(entry, key, where, "")

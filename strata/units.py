@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number
-from strata.errors import BadUnit, BadValue
+from strata.errors import BadUnit, BadValue, require
 
 _PREFIX = {
     "f": 1e-15, "p": 1e-12, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "c": 1e-2, "": 1.0,
@@ -141,6 +141,49 @@ def finite_number(value: str | float, what: str = "value") -> float:
         )
         raise BadValue(f"{what} must be {told}, but got '{value}'")
     return number
+
+
+def whole(text: str | float, what: str) -> float:
+    """A positive whole number, as typed.
+
+    >>> whole("64", "--batch"), whole("1e3", "--input")
+    (64.0, 1000.0)
+    >>> whole("1.5", "--batch")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: --batch must be a positive whole number, but got '1.5'
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not (value >= 1 and value == value // 1 and value < 1e15):
+        raise BadValue(f"{what} must be a positive whole number, but got '{text}'")
+    return value
+
+
+def typed_quantity(text: str, unit: str, option: str) -> float:
+    """A quantity in SI, as typed: a bare number is in the unit itself.
+
+    >>> typed_quantity("60", "W", "--power"), typed_quantity("0.5 kW", "W", "--power")
+    (60.0, 500.0)
+    """
+    try:
+        float(text)
+    except ValueError:
+        return parse(text, unit, option)
+    return finite_number(text, option)
+
+
+def typed_time(text: str, option: str) -> float:
+    """A positive time in seconds, or infinity where none is typed: a limit.
+
+    >>> typed_time("40ms", "--tpot"), typed_time("", "--ttft")
+    (0.04, inf)
+    """
+    value = parse(text, "s", option) if text else float("inf")
+    require(value > 0, f"{option} must be a positive time", given=text)
+    return value
 
 
 def sensible(values: Any) -> Any:

@@ -1,5 +1,8 @@
 """What a wheel carries beside the package, and packages that are not there."""
 
+import os
+import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -46,6 +49,57 @@ def test_installed_folders_are_found_and_not_written(monkeypatch, tmp_path):
         studies.store_result(outcome)
     with pytest.raises(StrataError, match="no folder of validation"):
         shipped.shipped_folder("validation")
+
+
+def test_papers_are_packages_of_the_packed_studies_too(tmp_path):
+    """As from a wheel: the package and its packed studies alone, in another process and folder."""
+    (tmp_path / "strata").symlink_to(ROOT / "strata", target_is_directory=True)
+    (tmp_path / "packed").mkdir()
+    (tmp_path / "packed" / "studies").symlink_to(ROOT / "studies", target_is_directory=True)
+    code = (
+        "from pathlib import Path; from strata import shipped, studies;"
+        f"shipped.PACKED, shipped.__file__ = Path('{tmp_path}/packed'), '{tmp_path}/lib/strata/shipped.py';"
+        "assert studies.studies_folder() == shipped.PACKED / 'studies';"
+        "print(all(c['holds'] for c in studies.run_study('deepflow-intensity').claims[:1]))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert run.stdout.split() == ["True"], run.stderr
+
+
+def test_a_study_brings_runs_of_its_own(tmp_path):
+    folder = tmp_path / "twice-as-much"
+    folder.mkdir()
+    (folder / "study.toml").write_text(
+        'title = "t"\npaper = "p"\n[[run]]\nname = "a"\ndoubled = 3\n'
+        '[[claim]]\nid = "c"\nsays = "s"\nours = "a.whole"\nholds = "ours == 6"\n'
+    )
+    with pytest.raises(StrataError, match="must have a model and a system"):
+        studies.run_study(folder)
+    (folder / "__init__.py").write_text('OFFERS = {"study runs": {"doubled": "runs:run_doubled"}}\n')
+    (folder / "runs.py").write_text(
+        'def run_doubled(entry, where, folder, runs, known):\n    return {"whole": 2 * entry["doubled"]}\n'
+    )
+    assert studies.run_study(folder).claims[0]["holds"]
+
+
+def test_models_that_no_paper_has_are_named():
+    with pytest.raises(StrataError, match="nearest: deepflow-2021"):
+        shipped.needed_model("product models", "deepflow-2012")
+    with pytest.raises(StrataError, match="no paper called 'dfmodl'; nearest: dfmodel"):
+        shipped.paper("dfmodl")
+
+
+def test_the_core_imports_no_paper_by_name():
+    names = [init.parent.name for init in (ROOT / "studies").glob("*/__init__.py")]
+    asked = re.compile(rf"^\s*(?:from|import) (?:{'|'.join(names)})\b", re.M)
+    code = {
+        p: re.sub(r'"""(.*?)"""', "", p.read_text(encoding="utf-8"), flags=re.S)
+        for p in (ROOT / "strata").rglob("*.py")
+    }
+    assert names and [str(p) for p, text in code.items() if asked.search(text)] == []
 
 
 def test_a_missing_package_is_one_line(monkeypatch):

@@ -1,4 +1,6 @@
-"""The `strata` command: its commands put together, and what a user got wrong said in one line."""
+"""The `strata` command: its commands put together, words taken as they are typed, and
+what a user got wrong said in one line.
+"""
 
 from __future__ import annotations
 
@@ -6,52 +8,86 @@ import os
 import sys
 import warnings
 from importlib import import_module
-from typing import Annotated
+from typing import Annotated, Any, get_args, get_origin
 
 import typer
 
 from strata.app.terminal import complain, put_line, tell_written, usage_line
-from strata.app.typed_words import take_words_as_typed
 from strata.errors import StrataError
+
+
+class _AsTyped:
+    """What typer asks to make a parameter's value of what was typed, in place of its own."""
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        asked = param.type_descriptor
+        if asked.parameter_info.parser is None:
+            if asked.annotation is str and type(value) is str:
+                return value
+            words = get_origin(asked.annotation) is list and get_args(asked.annotation) == (str,)
+            if words and isinstance(value, list | tuple) and all(type(v) is str for v in value):
+                return list(value)
+        param._runtime_param = None
+        return param.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def take_words_as_typed(command: Any) -> None:
+    """Let a command and its subcommands take words as they are typed, where this version of typer makes its
+    checks late.
+    """
+    listed = command.get_params
+
+    def get_params(ctx: Any) -> list[Any]:
+        params: list[Any] = listed(ctx)
+        for param in params:
+            if getattr(param, "_runtime_param", command) is None and hasattr(param, "get_runtime_param"):
+                param._runtime_param = _AsTyped()
+        return params
+
+    command.get_params = get_params
+    for inner in getattr(command, "commands", {}).values():
+        take_words_as_typed(inner)
+
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
 
-# Each command, in the order in which help lists them: the module that registers it, and by which function.
-# A command line loads only its own.
+# Each command, in the order in which help lists them, and its module. A command line loads only its own.
 COMMANDS = {
-    "predict": ("predict", "register_predict"),
-    "plan": ("plan", "register_plan"),
-    "train": ("train", "register_train"),
-    "compare": ("compare", "register_compare"),
-    "sweep": ("sweep", "register_sweep"),
-    "power-cap": ("power_cap", "register_power_cap"),
-    "timeline": ("timeline", "register_timeline"),
-    "list": ("catalogue", "register_catalogue"),
-    "show": ("catalogue", "register_catalogue"),
-    "schema": ("catalogue", "register_catalogue"),
-    "diff": ("diff", "register_diff"),
-    "serving": ("serving", "register_serving"),
-    "simulate": ("simulate", "register_simulate"),
-    "launch": ("launch", "register_launch"),
-    "speculate": ("speculate", "register_speculate"),
-    "post-train": ("post_train", "register_post_train"),
-    "generate": ("generate", "register_generate"),
-    "codesign": ("codesign", "register_codesign"),
-    "fabric": ("fabric", "register_fabric"),
-    "collective": ("collective", "register_collective"),
-    "map": ("map", "register_map"),
-    "mapping": ("mapping", "register_mapping"),
-    "heat": ("heat", "register_heat"),
-    "dram": ("dram", "register_dram"),
-    "area": ("area", "register_area"),
-    "cost": ("cost", "register_cost"),
-    "validate": ("validate", "register_validate"),
-    "measure": ("measure", "register_measure"),
-    "calibrate": ("calibrate", "register_calibrate"),
-    "search": ("search", "register_search"),
-    "study": ("study", "register_study"),
-    "kernel": ("kernel_programs", "register_kernel"),
-    "serve": ("serve", "register_serve"),
+    "predict": "predict",
+    "plan": "plan",
+    "train": "train",
+    "compare": "compare",
+    "sweep": "sweep",
+    "power-cap": "power_cap",
+    "timeline": "timeline",
+    "list": "catalogue",
+    "show": "catalogue",
+    "schema": "catalogue",
+    "diff": "diff",
+    "serving": "serving",
+    "simulate": "simulate",
+    "launch": "launch",
+    "speculate": "speculate",
+    "post-train": "post_train",
+    "generate": "generate",
+    "codesign": "codesign",
+    "fabric": "fabric",
+    "collective": "collective",
+    "map": "map",
+    "mapping": "mapping",
+    "heat": "heat",
+    "dram": "dram",
+    "area": "area",
+    "cost": "cost",
+    "validate": "validate",
+    "measure": "measure",
+    "calibrate": "calibrate",
+    "search": "search",
+    "study": "study",
+    "kernel": "kernel",
+    "serve": "serve",
 }
 
 
@@ -86,8 +122,12 @@ def commands_app(word: str = "") -> typer.Typer:
     )
     app.callback()(start)
     wanted = [COMMANDS[word]] if word in COMMANDS else COMMANDS.values()
-    for module, register in dict.fromkeys(wanted):
-        getattr(import_module(f"strata.app.commands.{module}"), register)(app)
+    for module in dict.fromkeys(wanted):
+        for name, found in vars(import_module(f"strata.app.commands.{module}")).items():
+            if name.startswith("register_"):
+                found(app)
+            elif name.endswith("_command") and "command" in vars(found):
+                app.command(**vars(found)["command"])(found)
     return app
 
 

@@ -25,12 +25,12 @@ TOPICS = (
     ("network", "pricing/network", "Collectives and packets"),
     ("overlap", "pricing/overlap", "Communication beside computation"),
     ("step", "pricing", "A step: pipeline, memory, clock, metrics"),
-    ("simulation", "simulate", "Simulated steps: pipeline schedules, wavefronts"),
     ("serving", "serving", "Serving"),
     ("training", "training", "Training: runs, failures, checkpoints, post-training"),
     ("search", "search", "Search"),
     ("design", "optimise/design", "Co-design: shares of budgets, slopes"),
-    ("dfmodel", "optimise/dfmodel", "DFModel's studies in its own terms"),
+    ("deepflow", "../studies/deepflow", "DeepFlow's program of 2021"),
+    ("dfmodel", "../studies/dfmodel", "DFModel's studies in its own terms"),
 )
 _DIRECTIVE, _ROLE = ".. math::", ":math:`"
 # A paragraph that opens with a work and its year, or with an arXiv number, is the source; a year further in
@@ -71,7 +71,8 @@ def equations(folder: str) -> list[DocumentedEquation]:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             doc = (ast.get_docstring(node) or "") if isinstance(node, ast.FunctionDef) else ""
             if isinstance(node, ast.FunctionDef) and (_DIRECTIVE in doc or _ROLE in doc):
-                found.append(equation_of(node.name, f"strata/{path.relative_to(PACKAGE).as_posix()}", doc))
+                file = path.resolve().relative_to(PACKAGE.resolve().parent).as_posix()
+                found.append(equation_of(node.name, file, doc))
     return found
 
 

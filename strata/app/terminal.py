@@ -5,36 +5,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
 from strata.errors import BadValue, nearest, printable_line
+from strata.units import typed_quantity
 
 WIDE = 140  # columns of an answer that goes into a file or a pipe
 
 
 # ---------------------------------------------------------------------------------------- what is typed
-
-
-def whole(text: str | float, what: str) -> float:
-    """A positive whole number, as typed.
-
-    >>> whole("64", "--batch"), whole("1e3", "--input")
-    (64.0, 1000.0)
-    >>> whole("1.5", "--batch")
-    Traceback (most recent call last):
-    ...
-    strata.errors.BadValue: --batch must be a positive whole number, but got '1.5'
-    """
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not (value >= 1 and value == value // 1 and value < 1e15):
-        raise BadValue(f"{what} must be a positive whole number, but got '{text}'")
-    return value
 
 
 def typed_number(text: str, option: str) -> float:
@@ -53,35 +36,6 @@ def typed_bytes(text: str, option: str) -> float:
     value = typed_quantity(text, "B", option)
     if not 0 < value < float("inf"):
         raise BadValue(f"{option} must be a positive number of bytes, but got '{text}'")
-    return value
-
-
-def typed_quantity(text: str, unit: str, option: str) -> float:
-    """A quantity in SI, as typed: a bare number is in the unit itself.
-
-    >>> typed_quantity("60", "W", "--power"), typed_quantity("0.5 kW", "W", "--power")
-    (60.0, 500.0)
-    """
-    from strata.units import finite_number, parse
-
-    try:
-        float(text)
-    except ValueError:
-        return parse(text, unit, option)
-    return finite_number(text, option)
-
-
-def typed_time(text: str, option: str) -> float:
-    """A positive time in seconds, or infinity where none is typed: a limit.
-
-    >>> typed_time("40ms", "--tpot"), typed_time("", "--ttft")
-    (0.04, inf)
-    """
-    from strata.errors import require
-    from strata.units import parse
-
-    value = parse(text, "s", option) if text else float("inf")
-    require(value > 0, f"{option} must be a positive time", given=text)
     return value
 
 
@@ -175,11 +129,18 @@ def put_line(text: str) -> None:
         sys.exit(0)
 
 
-def plain_table(**options: Any) -> Any:
-    """A table without lines, as every answer uses."""
+def plain_table(*headings: str, **options: Any) -> Any:
+    """A table without lines, as every answer uses. A heading after < or > is of a column on that side that
+    is never folded.
+    """
     from rich.table import Table
 
-    return Table(box=None, padding=(0, 1), **options)
+    table = Table(box=None, padding=(0, 1), **options)
+    for heading in headings:
+        side = heading[:1] in ("<", ">")
+        right = heading.startswith(">")
+        table.add_column(heading[side:], justify="right" if right else "left", no_wrap=side)
+    return table
 
 
 def titled(title: str, table: Any, below: str = "") -> Any:
@@ -286,3 +247,16 @@ def item_names(ctx: Any, incomplete: str) -> list[str]:
         if kind == "system"
         else names_of("models" if kind == "model" else kind)(incomplete)
     )
+
+
+@contextmanager
+def status_line(first: str) -> Iterator[Callable[[str], None]]:
+    """A line on stderr, where that is a terminal: what is being done now."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    screen = Console(stderr=True)
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(first, total=None)
+        yield lambda text: bar.update(task, description=text)

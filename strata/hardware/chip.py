@@ -53,6 +53,7 @@ from strata.params import (
 )
 from strata.precision import check
 from strata.records import readable
+from strata.shipped import paper_offers
 
 if TYPE_CHECKING:
     from strata.hardware.fabric import Fabric
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 KINDS = ("gpu", "systolic", "dataflow")
 # How matrix products are priced: tiles of a GPU's libraries, systolic arrays, or tiles searched at every
 # level of memory; that of the 2021 original beside it. "" is by kind.
-KERNEL_MODELS = ("", "tiled", "array", "hierarchical", "deepflow-2021")
+KERNEL_MODELS = ("", "tiled", "array", "hierarchical", *paper_offers("product models"))
 
 
 @register_pytree

@@ -6,12 +6,12 @@ is stated with it: lowest and highest voltage, ports, pins, reach.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName
-from strata.params import Sources, by_name, names, quantity, read_record, remembered, text
+from strata.params import Sources, by_name, names, quantity, remembered, sourced_record, text
 
 
 @register_pytree
@@ -144,5 +144,4 @@ def link_phy(name: str) -> LinkPhy:
 def _component(cls: Any, kind: str, name: str) -> Any:
     if not name.endswith(".toml") and name.lower() not in names(kind):
         raise UnknownName(kind.removesuffix("s"), name, names(kind), ", ".join(names(kind)))
-    found, params, _ = read_record(cls, kind, name)
-    return replace(found, sources=Sources(params))
+    return sourced_record(cls, kind, name)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from strata.arrays import Number, register_pytree
 from strata.hardware.transport import Transport
 from strata.params import part, quantity, text
+from strata.shipped import paper_offers
 
 MEDIA = ("package", "board", "host", "optical", "network")
 COOLINGS = ("air", "liquid")
 KINDS = ("switch", "ring", "chain", "full", "dragonfly")
 DIRECT = ("switch", "full", "dragonfly")  # any two members are one step apart
 TAPERED = ("switch", "dragonfly")  # these may be oversubscribed: links above a device's own are shared
-MEMORY_RING = "memory-ring"
+COLLECTIVES = ("", *paper_offers("collectives"))  # the usual algorithms, or a model of a paper
 ONE_RING = "one ring"
 
 
@@ -114,7 +115,7 @@ class Dimension:
     collectives: str = text(
         "memory-ring where sums, gathers and scatters are rings whose every step passes local memory, with "
         "kernels of their own that add up; as its transport sends, or ideal, when left out",
-        choices=("", MEMORY_RING),
+        choices=COLLECTIVES,
         default="",
     )
     crossing: str = text(

@@ -11,7 +11,7 @@ from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.topology import links_of
-from strata.params import Sources, names, quantity, read_record, remembered, text
+from strata.params import Sources, names, quantity, remembered, sourced_record, text
 from strata.records import readable
 
 MEMORIES, LINKS = "linear-memories", "linear-links"
@@ -53,8 +53,7 @@ def linear_memory(name: str) -> LinearMemory:
     >>> linear_memory("dfmodel-hbm3").bandwidth / 1e9
     3072.0
     """
-    stated, params, _ = read_record(LinearMemory, MEMORIES, name)
-    return replace(stated, sources=Sources(params))
+    return sourced_record(LinearMemory, MEMORIES, name)
 
 
 @remembered
@@ -64,8 +63,7 @@ def linear_link(name: str) -> LinearLink:
     >>> linear_link("dfmodel-nvlink4").bandwidth / 1e9
     450.0
     """
-    stated, params, _ = read_record(LinearLink, LINKS, name)
-    return replace(stated, sources=Sources(params))
+    return sourced_record(LinearLink, LINKS, name)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -12,7 +12,16 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link
 from strata.hardware.fabric_parts import Dimension, Host
-from strata.params import Sources, by_name, override, part, quantity, read_record, remembered, text
+from strata.params import (
+    Sources,
+    by_name,
+    override,
+    part,
+    quantity,
+    remembered,
+    sourced_record,
+    text,
+)
 from strata.records import readable
 from strata.units import parse
 
@@ -89,8 +98,7 @@ def economics(name: str = "default", /, **changes: Any) -> Economics:
 
 @remembered
 def _stated(name: str) -> Economics:
-    stated, params, _ = read_record(Economics, "economics", name)
-    return replace(stated, sources=Sources(params))
+    return sourced_record(Economics, "economics", name)
 
 
 def changed_economics(money: Economics, changes: Mapping[str, Any]) -> Economics:
@@ -237,3 +245,19 @@ def plug_power(joined: Fabric, money: Economics, device_power: Number, load: Num
     """
     on, added = host_power(joined, money, device_power, load)
     return device_power + on + added
+
+
+def device_share(joined: Fabric, money: Economics, power: Number) -> Number:
+    r"""Power of a device of which so much is drawn at the plug [W]: `plug_power` the other way round.
+
+    .. math:: P_d = (P - P_h(0)) / (1 + a)
+
+    power P at the plug for one device; all that stands beside one that draws nothing P_h(0); a what cooling
+    and supply add to what it draws.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> round(float(device_share(fabric("hgx-h100"), economics(), 1060.0)))
+    690
+    """
+    nothing, one = (sum(host_power(joined, money, each)) for each in (0.0, 1.0))
+    return (power - nothing) / (1.0 + one - nothing)

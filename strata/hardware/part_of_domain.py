@@ -83,6 +83,16 @@ def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
     )
 
 
+def even_counts(total: int) -> list[int]:
+    """A number of devices, and the largest multiples of higher powers of two below it, most first.
+
+    >>> even_counts(72), even_counts(7), even_counts(8)
+    ([72, 64], [7, 6, 4], [8])
+    """
+    multiples = (total >> k << k for k in range(total.bit_length()))
+    return list(dict.fromkeys(multiples))
+
+
 def even_part(name: str) -> str:
     """The name of the largest part of a system that is a power of two of devices; none where all of them are.
 
@@ -93,10 +103,8 @@ def even_part(name: str) -> str:
     ('64xgb200', '16xh200', '', '')
     """
     said = re.fullmatch(r"(\d{1,9})x([A-Za-z./].*)", name, re.ASCII)
-    count = int(said[1]) if said else 0
-    if said is None or count & (count - 1) == 0:
-        return ""
-    return f"{1 << (count.bit_length() - 1)}x{said[2]}"
+    counts = even_counts(int(said[1])) if said else []
+    return f"{counts[-1]}x{said[2]}" if said and len(counts) > 1 else ""
 
 
 def _fill(devices: int, fixed: list[Dimension], name: str) -> tuple[float, ...]:

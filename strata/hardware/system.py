@@ -18,11 +18,12 @@ from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
 from strata.hardware.linear_parts import system_parts
 from strata.hardware.money import Economics, economics
 from strata.hardware.part_of_domain import domain_size, sizes_of, used_part
-from strata.params import Param, by_name, find, names, read_record, text
+from strata.params import Param, by_name, dashed, find, meant, names, read_record, text
 from strata.records import readable
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
 _PART = re.compile(r"(?:(\d+)x)?(\d+)of(\d+)x([A-Za-z./].*)$")
+_COUNTED = re.compile(r"(?:(\d+)-?x-?)?(.+?)(?:(?:-x-?|x)(\d+))?")
 
 
 @register_pytree
@@ -98,7 +99,7 @@ def system(what: str | Chip, on: Fabric | str | None = None, /, **changes: Any) 
         several = f"{count:g}x" if isinstance(count, float) else ""
         return System(f"{several}{what.name} on {joined.name}", what, joined)
     counted = (_NAME.match(what) or _PART.match(what)) is not None and not Path(what).exists()
-    if what in names("system") or (what.endswith(".toml") and not counted):
+    if meant("system", what) or (what.endswith(".toml") and not counted):
         stated, _, _ = read_record(SystemFile, "system", what)
         folder = find("system", what).parent
         base = chip(_beside(folder, stated.chip), **changes)
@@ -108,6 +109,18 @@ def system(what: str | Chip, on: Fabric | str | None = None, /, **changes: Any) 
         made = replace(system(base, joined), name=stated.name)
         return made if on is None else _moved(made, as_fabric(on))
     return _from_name(what, changes, None if on is None else as_fabric(on))
+
+
+def counted_chip(name: str) -> tuple[str, int]:
+    """The shipped chip that a name says, and how many of them, before or after it; 0 where it does not say.
+    ("", 0) where it names no chip.
+
+    >>> [counted_chip(n) for n in ("B200SXMx8", "8x H100-SXM-80GB", "H100 NVL", "2xEPYC")]
+    [('b200', 8), ('h100', 8), ('h100-nvl', 0), ('', 0)]
+    """
+    match = _COUNTED.fullmatch(dashed(name))
+    chip_name = meant("chip", match[2]) if match else ""
+    return chip_name, int(match[1] or match[3] or 0) if match and chip_name else 0
 
 
 def _moved(before: System, joined: Fabric) -> System:
@@ -158,8 +171,9 @@ def _from_name(name: str, changes: dict[str, Any], on: Fabric | None = None) -> 
     part_of = _PART.match(name)
     match = _NAME.match(f"{part_of[1] or 1}x{part_of[2]}x{part_of[4]}" if part_of else name)
     if not match:
-        if name.lower() in names("chip"):
-            return _from_name(f"1x{name}", changes, on)
+        chip_name, several = counted_chip(name)
+        if chip_name:
+            return _from_name(f"{several or 1}x{chip_name}", changes, on)
         raise UnknownName(
             "system",
             name,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from strata.arrays import Number, register_pytree
 from strata.errors import MissingQuantity, UnknownName
 from strata.hardware.components import Logic, OnChipMemory
 from strata.hardware.scaling import Scaling, scaled_node
-from strata.params import Sources, names, part, quantity, read_record, remembered, text
+from strata.params import Sources, names, part, quantity, remembered, sourced_record, text
 
 
 @register_pytree
@@ -162,5 +162,4 @@ def packaging(name: str) -> Packaging:
 def _read(cls: Any, kind: str, name: str) -> Any:
     if not name.endswith(".toml") and name.lower() not in names(kind):
         raise UnknownName(kind, name, names(kind), ", ".join(names(kind)))
-    found, params, _ = read_record(cls, kind, name)
-    return replace(found, sources=Sources(params))
+    return sourced_record(cls, kind, name)

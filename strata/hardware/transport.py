@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, by_name, part, quantity, read_record, text
+from strata.params import Sources, by_name, part, quantity, sourced_record, text
 
 # what an engine may use of a transport: all of it, the library alone, none
 ANY, LIBRARY, IDEAL = "any", "library", "ideal"
@@ -201,8 +201,7 @@ def transport(name: str) -> Transport:
     >>> transport("infiniband").rings.share["all_reduce"]
     0.94
     """
-    stated, params, _ = read_record(Transport, "transport", name)
-    return replace(stated, sources=Sources(params))
+    return sourced_record(Transport, "transport", name)
 
 
 def limited(transport: Transport, library: str, experts: bool = False) -> Transport:
@@ -255,8 +254,7 @@ def packets(name: str) -> Packets:
     >>> packets("ns3").payload, packets("astra-sim").header
     (1000.0, 56.0)
     """
-    stated, params, _ = read_record(Packets, "packets", name)
-    return replace(stated, sources=Sources(params))
+    return sourced_record(Packets, "packets", name)
 
 
 def as_packets(given: Packets | str) -> Packets:

@@ -1,7 +1,10 @@
-"""One rank's part of an op: every extent divided as its axis lies; and what of a layout decides that."""
+"""One rank's part of an op: every extent divided as its axis lies; what of a layout decides that; and
+collectives that a program writes down itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +12,7 @@ from strata.arrays import field_names
 from strata.mapping.layout import STAGES, Sharding
 from strata.mapping.plan_layout import HOST_ACTIVATIONS, HOST_STATE, ORDERED, TRAINING_GROUPS
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan
-from strata.workload.graph import Extent, Op
+from strata.workload.graph import Block, Extent, Graph, Op, is_collective
 
 
 def as_divided(sharding: Sharding) -> Sharding:
@@ -61,3 +64,40 @@ def _local(extent: Extent, module: str, sharding: Sharding, known: dict[tuple[in
     if made is None:
         made = known[key] = sharding.axis(module, extent.axis).local(extent)
     return made
+
+
+def without_idle_collectives(graph: Graph, active: Collection[str]) -> Graph:
+    """The graph without collectives over groups of one rank: their readers read what they read."""
+    idle = {
+        f"{block.name}:{op.output}": f"{block.name}:{op.inputs[0]}"
+        for block, op in graph.ops()
+        if is_collective(op) and op.group not in active and op.inputs
+    }
+    if not idle:
+        return graph
+    return replace(graph, blocks=tuple(_relinked(block, idle) for block in graph.blocks))
+
+
+def _relinked(block: Block, idle: dict[str, str]) -> Block:
+    def source(tensor: str) -> str:
+        """What stands in a tensor's place, by its name here or in another block."""
+        far = ":" in tensor
+        name = tensor if far else f"{block.name}:{tensor}"
+        while name in idle:
+            name = idle[name]
+        return name if far else name.partition(":")[2]
+
+    def kept(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        left = (op for op in ops if source(op.output) == op.output)
+        return tuple(replace(op, inputs=tuple(source(t) for t in op.inputs)) for op in left)
+
+    output = block.output
+    if output is not None:
+        output = replace(output, name=source(output.name))
+    return replace(
+        block,
+        ops=kept(block.ops),
+        nodes=tuple((weight, kept(ops)) for weight, ops in block.nodes),
+        leaves=tuple(source(t) for t in block.leaves),
+        output=output,
+    )

@@ -41,6 +41,7 @@ def plans(
     cp_mode: tuple[int, ...] = (0,),
     freely: bool = True,
     sp: bool = False,
+    redundant: bool = False,
 ) -> Plan:
     """Every legal plan of a device count, as one Plan whose degrees are arrays: all factorisations into tp,
     cp, dp and pp, all ways to share the experts out, and each of the ZeRO levels and of the ways of context
@@ -48,7 +49,8 @@ def plans(
 
     An expert is cut into as many parts as attention at most, or, without expert parallelism, over every data
     parallel rank; not `freely`: as its tensor group leaves it, or not at all. With `sp` tensor groups share
-    out norms and residuals.
+    out norms and residuals. `redundant`: groups that do not divide the experts hold copies of some, so many
+    as fill them.
     """
     bounded_devices(devices)
     require(
@@ -59,12 +61,14 @@ def plans(
     for tp, cp, dp in _factors(devices):
         bounded_plans(len(rows), devices)
         group = tp * cp * dp
-        grids = _grids(tp, cp, dp, experts, freely) if model.has_experts else [(1, tp)]
+        grids = _grids(tp, cp, dp, experts, freely, redundant) if model.has_experts else [(1, tp)]
         for (ep, moe_tp), level, by in itertools.product(grids, zero, cp_mode):
             if (level == 0 or dp > 1) and (by == cp_mode[0] or cp > 1):
-                rows.append((tp, cp, dp, devices // group, ep, moe_tp, level, by))
+                rows.append((tp, cp, dp, devices // group, ep, moe_tp, level, by, -experts % ep))
     table = np.array(rows, float).T
-    made = Plan(**dict(zip(("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "cp_mode"), table, strict=True)))
+    degrees = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "cp_mode", "redundant_experts")
+    made = Plan(**dict(zip(degrees, table, strict=True)))
+    made = made if np.any(made.redundant_experts) else replace(made, redundant_experts=0.0)
     made = replace(made, sp=(made.tp > 1) * 1.0) if sp else made
     work = Workload(phase, batch, 1.0, 1.0)
     broken = np.zeros(table.shape[1], bool)
@@ -74,12 +78,12 @@ def plans(
     return taken(made, ~broken)
 
 
-def _grids(tp: int, cp: int, dp: int, experts: int, freely: bool) -> list[tuple[int, int]]:
+def _grids(tp: int, cp: int, dp: int, experts: int, freely: bool, redundant: bool) -> list[tuple[int, int]]:
     """Ways to share out experts over tp x cp x dp ranks: how many parts, and how often each expert is cut."""
     group = tp * cp * dp
     found = set()
     for ep in divisors(group):
-        if experts % ep == 0:
+        if experts % ep == 0 or (redundant and -experts % ep <= experts):
             cuts = {int(usual_moe_tp(tp, cp, dp, ep)), 1, *(divisors(tp) if freely else ())}
             # attention data parallel, experts cut over all of its ranks
             cuts |= {tp * dp} if ep == cp == 1 else set()

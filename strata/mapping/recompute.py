@@ -11,8 +11,8 @@ from strata.arrays import Number, floor_div, namespace
 from strata.mapping.training_plan import RECOMPUTE_MODULES, TrainingPlan
 from strata.workload.attention_parts import LATENT_UP
 from strata.workload.expert_ops import EXPERT_ROWS, SHARED_EXPERT
-from strata.workload.ffn import NORM
 from strata.workload.graph import Block, Op, is_collective
+from strata.workload.moe import NORM
 
 # The parts of a layer that Megatron-LM's --recompute-modules names, by what their ops are.
 _PARTS: dict[str, Callable[[Op], bool]] = {

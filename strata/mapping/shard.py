@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, ceil_div, namespace
-from strata.mapping.divide import divide
+from strata.mapping.divide import divide, without_idle_collectives
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
 from strata.mapping.gradients import (
     SUFFIXES,
@@ -28,9 +28,14 @@ from strata.mapping.layout import (
     Sharding,
     conversions,
 )
-from strata.mapping.residual import residual_in_parts, side_by_side
-from strata.mapping.tensor_state import TensorState, TensorStates, added, alike
-from strata.mapping.written_collectives import without_idle_collectives
+from strata.mapping.tensor_state import (
+    TensorState,
+    TensorStates,
+    added,
+    alike,
+    residual_in_parts,
+    side_by_side,
+)
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
 

@@ -181,9 +181,7 @@ def map_program(
     require(seconds > 0, "seconds must be positive", seconds=seconds)
     work = first_step(workload)
     told = map_settings(code, work, stated, tiles, pinned, together)
-    search = DegreeSearch(
-        system=machine, program=code, workload=work, engine=engine, rules=words, time_limit=seconds
-    )
+    search = DegreeSearch(system=machine, program=code, workload=work, engine=engine, rules=words)
     every = map_candidates(search, plan, microbatch or 1.0)
     if not microbatch and work.phase != "train":
         every = [replace(candidate, microbatches=1.0) for candidate in every]

@@ -1,34 +1,31 @@
 """The exactly best layout between chips: one layout per kernel, with every collective that follows from it.
 
 Tables of `layout_factors` are added up over modules; the least sum is found by bucket elimination where the
-induced width allows it, else by CP-SAT, with a proof or a gap.
+induced width allows it, else by cutset conditioning, with a proof or a gap.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Array, Number
+from strata.arrays import Number
 from strata.case import Case
 from strata.errors import BadValue, require
 from strata.evaluate import pricing_of
 from strata.hardware.system import System, as_system, economics_of
+from strata.mapping.divide import without_idle_collectives
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
-from strata.mapping.written_collectives import without_idle_collectives
 from strata.optimise.layouts.conditioning import ConditionedSearch
 from strata.optimise.layouts.factor_graph import Assignment, eliminated, restricted, surviving
-from strata.optimise.layouts.layout_cpsat import CpsatAnswer, cpsat_assignment
 from strata.optimise.layouts.layout_factors import layout_tables
 from strata.optimise.layouts.layout_options import module_options
 from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
-from strata.optimise.layouts.layout_states import LayoutTables, RankMemory
+from strata.optimise.layouts.layout_states import LayoutTables
 from strata.pricing.given import Structure, rank_in_step
 from strata.pricing.pricers import Rank, price_op
 from strata.workload.graph import Collective, Graph, is_collective
@@ -37,8 +34,7 @@ from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
 FIRST_LIMIT = 3_000_000  # entries of the largest table before options are narrowed by messages
-WEIGHTS_ONLY = RankMemory()
-ELIMINATION, CONDITIONING, CPSAT = "bucket elimination", "cutset conditioning", "CP-SAT"
+ELIMINATION, CONDITIONING = "bucket elimination", "cutset conditioning"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,14 +49,12 @@ class LayoutChoice:
     value: float
     bound: float
     proved: bool
-    method: str  # bucket elimination, or CP-SAT
+    method: str  # bucket elimination, or cutset conditioning
     options: dict[str, tuple[str, ...]]  # by module the axis on each dimension of the mesh
     collectives: tuple[tuple[str, Collective], ...]  # by block, as `shard` puts them in
     time: float
     compute: float
     communication: float
-    backward: float  # of that time, blocks of the backward pass
-    held: float  # bytes that one rank keeps: its weights, or what `keeps` says
     combinations: float  # layouts there are
     kept: float  # of these, not beaten one module at a time
     width: int
@@ -126,27 +120,14 @@ def best_layout(
     *,
     rules: LayoutRules | str = "strata",
     pinned: dict[str, dict[str, str]] | None = None,
-    capacity: float | None = None,
-    keeps: RankMemory = WEIGHTS_ONLY,
-    method: str = "",
     time_limit: float = 60.0,
 ) -> LayoutChoice:
     """The best layout of a program on a mesh of ranks, one per module, with its proof.
 
-    `pinned`: module to mesh dimension to axis ("" for none), fixed. `capacity`: bytes that one rank may keep,
-    of its weights or of what `keeps` says. `method`: "elimination" or "cpsat" alone; both in turn when left
-    out.
+    `pinned`: module to mesh dimension to axis ("" for none), fixed.
     """
     setting = layout_setting(system, program, workload, mesh, engine)
-    return chosen_layout(
-        setting,
-        rules=rules,
-        pinned=pinned,
-        capacity=capacity,
-        keeps=keeps,
-        method=method,
-        time_limit=time_limit,
-    )
+    return chosen_layout(setting, rules=rules, pinned=pinned, time_limit=time_limit)
 
 
 def chosen_layout(
@@ -154,13 +135,9 @@ def chosen_layout(
     *,
     rules: LayoutRules | str = "strata",
     pinned: dict[str, dict[str, str]] | None = None,
-    capacity: float | None = None,
-    keeps: RankMemory = WEIGHTS_ONLY,
-    method: str = "",
     time_limit: float = 60.0,
 ) -> LayoutChoice:
     """`best_layout` of a graph on a rank that are there already."""
-    require(method in ("", "elimination", "cpsat"), "method must be elimination or cpsat", method=method)
     start = time.perf_counter()
     stated, mesh, graph = layout_rules(rules), setting.mesh, setting.graph
     inside = {name: degree for name, degree in mesh.items() if name != STAGES}
@@ -172,109 +149,64 @@ def chosen_layout(
         if not len(own):
             raise BadValue(f"module {module} has no layout that divides it as it was pinned")
     tables = layout_tables(graph, setting.work, inside, setting.rank, stated, options)
-    held = {m: w for m, w in tables.held(keeps).items() if m in options}
-    answer, how, kept, width = _solved(tables, held, capacity, method, time_limit)
-    modules = tuple((m, own.axes(answer.choice[m])) for m, own in options.items())
+    best, bound, how, kept = _solved(tables, time_limit)
+    modules = tuple((m, own.axes(best.choice[m])) for m, own in options.items())
     layout = Layout(dict(mesh), modules=modules)
-    compute, found, backward = _priced(layout, setting)
+    compute, found = _priced(layout, setting)
     communication = sum(seconds for _, _, seconds in found)
     return LayoutChoice(
         layout=layout,
-        value=answer.value,
-        bound=answer.bound,
-        proved=answer.proved,
+        value=best.value,
+        bound=bound,
+        proved=bound == best.value,
         method=how,
-        options={m: own.choices[answer.choice[m]] for m, own in options.items()},
+        options={m: own.choices[best.choice[m]] for m, own in options.items()},
         collectives=tuple((block, op) for block, op, _ in found),
         time=compute + communication,
         compute=compute,
         communication=communication,
-        backward=backward,
-        held=_kept(held, answer.choice),
         combinations=float(np.prod([float(len(o)) for o in options.values()])),
         kept=kept,
-        width=width,
+        width=best.width,
         seconds=time.perf_counter() - start,
     )
 
 
-def _solved(
-    tables: LayoutTables,
-    held: dict[str, Array],
-    capacity: float | None,
-    method: str,
-    time_limit: float,
-) -> tuple[CpsatAnswer, str, float, int]:
-    """The best choice, how it was found, how many choices were left after pruning, and the width."""
-    whole, start = tables.factors, time.perf_counter()
-    alive = surviving(whole, tables.hidden)
-    small = restricted(whole, alive)
+def _solved(tables: LayoutTables, time_limit: float) -> tuple[Assignment, float, str, float]:
+    """The best choice, a bound below which none can be, how it was found, and how many choices were left
+    after pruning.
+    """
+    start, alive = time.perf_counter(), surviving(tables.factors, tables.hidden)
+    small = restricted(tables.factors, alive)
     kept = float(np.prod([float(small.domains[m]) for m in tables.options]))
-    seen: Assignment | None = None
-    bound = 0.0
-    if method != "cpsat":
-        exact, how = eliminated(small, FIRST_LIMIT), ELIMINATION
-        if exact is None:
-            search = ConditionedSearch(small, list(tables.options), start + time_limit).run()
-            seen, bound, how = search.best, search.bound, CONDITIONING
-            exact = seen if search.proved else None
-        if exact is not None:
-            choice = _picked(exact.choice, alive)
-            if capacity is None or _kept(held, choice) <= capacity:
-                return CpsatAnswer(choice, exact.value, exact.value, True), how, kept, exact.width
-        elif seen is not None and capacity is None:
-            choice = _picked(seen.choice, alive)
-            return CpsatAnswer(choice, seen.value, min(bound, seen.value), False), how, kept, seen.width
-    if method == "elimination":
-        raise BadValue("bucket elimination cannot answer: tables too large, or weights above the capacity")
-    limits = []
-    if capacity is not None:  # what pruning dropped may hold fewer weights
-        alive = {v: np.arange(n) for v, n in whole.domains.items()}
-        limits = [(held, capacity)]
-    left = max(time_limit - (time.perf_counter() - start), 1.0)
-    found = cpsat_assignment(restricted(whole, alive), limits=limits, time_limit=left)
-    if found is None:
-        raise BadValue(
-            "no layout of this mesh was found: its weights need more ranks or memory, or more time"
-        )
-    answer = CpsatAnswer(_picked(found.choice, alive), found.value, max(found.bound, bound), found.proved)
-    return answer, CPSAT, kept, 0
+    best, how = eliminated(small, FIRST_LIMIT), ELIMINATION
+    bound = best.value if best is not None else 0.0
+    if best is None:
+        search, how = ConditionedSearch(small, list(tables.options), start + time_limit).run(), CONDITIONING
+        best = search.best
+        if best is None:
+            raise BadValue("no layout of this mesh was found; give it more time")
+        bound = best.value if search.proved else min(search.bound, best.value)
+    choice = {v: int(alive[v][k]) for v, k in best.choice.items()}
+    return replace(best, choice=choice), bound, how, kept
 
 
-def _picked(choice: dict[str, int], alive: dict[str, Array]) -> dict[str, int]:
-    """A choice among some options, as numbers of all options."""
-    return {v: int(alive[v][k]) for v, k in choice.items()}
-
-
-def _kept(held: dict[str, Array], choice: dict[str, int]) -> float:
-    return float(sum(kept[choice[m]] for m, kept in held.items()))
-
-
-def _priced(
-    layout: Layout, setting: LayoutSetting
-) -> tuple[float, list[tuple[str, Collective, float]], float]:
-    """Seconds of a sharded graph's kernels, its collectives with theirs, and those of backward blocks."""
+def _priced(layout: Layout, setting: LayoutSetting) -> tuple[float, list[tuple[str, Collective, float]]]:
+    """Seconds of a sharded graph's kernels, and its collectives with theirs."""
     graph = shard(setting.graph, layout.sharding(setting.graph, setting.work, layout.active()))
-    compute, backward, found = 0.0, 0.0, list[tuple[str, Collective, float]]()
+    compute, found = 0.0, list[tuple[str, Collective, float]]()
     for block in graph.blocks:
         for weight, ops in block.at_nodes():
             share = float(block.times) * float(weight if block.nodes else 1.0)
             for op in ops:
                 seconds = share * float(price_op(op, setting.rank).time)
-                if block.direction == "backward":
-                    backward += seconds
                 if is_collective(op):
                     found.append((block.name, op, seconds))
                 else:
                     compute += seconds
-    return compute, found, backward
+    return compute, found
 
 
 def collective_summary(choice: LayoutChoice) -> list[tuple[str, str, str, str]]:
     """Collectives of a choice in order: block, pattern, mesh dimension, and the tensor they carry."""
     return [(block, op.pattern, op.group, op.output) for block, op in choice.collectives]
-
-
-def pinned_like(options: dict[str, Sequence[str]], dimensions: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Pins that repeat a choice."""
-    return {m: dict(zip(dimensions, axes, strict=True)) for m, axes in options.items()}

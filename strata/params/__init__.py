@@ -22,9 +22,11 @@ from strata.params.declare import (
 )
 from strata.params.files import (
     KINDS,
+    dashed,
     data_folder,
     find,
     load_table,
+    meant,
     merged,
     names,
     read_toml,
@@ -40,7 +42,7 @@ from strata.params.paths import (
     with_value,
     word_paths,
 )
-from strata.params.records import all_missing, build, file_model, read_record
+from strata.params.records import all_missing, build, file_model, read_record, sourced_record
 from strata.params.short import inherited, missing_paths, spelled_out
 
 __all__ = [
@@ -54,12 +56,14 @@ __all__ = [
     "build",
     "by_name",
     "called",
+    "dashed",
     "data_folder",
     "file_model",
     "find",
     "inherited",
     "leaf_paths",
     "load_table",
+    "meant",
     "merged",
     "missing_paths",
     "names",
@@ -70,6 +74,7 @@ __all__ = [
     "read_record",
     "read_toml",
     "remembered",
+    "sourced_record",
     "spelled_out",
     "stated",
     "text",

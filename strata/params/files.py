@@ -6,11 +6,13 @@ and asks the file system before it gives an answer again.
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
+import re
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -119,24 +121,71 @@ def _names(kind: str) -> tuple[str, ...]:
 
 
 def find(kind: str, name: str | Path) -> Path:
-    """The file of a shipped name, or of a path given by the user (recognised by its .toml ending)."""
+    """The file of a shipped name, however it is spelled, or of a user's path, which ends in .toml."""
     if str(name).endswith(".toml"):
         path = Path(name)
         if not os.path.exists(path):
             raise BadFile(f"no {kind} file at {path}")
         return path
-    known = names(kind)
     wanted = str(name).lower()
-    if wanted not in known:
-        called = [
-            n
-            for n in known
-            if wanted in str(read_toml(data_folder(kind) / f"{n}.toml").get("aliases", "")).split()
-        ]
-        if not called:
-            raise UnknownName(kind, str(name), known, f"strata list {KINDS.get(kind, kind)}")
-        wanted = called[0]
-    return data_folder(kind) / f"{wanted}.toml"
+    shipped = wanted if wanted in names(kind) else meant(kind, wanted)
+    if not shipped:
+        raise UnknownName(kind, str(name), names(kind), f"strata list {KINDS.get(kind, kind)}")
+    return data_folder(kind) / f"{shipped}.toml"
+
+
+def dashed(name: str) -> str:
+    """A name in lower case with dashes between its words.
+
+    >>> dashed("H100 NVL"), dashed("SGLang (Dynamo)"), dashed("gpt3-175b"), dashed("llama-3.1-8b")
+    ('h100-nvl', 'sglang-dynamo', 'gpt3-175b', 'llama-3.1-8b')
+    """
+    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
+
+
+def plain_name(name: str, drop: Iterable[str] = ()) -> str:
+    """What names are compared by: one word of letters, digits and dots, without words that change nothing,
+    which may hang on a number.
+
+    >>> plain_name("GPT OSS 120B"), [plain_name(n, ["amd", "sxm"]) for n in ("AMD MI300X", "B200SXM")]
+    ('gptoss120b', ['mi300x', 'b200'])
+    """
+    words, hanging = dashed(name).split("-"), rf"(?<=\d)(?:{'|'.join(drop)})$"
+    return "".join(re.sub(hanging, "", word) for word in words if word not in drop) or "".join(words)
+
+
+def meant(kind: str, name: str) -> str:
+    """The shipped name of a kind that a name means, however it is spelled; "" where it means none. Words that
+    change nothing and names of engines stand in `configs/names.toml`, other names in the files themselves.
+
+    >>> [meant("chip", n) for n in ("H100 NVL", "NVIDIA H100-SXM-80GB", "b200_sxm", "h20o")]
+    ['h100-nvl', 'h100', 'b200', '']
+    """
+    spoken, same = _spoken(kind)
+    return spoken.get(plain_name(name)) or spoken.get(plain_name(name, same)) or ""
+
+
+@remembered
+def _spoken(kind: str) -> tuple[dict[str, str], list[str]]:
+    """Shipped names by what they and their other names are compared by, and words that change nothing."""
+    words = read_toml(data_folder("configs") / "names.toml")
+    every = dict(words["aliases"].get(kind, {}))
+    for shipped in _names(kind):
+        every |= dict.fromkeys(_aliases(kind, shipped), shipped)
+    every |= {shipped: shipped for shipped in _names(kind)}
+    same = words["same"].get(kind, [])
+    spoken = {plain_name(name, drop): shipped for drop in (same, ()) for name, shipped in every.items()}
+    return spoken, same
+
+
+def _aliases(kind: str, shipped: str) -> list[str]:
+    """Other names that a shipped file gives itself, without owners."""
+    path = data_folder(kind) / f"{shipped}.toml"
+    if _exists(path):
+        return str(read_toml(path).get("aliases", "")).split()
+    _note(path := path.with_suffix(".json"))
+    facts = json.loads(path.read_text(encoding="utf-8")).get("_strata", {})
+    return [str(alias).rpartition("/")[2] for alias in facts.get("aliases", [])]
 
 
 # ------------------------------------------------------------------------------------------ what they say

@@ -4,7 +4,7 @@ replaced.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -17,28 +17,30 @@ from strata.params.records import check_range
 from strata.units import finite_array, finite_number, parse
 
 
-def leaf_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
-    """Dotted path of each quantity a record describes, with its metadata."""
-    found: dict[str, Mapping[str, Any]] = {}
+def _described(record: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:
+    """Dotted path, value and metadata of each field that a record and its parts describe."""
     for f in fields(record):
         if not f.metadata:  # not of the file: a field that is solved on first use is left alone
             continue
-        value, meta = getattr(record, f.name), f.metadata
-        if "part" in meta and is_dataclass(value):
-            found.update(leaf_paths(value, f"{prefix}{f.name}."))
-        elif "part" in meta and isinstance(value, tuple):
-            for i, inner in enumerate(value):
-                found.update(leaf_paths(inner, f"{prefix}{f.name}.{i}."))
-        elif "part" in meta and isinstance(value, dict):
-            for name, inner in value.items():
-                found.update(leaf_paths(inner, f"{prefix}{f.name}.{name}."))
-        elif meta.get("text"):
-            continue
-        elif meta.get("table"):
-            found.update({f"{prefix}{f.name}.{k}": meta for k in value or ()})
+        value, meta, path = getattr(record, f.name), f.metadata, prefix + f.name
+        if "part" not in meta:
+            yield path, value, meta
+        elif is_dataclass(value):
+            yield from _described(value, path + ".")
+        elif isinstance(value, tuple | dict):
+            for name, inner in value.items() if isinstance(value, dict) else enumerate(value):
+                yield from _described(inner, f"{path}.{name}.")
+
+
+def leaf_paths(record: Any) -> dict[str, Mapping[str, Any]]:
+    """Dotted path of each quantity a record describes, with its metadata."""
+    paths: dict[str, Mapping[str, Any]] = {}
+    for path, value, meta in _described(record):
+        if meta.get("table") and not meta.get("text"):
+            paths |= {f"{path}.{k}": meta for k in value or ()}
         elif "unit" in meta:
-            found[prefix + f.name] = meta
-    return found
+            paths[path] = meta
+    return paths
 
 
 def value_at(record: Any, path: str) -> Any:
@@ -51,13 +53,8 @@ def value_at(record: Any, path: str) -> Any:
     rest: str | None = path
     while rest is not None:
         name, rest = _first_name(node, rest)
-        node = (
-            node[name]
-            if isinstance(node, dict)
-            else node[int(name)]
-            if isinstance(node, tuple)
-            else getattr(node, name)
-        )
+        place: Any = int(name) if isinstance(node, tuple) else name
+        node = node[place] if isinstance(node, dict | tuple) else getattr(node, name)
     return node
 
 
@@ -154,29 +151,20 @@ def called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
     return [p for p in ending if p.count(".") == least]
 
 
-def word_paths(record: Any, prefix: str = "") -> dict[str, Mapping[str, Any]]:
+def word_paths(record: Any) -> dict[str, Mapping[str, Any]]:
     """Dotted path of each word a record holds inside its parts, or chooses, with its metadata; its own name
-    and titles are not among them.
+    and titles are not among them, nor words of parts that there are several of.
     """
-    found: dict[str, Mapping[str, Any]] = {}
-    for f in fields(record):
-        if not f.metadata:  # not of the file: a field that is solved on first use is left alone
+    paths: dict[str, Mapping[str, Any]] = {}
+    for path, value, meta in _described(record):
+        *parts, name = path.split(".")
+        if not meta.get("text") or any(part.isdecimal() for part in parts):
             continue
-        value, meta = getattr(record, f.name), f.metadata
-        if "part" in meta and is_dataclass(value):
-            found.update(word_paths(value, f"{prefix}{f.name}."))
-        elif "part" in meta and isinstance(value, dict):
-            for name, inner in value.items():
-                found.update(word_paths(inner, f"{prefix}{f.name}.{name}."))
-        elif meta.get("text") and isinstance(value, dict):
-            found.update({f"{prefix}{f.name}.{name}": meta for name in value})
-        elif (
-            meta.get("text")
-            and (prefix or meta.get("choices"))
-            and f.name not in ("name", "title", "note", "kind")
-        ):
-            found[prefix + f.name] = meta
-    return found
+        if isinstance(value, dict):
+            paths |= {f"{path}.{word}": meta for word in value}
+        elif (parts or meta.get("choices")) and name not in ("name", "title", "note", "kind"):
+            paths[path] = meta
+    return paths
 
 
 def _check_word(value: Any, meta: Mapping[str, Any], path: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strata.errors import LONGEST_LIST, BadFile, BadValue, nearest
-from strata.params.declare import Param
+from strata.params.declare import Param, Sources
 from strata.params.files import find, load_table, remembered
 from strata.params.short import missing_paths, spelled_out
 from strata.units import parse
@@ -45,9 +45,29 @@ def file_model(cls: type) -> Any:
         unit = f" [{meta['unit']}]" if "unit" in meta else ""
         described = Field(... if required else None, description=meta["doc"] + unit)
         entries[f.name] = (annotation(meta) if required else annotation(meta) | None, described)
+    if getattr(cls, "DATED_VERSIONS", False):
+        entries["versions"] = _versions(entries)
     config = ConfigDict(extra="forbid", strict=True, title=cls.__name__)
     model: type[BaseModel] = create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
     return model
+
+
+def _versions(entries: dict[str, Any]) -> tuple[Any, Any]:
+    """The releases of a record: version, date, and any entry in which one differs from the next."""
+    from pydantic import ConfigDict, Field, create_model
+
+    changed: dict[str, Any] = {
+        name: (kind | None, Field(None, description=f.description)) for name, (kind, f) in entries.items()
+    }
+    release = create_model(
+        "Version",
+        __config__=ConfigDict(extra="forbid", strict=True),
+        version=(str, Field(description="its number, like 0.14.0")),
+        date=(str, Field(description="the day it came out, like 2026-01-20")),
+        **changed,
+    )
+    doc = "releases, and what each and those before it did otherwise than the next"
+    return list[release] | None, Field(None, description=doc)  # type: ignore[valid-type]
 
 
 def in_file(meta: Mapping[str, Any]) -> bool:
@@ -71,6 +91,12 @@ def read_record(
     """
     found: tuple[Record, dict[str, Param], str] = _read_record(cls, kind, str(name), prepare)
     return found
+
+
+def sourced_record(cls: type[Record], kind: str, name: str | Path, **changes: Any) -> Record:
+    """A record as its file has it, with the sources of its quantities; `changes` set fields."""
+    stated, params, _ = read_record(cls, kind, name)
+    return replace(stated, sources=Sources(params), **changes)  # type: ignore[type-var]
 
 
 @remembered

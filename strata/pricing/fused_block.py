@@ -131,9 +131,8 @@ class FusedRuns:
         if self.tiles.__class__ is not float:
             every: list[Any] = [value + 0.0 * self.tiles for value in (compute, busy)]
             time, compute, busy = choose(time, time, *every)
-        launch = self.rank.device.software.launch
         return FusedRun(
-            time=namespace(time, launch).maximum(time, launch),
+            time=time,
             compute=compute,
             busy=busy,
             memory=found.memory,

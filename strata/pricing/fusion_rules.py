@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.params import Sources, read_record, text
+from strata.params import Sources, sourced_record, text
 
 YES_NO = ("yes", "no")
 
@@ -73,5 +73,4 @@ def fusion_rules(name: str | FusionRules = "strata", /, **changes: Any) -> Fusio
     """
     if isinstance(name, FusionRules):
         return replace(name, **changes)
-    stated, params, _ = read_record(FusionRules, "fusion", name)
-    return replace(stated, sources=Sources(params), **changes)
+    return sourced_record(FusionRules, "fusion", name, **changes)

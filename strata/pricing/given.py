@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, on_platform
+from strata.mapping.engine import Engine
+from strata.mapping.kernel_library import kernel_library
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
-from strata.pricing.host import chip_under_engine, launch_times
+from strata.pricing.host import chip_under_library
 from strata.pricing.kernels.device import device, shared_device, software_of, training_software
-from strata.pricing.network.memory_ring import with_ring_memory
+from strata.pricing.network.collectives import device_fabric
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
@@ -56,18 +57,14 @@ class Pricing:
 
 def rank_in_step(given: Pricing) -> Rank:
     """One rank as an engine's kernels find it in a step of this kind."""
-    engine = on_platform(given.engine, given.system.chip.platform)
-    chip = chip_under_engine(given.system.chip, engine)
-    launch, expert_launch = launch_times(chip, engine, given.work)
-    if given.training and engine.training is not None:  # launched ahead of the device, pass by pass
-        launch = expert_launch = 0.0
+    engine = given.engine
+    library = kernel_library(engine.kernels, given.system.chip.platform)
+    chip = chip_under_library(given.system.chip, library, engine)
     software = software_of(
-        engine,
-        launch=launch,
-        expert_launch=expert_launch,
+        library,
         weight_only=given.graph.weight_only,
         for_bounds=given.structure.for_bounds,
         **(training_software(engine) if given.training else {}),
     )
     dev = (device if given.structure.rank else shared_device)(chip, software)
-    return Rank(device=dev, placement=given.placement, fabric=with_ring_memory(given.system.fabric, dev))
+    return Rank(device=dev, placement=given.placement, fabric=device_fabric(given.system.fabric, dev))

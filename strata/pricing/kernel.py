@@ -26,9 +26,9 @@ from strata.pricing.power_cap import power_capped
 from strata.pricing.price import RESOURCES, Price
 from strata.workload.attention_parts import attended
 from strata.workload.expert_ops import ExpertMatMul
-from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent
-from strata.workload.operations import OPERATIONS
+from strata.workload.moe import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
+from strata.workload.ops import OPERATIONS
 
 # Sizes each kind needs, and those it has a value for when they are left out.
 NEEDED: dict[str, tuple[str, ...]] = {

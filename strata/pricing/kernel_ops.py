@@ -11,13 +11,11 @@ from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.eager import bag_kernel
 from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.lu import price_lu
-from strata.pricing.kernels.scan import price_scan
-from strata.pricing.kernels.sort import price_sort
+from strata.pricing.kernels.scan import price_scan, price_sort
 from strata.pricing.price import Price
 from strata.workload.fft import FftLines
 from strata.workload.graph import Extent
-from strata.workload.scan_ops import Scan, Sort
-from strata.workload.solver_ops import LuFactor
+from strata.workload.scan_ops import LuFactor, Scan, Sort
 
 Sizes = dict[str, Number]
 

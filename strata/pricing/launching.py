@@ -1,10 +1,9 @@
 """The host beside the kernels of a step: it launches them ahead of the device, which waits where launching
-takes longer than running them; pass by pass in training, over a whole step of served experts.
+takes longer than running them; pass by pass in training, over a whole step of serving.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from strata.arrays import Number, namespace
@@ -13,12 +12,12 @@ from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.host import host_wait
+from strata.pricing.host import host_wait, is_captured
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.price import ZERO, Price
 from strata.pricing.pricers import Rank, launched_kernels
 from strata.pricing.stage_times import again_share, reaches_over_nodes
-from strata.workload.expert_ops import EXPERT_ROWS, ExpertMatMul, is_expert_product, is_routed
+from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product
 
@@ -44,7 +43,7 @@ def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
 
 def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
     """Blocks of a training step with what the device waits for the host (`host_wait`) and for the last rank
-    of a tensor group, where the engine says how it trains; of other steps with what experts wait for it.
+    of a tensor group, where the engine says how it trains.
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
     same time, of which the backward pass needs its own share, and a collective of a tensor group its own;
@@ -53,16 +52,14 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
     checkpointing takes the host the time of some kernels more in each pass.
     """
     trainer = given.engine.training
-    if given.structure.for_bounds:
+    if given.structure.for_bounds or not given.training or trainer is None:
         return blocks
-    if not given.training or trainer is None:
-        return experts_launched(rank, blocks)
     device, blocks = rank.device, _with_skew(given, rank, blocks)
     each = trainer.host_kernel
     if each is None:
         each = given.engine.launches * device.chip.overhead.launch
-    xp = namespace(each, given.engine.graphs)
-    eager = xp.where((given.engine.graphs > 0) | (trainer.captured == CAPTURES[2]), 0.0, 1.0)
+    xp = namespace(each, given.engine.cuda_graphs)
+    eager = xp.where((given.engine.cuda_graphs > 0) | (trainer.captured == CAPTURES[2]), 0.0, 1.0)
     forward, slower = eager * each, 1.0 if trainer.host_backward is None else trainer.host_backward
     again, share = _repeated(given, forward), again_share(given)
     call = _host_collective(given, rank, forward)
@@ -93,58 +90,36 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
     return tuple(made)
 
 
-def experts_launched(rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    """Blocks of a step that no graph holds, with what the device waits for the host to launch its ops and the
-    kernels of its experts (`host_wait`).
-
-    No op is shorter than the host's time for one. A product of experts comes with the kernels around it:
-    choosing, sorting, rounding, padding, summing. Few tokens do not cover what launching those takes; many
-    do, since the host is ahead by the whole step.
+def launch_time(given: Pricing, rank: Rank) -> Number:
+    """Host time to launch the kernels of a step that no captured graph holds [s]; none of a training step,
+    whose passes are launched one by one (`launch_bound`). Blocks that a dataflow chip fuses are one kernel.
     """
-    software = rank.device.software
-    one, expert = software.launch, software.expert_launch
-    if isinstance(expert, float) and isinstance(one, float) and expert <= one:
-        return blocks
-    products = [_weighted(b, lambda op, price: 1.0 if is_expert_product(op) else 0.0) for b in blocks]
-    plain = [
-        _weighted(b, lambda op, price: 0.0 if _no_kernel(op) else namespace(one).minimum(price.time, one))
-        for b in blocks
-    ]
-    busy, host, all_products = (
-        sum((b.block.times * each[i] for i, b in enumerate(blocks)), 0.0)
-        for each in (
-            [b.price.time for b in blocks],
-            [o + e * expert for o, e in zip(plain, products, strict=True)],
-            products,
-        )
-    )
-    xp = namespace(busy, host, all_products)
-    each_waits = host_wait(busy, host) / xp.where(all_products > 0.0, all_products, 1.0)
-    made = []
-    for b, count in zip(blocks, products, strict=True):
-        wait = each_waits * count
-        kinds = b.time_by_kind
-        if ExpertMatMul.category in kinds:
-            kinds = {**kinds, ExpertMatMul.category: kinds[ExpertMatMul.category] + wait}
-        made.append(replace(b, price=_waiting(b.price, wait), time_by_kind=kinds))
-    return tuple(made)
+    engine = given.engine
+    if given.training and engine.training is not None:
+        return 0.0
+    kernels: Number = 0.0
+    for block in given.graph.blocks:
+        count: Number = 0.0
+        for weight, ops in block.at_nodes():
+            for op in ops:
+                count = count + weight * launched_kernels(op, rank.device) * _launched(op, given)
+        kernels = kernels + block.times * (1.0 if rank.device.fuses else count)
+    time = launched_time(engine.launches, rank.device.chip.overhead.launch, kernels)
+    return namespace(time, engine.cuda_graphs).where(is_captured(engine, given.work), 0.0, time)
 
 
-def _weighted(b: PricedBlock, of: Callable[[Op, Price], Number]) -> Number:
-    """Sum over the ops of a block, as often as they run in it."""
-    found: Number = 0.0
-    for node in b.raw:
-        weight = node.weight if b.block.nodes else 1.0
-        for op, price in node.ops:
-            found = found + weight * of(op, price)
-    return found
+def launched_time(launches: Number, each: Number, kernels: Number) -> Number:
+    r"""Host time to launch the kernels of a step [s].
 
+    .. math:: T_l = l \, t \, k
 
-def _no_kernel(op: Op) -> bool:
-    """Whether the host's time for an op counts elsewhere: a collective's own, or that of a product of
-    experts.
+    k kernels of the graph; the engine launches l times for each (`Engine.launches`), t a launch
+    (`overhead.launch`). All of it is queued ahead of the device, so that the longer of both counts.
+
+    >>> round(launched_time(5.0, 5e-6, 800.0), 6)
+    0.02
     """
-    return is_collective(op) or is_expert_product(op)
+    return launches * each * kernels
 
 
 def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:
@@ -266,7 +241,7 @@ def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
     time = slowest_of_group(each if own is None else own, late, ranks) - each
     if trainer.captured != CAPTURES[0]:
         return 0.0
-    return namespace(time, given.engine.graphs).where(given.engine.graphs <= 0, time, 0.0)
+    return namespace(time, given.engine.cuda_graphs).where(given.engine.cuda_graphs <= 0, time, 0.0)
 
 
 def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:

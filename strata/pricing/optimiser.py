@@ -12,8 +12,7 @@ from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.kernels.quantize import quantize_weights
 from strata.pricing.kernels.vector import vector_kernel
-from strata.pricing.overlap.equations import price_where
-from strata.pricing.price import ZERO, Price
+from strata.pricing.price import ZERO, Price, price_where
 from strata.pricing.pricers import Rank
 from strata.workload.ops import is_product
 

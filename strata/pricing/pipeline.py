@@ -188,7 +188,7 @@ def line_time(total: Number, slowest: Number, stages: Number, steps: Number, sen
 
     all stages' work W and that of the slowest w over all S steps; P stages; hand-over h of one step, on links
     beside the stages. A line of deterministic servers: the first step passes all, then the slowest sets the
-    pace (`simulate/wavefront.py` has the events).
+    pace.
 
     Hockney & Jesshope, Parallel Computers 2 (1988), sec. 1.3.
 

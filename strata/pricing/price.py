@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
 
 from strata.arrays import Number, namespace
 
@@ -94,32 +97,26 @@ def network_price(time: Number, energy: Number, *, lower: Number = 0.0, upper: N
     )
 
 
-def roofline_price(
-    *, floor: Number, launch: Number, compute: Number, cache: Number, memory: Number, **work: Number
-) -> Price:
+def roofline_price(*, floor: Number, compute: Number, cache: Number, memory: Number, **work: Number) -> Price:
     r"""Price of a kernel whose resources work side by side: its time credited to the slowest of them.
 
-    .. math:: T = \max(\max(T_c, T_l, T_m) + T_0, T_h)
+    .. math:: T = \max(T_c, T_l, T_m) + T_0
 
-    compute T_c, cache T_l and memory T_m; fixed floor T_0; host time T_h to launch the kernel, which runs
-    ahead of the device, so that only the longer of the two counts [s]. Floor and launch are credited to
-    overhead; `upper` is the time if nothing overlapped. `work` are the other fields of the price.
+    compute T_c, cache T_l and memory T_m; fixed floor T_0, credited to overhead [s]; `upper` is the time if
+    nothing overlapped. `work` are the other fields of the price.
 
     Williams, Waterman & Patterson, Commun. ACM 52 (2009): attainable performance is the least of the roofs.
 
-    >>> price = roofline_price(floor=2e-6, launch=0.0, compute=1e-5, cache=3e-6, memory=8e-6)
+    >>> price = roofline_price(floor=2e-6, compute=1e-5, cache=3e-6, memory=8e-6)
     >>> [round(t * 1e6) for t in (price.time, price.compute, price.cache, price.overhead, price.upper)]
     [12, 10, 0, 2, 23]
     """
-    xp = namespace(floor, launch, compute, cache, memory)
+    xp = namespace(floor, compute, cache, memory)
     core = xp.maximum(compute, cache)
     busy = xp.maximum(core, memory)
     by_memory = (memory >= busy) & (compute < busy)
     compute_time, memory_time = xp.where(compute >= busy, busy, 0.0), xp.where(by_memory, busy, 0.0)
     time, upper = busy + floor, compute + cache + memory + floor
-    if launch.__class__ is not float or launch != 0.0:
-        time, upper = xp.maximum(time, launch), xp.maximum(upper, launch)
-        floor = time - busy
     return _price(
         _NOTHING
         | work
@@ -159,3 +156,28 @@ def kinds_at_clock(kinds: dict[str, Number], full: Price, held: Price) -> dict[s
     xp = namespace(on_chip)
     stretch = (held.time - held.network) / xp.where(on_chip > 0.0, on_chip, 1.0)
     return {kind: time if kind == "collective" else time * stretch for kind, time in kinds.items()}
+
+
+def price_where(condition: Number, one: Price, other: Price) -> Price:
+    """One price where a condition holds, else the other.
+
+    >>> float(price_where(True, Price(time=1.0), Price(time=2.0)).time)
+    1.0
+    """
+    if condition.__class__ in (bool, np.bool_):
+        return one if condition else other
+    xp = namespace(one.time, other.time)  # a single condition is no array
+    return Price(
+        **{
+            f.name: _either(xp, condition, getattr(one, f.name), getattr(other, f.name))
+            for f in fields(Price)
+        }
+    )
+
+
+def _either(xp: Any, condition: Number, a: Number, b: Number) -> Number:
+    return (
+        a
+        if a is b or (isinstance(a, float) and isinstance(b, float) and a == b)
+        else xp.where(condition, a, b)
+    )

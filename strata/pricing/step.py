@@ -1,5 +1,5 @@
-"""price(): a rank's graph becomes one step: blocks priced once, stages and micro-batches added up, the clock
-that is held.
+"""price(): a rank's graph becomes one step: blocks priced once, stages and micro-batches added
+up, what communication and offloading expose, the clock that is held.
 """
 
 from __future__ import annotations
@@ -10,23 +10,107 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Mask, Number, namespace
-from strata.pricing.activation_offload import activations_away
+from strata.errors import BadValue
+from strata.mapping.engine import trainer_of
+from strata.mapping.layout import Sharding
+from strata.mapping.plan_layout import HOST_ACTIVATIONS
 from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
-from strata.pricing.exposed import add_times, exposed_in_blocks
 from strata.pricing.footprint import resident_bytes
 from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
-from strata.pricing.host import with_host, with_sampling
-from strata.pricing.launching import launch_bound
-from strata.pricing.overlap.equations import price_where
+from strata.pricing.host import with_host
+from strata.pricing.launching import launch_bound, launch_time
 from strata.pricing.power_cap import optimistic_price, step_capped
-from strata.pricing.price import Price, bound_times, kinds_at_clock
+from strata.pricing.price import Price, bound_times, kinds_at_clock, price_where
 from strata.pricing.pricers import KernelPrices, Rank
 from strata.pricing.stage_memory import step_memory
 from strata.pricing.stage_passes import pass_times
 from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
+from strata.pricing.training_memory import held_blocks, layer_activations
 from strata.pricing.update import update_price
-from strata.workload.graph import Graph
+from strata.workload.graph import Collective, Graph, is_collective
+
+
+def offload_wait(kept: Number, link: Number, work: Number) -> Number:
+    r"""Time that a pass of a micro-batch waits for activations on their way [s].
+
+    .. math:: T = \max\left(\frac{k}{l} - w, 0\right)
+
+    bytes k that layers keep; link l to the host's memory, one way; forward pass w, beside which they leave,
+    or backward pass, beside which they come back.
+
+    Rhu et al., vDNN, arXiv 1602.08124, sec. 3.2.
+
+    >>> [float(offload_wait(k, 50e9, 1.0)) for k in (40e9, 75e9, 125e9)]
+    [0.0, 0.5, 1.5]
+    """
+    xp, sent = namespace(kept, link, work), kept / link
+    return xp.maximum(sent - work, 0.0)
+
+
+def activations_away(
+    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], forward: Number, backward: Number
+) -> tuple[Number, Number]:
+    """What the passes of one micro-batch, forward and backward, wait for activations in the host's memory,
+    where the plan keeps them there; the stage that keeps most rules.
+    """
+    if HOST_ACTIVATIONS not in given.structure.active:
+        return 0.0, 0.0
+    fabric, sharding = given.system.fabric, given.sharding
+    if fabric.host is None or fabric.host.link is None:
+        raise BadValue(f"offload needs host.link, which fabric '{fabric.name}' does not state")
+    held = held_blocks([(b.block, b.held) for b in blocks], counts, given.graph.sequence)
+    kept, _ = layer_activations(held, sharding, trainer_of(given.engine))
+    if given.structure.pipelined:
+        kept = namespace(kept).max(kept, axis=0)
+    away = namespace(kept).where(sharding.training.offload > 1, kept, 0.0)
+    return offload_wait(away, fabric.host.link, forward), offload_wait(away, fabric.host.link, backward)
+
+
+# what collectives of a group are for; others go by their group's own name
+PURPOSES = {"expert_tp": "ep", "expert_tp_dp": "ep"}
+SHARDED = {"all_gather": "parameters", "reduce_scatter": "gradients"}  # of weights that ranks share out
+
+
+def purpose_of(op: Collective) -> str:
+    """What a collective is for: the dimension of the plan that asks for it, or weights that are sharded.
+
+    >>> purpose_of(Collective(pattern="all_gather", group="dp_shard", payload=1.0, prefetch=True))
+    'parameters'
+    """
+    if op.prefetch and op.pattern in SHARDED:
+        return SHARDED[op.pattern]
+    return PURPOSES.get(op.group, op.group)
+
+
+def add_times(one: dict[str, Number], other: dict[str, Number]) -> dict[str, Number]:
+    """Times by name, added up.
+
+    >>> add_times({"tp": 1.0}, {"tp": 2.0, "gradients": 0.5})
+    {'tp': 3.0, 'gradients': 0.5}
+    """
+    return one | {name: one.get(name, 0.0) + time for name, time in other.items()}
+
+
+def exposed_in_blocks(
+    blocks: tuple[PricedBlock, ...], sharding: Sharding, training: bool
+) -> dict[str, Number]:
+    """Time of collectives that kernels of their blocks do not hide, on a mean device over all micro-batches
+    [s]; layers that are recomputed have theirs again, but for weights, which are there already.
+    """
+    level = sharding.training.recompute
+    again = namespace(level).where(level > 1, 2.0, 1.0) if training else 1.0
+    share = sharding.microbatches / sharding.stages
+    found: dict[str, Number] = {}
+    for b in blocks:
+        for op, price in b.ops:
+            if is_collective(op):
+                often = again if b.block.direction == "forward" and not op.prefetch else 1.0
+                time = (b.block.times * share * often) * price.time
+                name = purpose_of(op)
+                found[name] = found.get(name, 0.0) + time
+    return found
+
 
 OP_KINDS = ("matmul", "experts", "attention", "vector", "collective")
 
@@ -87,7 +171,7 @@ def price(given: Pricing, known: KernelPrices | None = None) -> Step:
         made = tuple(one_by_one(b, rank, sharding, training=training) for b in blocks)
         return launch_bound(given, rank, made)
 
-    blocks = priced(given.graph, engine.page)
+    blocks = priced(given.graph, engine.kv_block_size)
     # a trainer has no other way to run: bounds take it so too
     hiding = training and (engine.overlap != "none" or bool({"tp", "ep"} & given.structure.active))
     plain = _step(given, rank, blocks, hiding=hiding)
@@ -150,12 +234,11 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         after, time = extra, time + extra.time
         kinds["collective"] = kinds.get("collective", 0.0) + extra.network
         kinds["vector"] = kinds.get("vector", 0.0) + extra.time - extra.network
-    host = (given.engine, given.graph, given.work, sharding)
+    launching = 0.0 if structure.for_bounds else launch_time(given, rank)
+    host = (launching, given.engine, given.work, sharding)
     if structure.for_bounds:
         mean, after = mean if after is None else mean + after, None
         mean = optimistic_price(mean, time, _apart(given, hiding))
-    else:
-        mean = with_sampling(mean, rank.device.chip, *host)
     held = step_capped(mean, rank.device.chip, time, with_host(time, *host) - time, after)
     mean = mean if after is None else mean + after
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)

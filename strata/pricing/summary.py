@@ -79,7 +79,7 @@ def summarise(case: Case, steps: list[tuple[Number, Step]], prefill: Step | None
     system, run = case.system, run_of(case.workload, steps, prefill)
     main = steps[-1][1]
     used = sum(main.memory.values(), 0.0)
-    limit = system.chip.memory.capacity * case.engine.memory_share
+    limit = system.chip.memory.capacity * case.engine.gpu_memory_utilization
     reason = legality(case, used, limit) + _unbuilt(system, [s for _, s in run.every])
     static = sum((w * s.static * s.time for w, s in run.every), 0.0) / sum(
         (w * s.time for w, s in run.every), 0.0

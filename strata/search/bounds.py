@@ -21,6 +21,7 @@ from strata.evaluate import summarised
 from strata.hardware.money import Economics
 from strata.hardware.silicon.system_cost import cost_rate
 from strata.hardware.system import System
+from strata.mapping.engine import has_host_time
 from strata.pricing.given import Structure
 from strata.pricing.metrics import METRICS, RATE, TIME
 from strata.pricing.power_cap import LEAST, voltage_energy
@@ -218,7 +219,7 @@ def _box_chips(
         return BoxChips(best=best, cheap=cheap, heat=None, slowed=0.0)
     heat = chip.heat if warm else box_heat(space, boxes, which, chip)
     best = held_to(ceiling_of(limits, rich, cheap.fabric), best, cheap.chip, heat, warm)
-    known = not rich.engine.at_least and (warm or chip.heat is None)
+    known = not has_host_time(rich.engine) and (warm or chip.heat is None)
     slowed = least_when_slowed(cheap.chip, corners[3].system.chip) if known else 0.0
     return BoxChips(best=best, cheap=cheap, heat=heat, slowed=slowed)
 

@@ -13,11 +13,13 @@ import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import Engine, as_engine, usual_engine
 from strata.search.compared_rows import BEST, ComparedRow, answered_row, typed_plan
 from strata.search.reasons import why_different
+from strata.serving.context import check_work
 from strata.serving.goals import ServingLimits, serving_goal
 from strata.serving.requests import Requests
+from strata.serving.speculation import Drafting
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import Workload
@@ -78,7 +80,7 @@ def compare(
     systems: Sequence[System | str] | System | str,
     models: Sequence[Model | str] | Model | str,
     work: Workload | Requests,
-    engines: Sequence[Engine | str] | Engine | str = "ideal",
+    engines: Sequence[Engine | str] | Engine | str = "",
     plans: Sequence[str] | str = BEST,
     *,
     ttft: float = float("inf"),
@@ -89,6 +91,8 @@ def compare(
     largest: bool = False,
     inputs: Callable[[str, str, str], tuple[System, Any, Engine]] | None = None,
     heard: Callable[[ComparedRow], None] | None = None,
+    quick: bool = False,
+    drafting: Callable[[Model], Drafting | None] | None = None,
 ) -> Comparison:
     """Every combination with its best plan and batch by a goal, under limits [s], and why it differs from the
     first that has an answer, or from the one called `against` (a system, model, engine, plan, or several of
@@ -97,7 +101,8 @@ def compare(
     `work`: `Requests`, of which each has as many at once as keep the limits, or a workload of one phase,
     whose batch may be a list; `largest`: there also the largest that keeps the limits. A name that is not
     known is an error; what does not fit is a row that says why. `inputs` makes systems, models and engines of
-    names, where these are changed; `heard` is told each row as it is answered.
+    names, where these are changed; `heard` is told each row as it is answered. Requests are simulated,
+    unless `quick`; `drafting` says which tokens are guessed for a model.
 
     >>> import strata as st
     >>> asked = (["8xh200", "8xb200"], "llama-3-70b", st.serving.Requests(1024, 256), "vllm")
@@ -108,22 +113,23 @@ def compare(
     limits = ServingLimits(ttft=ttft, tpot=tpot, share=share)
     serving_goal(goal)
     phase = "serve" if isinstance(work, Requests) else work.phase
-    for name, told in (
-        ("ttft", np.isfinite(ttft)),
-        ("tpot", np.isfinite(tpot)),
-        ("share", share is not None),
-    ):
+    limited = {"ttft": np.isfinite(ttft), "tpot": np.isfinite(tpot), "share": share is not None}
+    for name, told in limited.items():
         require(not told or name in LIMITS_OF.get(phase, ()), f"a step of {phase} has no limit on {name}")
-    every = list(product(_several(models), _several(systems), _several(engines), _several(plans)))
+    software = _several(engines or usual_engine(phase))
+    every = list(product(_several(models), _several(systems), software, _several(plans)))
     require(0 < len(every) <= MOST_ROWS, f"a comparison has 1 to {MOST_ROWS} rows", rows=len(every))
     for text in _several(plans):
         typed_plan(text)
     # every name is known, and every plan can be read, before anything is worked out
     named = [(*_inputs(system, model, engine, inputs), plan) for model, system, engine, plan in every]
+    if len({model.name for _, model, _, _ in named}) == 1:  # of several, each row says it
+        check_work(named[0][1], work)
     rows = []
     for system, model, engine, plan in named:
         asked = ComparedRow(model=model, system=system, engine=engine, asked_plan=plan or BEST)
-        rows.append(answered_row(asked, work, limits, goal, largest))
+        drafts = None if drafting is None else drafting(model)
+        rows.append(answered_row(asked, work, limits, goal, largest, quick=quick, drafting=drafts))
         if heard is not None:
             heard(rows[-1])
     found = Comparison(rows=tuple(rows), against=None, phase=phase, goal=goal, limits=limits, work=work)

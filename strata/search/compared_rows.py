@@ -21,11 +21,13 @@ from strata.search.plan_for import METRIC_OF_GOAL, plan_for, why_infeasible
 from strata.search.plans import RankedPlan, largest_batches
 from strata.search.reasons import Difference, Measure
 from strata.search.token_time import TokenTime, served_token_time, step_token_time
+from strata.serving.context import check_work
 from strata.serving.curve import Curve
 from strata.serving.goals import ServingLimits
 from strata.serving.load import closed_load
 from strata.serving.requests import Requests, requests_of
-from strata.serving.served_plans import ServedPlan, served_plans
+from strata.serving.served_plans import ServedPlan
+from strata.serving.simulated_plans import answered_plans
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode
@@ -104,15 +106,21 @@ def typed_plan(text: str) -> Plan | None:
 
 
 def answered_row(
-    row: ComparedRow, work: Workload | Requests, limits: ServingLimits, goal: str, largest: bool = False
+    row: ComparedRow,
+    work: Workload | Requests,
+    limits: ServingLimits,
+    goal: str,
+    largest: bool = False,
+    **served: Any,
 ) -> ComparedRow:
     """A combination with its answer, or why there is none. `largest`: of a step also the largest batch that
-    keeps the limits.
+    keeps the limits; `served`: how requests are (`quick` in closed form, `drafting`).
     """
     plan = typed_plan(row.asked_plan)
     try:
         if isinstance(work, Requests) or work.phase == "serve":
-            return _served_row(row, work, limits, goal, plan)
+            return _served_row(row, work, limits, goal, plan, served)
+        check_work(row.model, work)
         return _step_row(row, work, limits, goal, plan, largest)
     except UnknownName:
         raise
@@ -121,9 +129,15 @@ def answered_row(
 
 
 def _served_row(
-    row: ComparedRow, work: Workload | Requests, limits: ServingLimits, goal: str, plan: Plan | None
+    row: ComparedRow,
+    work: Workload | Requests,
+    limits: ServingLimits,
+    goal: str,
+    plan: Plan | None,
+    served: dict[str, Any],
 ) -> ComparedRow:
-    case, told = (row.system, row.model), {**limits.told, "goal": goal}
+    case: tuple[Any, Any] = (row.system, row.model)
+    told: dict[str, Any] = {**limits.told, "goal": goal, **served}
     if plan is None:
         ranking = plan_for(*case, work, row.engine, **told, top=1)
         found, why = ranking.served, ranking.why_none
@@ -131,8 +145,15 @@ def _served_row(
     else:
         asked = work if isinstance(work, Requests) else requests_of(work)
         clients = None if isinstance(work, Requests) else np.atleast_1d(np.asarray(work.batch, float))
-        more: dict[str, Any] = {"goal": goal, "limits": limits, "clients": clients, "top": 1, "places": False}
-        found = served_plans(*case, asked, plan, row.engine, **more)
+        more: dict[str, Any] = {
+            "goal": goal,
+            "limits": limits,
+            "clients": clients,
+            "top": 1,
+            "places": False,
+            **served,
+        }
+        found = answered_plans(*case, asked, plan, row.engine, **more)
         fewest = 1.0 if clients is None else float(np.min(clients))
         why = "" if found.choices else _why_not_served(found.every, fewest, limits)
     if not found.choices:
@@ -167,9 +188,10 @@ def _missed(plan: str, limits: ServingLimits, ttft: float, tpot: float, batch: f
 def _served_answer(curve: Curve, one: ServedPlan) -> Answer:
     load, requests = one.load, curve.requests
     work = decode(max(one.clients, float(one.plan.dp)), requests.context, **requests.routed)
+    own = served_token_time(curve, one.clients, load)
     measure = Measure(
-        own=served_token_time(curve, one.clients),
-        at=lambda batch: served_token_time(curve, batch),
+        own=own,
+        at=lambda batch: own if batch == one.clients else served_token_time(curve, batch),
         least=1.0,
         limited_by=one.limited_by,
         dollars=float(load.dollars),

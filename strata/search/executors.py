@@ -14,17 +14,44 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from warnings import catch_warnings, simplefilter
+
+import numpy as np
 
 from strata.arrays import cores
 from strata.errors import StrataError, UnknownName, require
-from strata.search.work import Work, perform
+from strata.search.points import Evaluated, evaluate_points
 
 if TYPE_CHECKING:
     from strata.search.space import Space
+
+
+class Work(Protocol):
+    """What a worker does for a sampler: any picklable record with `perform`, which is a pure function of the
+    space and of the record.
+    """
+
+    def perform(self, space: Space, backend: str) -> Any: ...
+
+
+@dataclass(frozen=True, eq=False)
+class PointsWork:
+    """Points to evaluate, a row of digits each; done, they are an `Evaluated`."""
+
+    digits: np.ndarray
+
+    def perform(self, space: Space, backend: str) -> Evaluated:
+        return evaluate_points(space, self.digits, backend)
+
+
+def perform(space: Space, work: Work, backend: str = "numpy") -> Any:
+    """A piece of work, done: the one function that every executor calls, wherever it runs."""
+    return work.perform(space, backend)
+
 
 Run = Callable[[Sequence[Work]], list[Any]]  # pieces of work in, what came of them out, in order
 RETRIES = 5  # times that lost work is done again before a search gives up: more is no accident

@@ -111,6 +111,15 @@ def named_inputs(
     )
 
 
+def served_inputs(
+    model: str, system: str, engine: str, weights: str, kv: str, changes: Iterable[str]
+) -> tuple[System, Model, Engine]:
+    """The same of a model that serves requests."""
+    hardware, program, software = named_inputs(model, system, engine, weights, kv, changes)
+    require(isinstance(program, Model), f"{model} is no language model: it serves no requests")
+    return hardware, program, software
+
+
 def usual_plan(system: Any, program: Any, workload: Workload, engine: Any = "ideal") -> Plan | Layout:
     """What `strata predict` takes where no plan is typed: the program's own division, else the best legal
     plan, or the one that comes nearest where none fits; of a box the best in its middle.
@@ -135,7 +144,7 @@ def usual_plan(system: Any, program: Any, workload: Workload, engine: Any = "ide
     told = usual_division(code, door.system.devices)
     if told or divides_itself(code) or door.system.devices == 1:
         return division(code, told)
-    ranking = plan_for(door.system, door.program, door.workload, door.engine, top=1)
+    ranking = plan_for(door.system, door.program, door.workload, door.engine, top=1, at_once=True)
     return ranking.nearest.case.plan
 
 

@@ -168,7 +168,7 @@ LEVERS = (
     Lever(
         resource="host time of the engine (less)",
         bounds=("host",),
-        ways=(("engine.step", "engine.sequence", "engine.stream", "engine.graph_break_time"),),
+        ways=(("engine.host_step", "engine.step_gap", "engine.sequence_gap"),),
         less=True,
     ),
     Lever(

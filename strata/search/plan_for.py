@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,24 +11,26 @@ import numpy as np
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import Engine, as_engine, usual_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, division_text, layout_degrees, plan_text
 from strata.mapping.rules import CORES
 from strata.pricing.price import RESOURCES
 from strata.result import Result
-from strata.search.plans import RankedPlan, best_plans, candidate_plans, closest_plan, largest_batches
+from strata.search.plans import RankedPlan, best_plans, closest_plan, largest_batches
 from strata.search.strategies import best_strategies, closest_strategy
+from strata.serving.context import check_work
 from strata.serving.goals import ServingGoal, ServingLimits, serving_goal
 from strata.serving.requests import Requests, requests_of
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
-from strata.workload.tasks import Workload, decode, serve
+from strata.workload.tasks import Workload, decode
 
 if TYPE_CHECKING:
     from strata.serving.served_plans import ServedPlans
+    from strata.serving.speculation import Drafting
 
 METRIC_OF_GOAL = {
     "throughput": {},
@@ -75,7 +78,7 @@ def plan_for(
     system: System | str,
     model: Model | Program | str,
     workload: Workload | Requests,
-    engine: Engine | str = "ideal",
+    engine: Engine | str = "",
     *,
     ttft: float = float("inf"),
     tpot: float = float("inf"),
@@ -85,26 +88,30 @@ def plan_for(
     where: str = "",
     at_once: bool = False,
     largest: bool = False,
+    quick: bool = False,
+    heard: Callable[[str], None] | None = None,
+    drafting: Drafting | None = None,
 ) -> PlanRanking:
     """The best plans by a goal (throughput, cheapest, fastest, efficient), out of every legal one, under
     limits [s].
 
     Of `Requests` each plan has the largest number of clients that keeps the limits; of `st.serve` each of its
-    batches as clients. What they see is what `strata serving` says: `choices[i].served`. `at_once`: the batch
-    is one, all of whose prompts come together and which nothing follows, as `strata predict` has it. Other
-    phases are single steps, at every batch of the workload; `largest`: then also at the largest that keeps
-    the limits. Of programs that kernel parallelism divides the best strategies by items/s. `where` keeps some
-    plans by a condition over their degrees, like ``(ep == 1) & (cp == 1)``.
+    batches as clients. What they see is what `strata serving` says: `choices[i].served`, the best simulated
+    request by request unless `quick` (`heard` is told which), with tokens guessed by `drafting`. `at_once`:
+    the batch is one, all of whose prompts come together and which nothing follows, as `strata predict` has
+    it. Other phases are single steps, at every batch of the workload; `largest`: then also at the largest
+    that keeps the limits. Of programs that kernel parallelism divides the best strategies by items/s. `where`
+    keeps some plans by a condition over their degrees, like ``(ep == 1) & (cp == 1)``.
 
     >>> import strata as st
     >>> ranking = plan_for("8xh200", "llama-3-70b", st.serving.Requests(1024, 256), tpot=0.04, top=2)
     >>> len(ranking.choices), ranking.feasible < ranking.considered, ranking.choices[0].served.limited_by
     (2, True, 'TPOT')
     """
-    hardware = as_system(system)
+    hardware, wanted = as_system(system), serving_goal(goal)
     served: Any = make_program(model) if isinstance(model, str) else model
-    software = as_engine(engine)
-    wanted = serving_goal(goal)
+    serves = isinstance(workload, Requests) or (workload.phase == "serve" and not at_once)
+    software = as_engine(engine or usual_engine("serve" if serves else ""))
     limits = ServingLimits(ttft=ttft, tpot=tpot, share=share)
     require(top >= 1, "at least one plan is asked for", top=top)
     if hasattr(served, "kernel_modules"):
@@ -114,8 +121,31 @@ def plan_for(
         return _strategy_ranking(hardware, served, _listed(workload), software, top, where)
     if not isinstance(served, Model):
         raise _no_plans(served)
-    if isinstance(workload, Requests) or (workload.phase == "serve" and not at_once):
-        return _served_ranking(hardware, served, workload, software, wanted, limits, top, where)
+    if isinstance(workload, Requests) or serves:
+        how: dict[str, Any] = {
+            "top": top,
+            "where": where,
+            "quick": quick,
+            "heard": heard,
+            "drafting": drafting,
+        }
+        return _served_ranking(hardware, served, workload, software, wanted, limits, how)
+    case = (hardware, served, workload, software)
+    return _step_ranking(case, limits, goal, top, where, largest)
+
+
+def _step_ranking(
+    case: tuple[System, Model, Workload, Engine],
+    limits: ServingLimits,
+    goal: str,
+    top: int,
+    where: str,
+    largest: bool,
+) -> PlanRanking:
+    """Plans of single steps."""
+    hardware, served, workload, software = case
+    check_work(served, workload)
+    ttft, tpot = limits.ttft, limits.tpot
     case = (hardware, served, _listed(workload), software)
     metric = METRIC_OF_GOAL[goal].get(workload.phase, "tokens_per_s")
     told: dict[str, Any] = {"ttft": ttft, "tpot": tpot, "goal": goal}
@@ -127,9 +157,9 @@ def plan_for(
         nearest = closest_plan(hardware, served, _least(workload), software, where)
         return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), **told)
     quickest = METRIC_OF_GOAL["fastest"][workload.phase]
-    quick = best_plans(*case, top=1, metric=quickest, where=where)[0].result
-    seen = (_time(quick.metrics.ttft), _time(quick.metrics.tpot))
-    return PlanRanking(nearest=quick, why_none=_limits_missed(limits, seen, quick), **told)
+    fastest = best_plans(*case, top=1, metric=quickest, where=where)[0].result
+    seen = (_time(fastest.metrics.ttft), _time(fastest.metrics.tpot))
+    return PlanRanking(nearest=fastest, why_none=_limits_missed(limits, seen, fastest), **told)
 
 
 def _no_plans(program: Any) -> BadValue:
@@ -166,24 +196,22 @@ def _served_ranking(
     engine: Engine,
     goal: ServingGoal,
     limits: ServingLimits,
-    top: int,
-    where: str,
+    how: dict[str, Any],
 ) -> PlanRanking:
     """Plans that serve requests, by what their clients see."""
     from strata.serving.load import closed_load  # queues and curves: predictions of a step start without
-    from strata.serving.served_plans import served_plans
+    from strata.serving.simulated_plans import answered_plans
 
     clients = None if isinstance(workload, Requests) else np.atleast_1d(np.asarray(workload.batch, float))
     asked = workload if isinstance(workload, Requests) else requests_of(workload)
-    every = candidate_plans(system, model, serve(1.0, asked.input, asked.output), engine, where)
-    found = served_plans(
-        system, model, asked, every, engine, goal=goal.name, limits=limits, clients=clients, top=top
+    found = answered_plans(
+        system, model, asked, None, engine, goal=goal.name, limits=limits, clients=clients, **how
     )
 
     def step(plan: Plan, batch: float) -> Result:
         """The step that generates for so many, in the middle of their answers."""
         work = decode(max(batch, float(plan.dp)), asked.context, **asked.routed)
-        return evaluate(system, model, work, plan, engine)
+        return evaluate(found.curve.system, model, work, plan, engine)
 
     told: dict[str, Any] = {**limits.told, "goal": goal.name, "served": found}
     if found.choices:
@@ -196,7 +224,7 @@ def _served_ranking(
     fewest = 1.0 if clients is None else float(np.min(clients))
     if not np.any(found.every.slots >= fewest):
         work = decode(fewest, asked.context, **asked.routed)
-        nearest = closest_plan(system, model, work, engine, where)
+        nearest = closest_plan(system, model, work, engine, how["where"])
         if not nearest.fits:
             return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), **told)
         room = float(np.max(found.every.slots))

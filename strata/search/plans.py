@@ -33,7 +33,7 @@ from strata.workload.tasks import Workload
 if TYPE_CHECKING:
     from strata.serving.served_plans import ServedPlan
 
-MOST_SEQUENCES = 2.0**20  # batches that are looked at
+MOST_SEQUENCES = 2.0**40  # batches that are looked at: more than any memory holds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,8 @@ def candidate_plans(
     Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3),
     context ranks may meet in each way, experts be cut into any number of parts, and tensor groups share out
     norms (sp=1, where steps have tokens enough); serving frameworks keep weights whole, gather keys and cut
-    experts as attention leaves them. Training may shard its state, too.
+    experts as attention leaves them. Training may shard its state, too; where requests are served, expert
+    groups that do not divide the experts hold copies of some.
 
     >>> import strata as st
     >>> system, model, work = st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048)
@@ -82,6 +83,7 @@ def candidate_plans(
         cp_mode=modes,
         freely=bare,
         sp=bare and long,
+        redundant=workload.phase == "serve",
     )
     if not where:
         return every

@@ -26,6 +26,7 @@ from strata.hardware.money import HOUR, Economics, host_power
 from strata.hardware.silicon.system_cost import cost_rate
 from strata.hardware.system import System
 from strata.hardware.thermal.compact import ThermalModel, heat_of, leakage
+from strata.mapping.engine import has_host_time
 from strata.pricing.power_cap import LEAST, power_capped, voltage_energy
 from strata.pricing.power_limits import power_limits, settled_power, static_power_of
 from strata.pricing.price import Price
@@ -60,8 +61,7 @@ def ceiling_of(limits: Mapping[str, tuple[float, float]], case: Case, links: Fab
     """
     none = (-np.inf, np.inf)
     hottest, engine = limits.get("temperature", none)[1], case.engine
-    hosted = np.any(np.asarray(engine.step + engine.sequence + engine.stream + engine.graph_break_time) > 0)
-    if hosted or engine.at_least or case.workload.phase == "serve":
+    if has_host_time(engine) or case.workload.phase == "serve":
         return PowerCeiling(temperature=hottest)
     rest, one = (float(np.max(sum(host_power(links, case.economics, watts)))) for watts in (0.0, 1.0))
     device = (limits.get("power", none)[1] / float(case.system.devices) - rest) / (1.0 + one - rest)

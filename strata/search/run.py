@@ -15,6 +15,7 @@ import numpy as np
 from strata.calls import checked_class
 from strata.errors import StrataError, require
 from strata.search.derived_metrics import GOAL_METRICS
+from strata.search.executors import PointsWork
 from strata.search.goal import Goal
 from strata.search.goal import goal as make_goal
 from strata.search.outcome import Progress, SearchOutcome
@@ -23,7 +24,6 @@ from strata.search.samplers import Sampler, sampler_class
 from strata.search.space import Space
 from strata.search.space import space as make_space
 from strata.search.store import Store, fingerprint
-from strata.search.work import PointsWork
 
 WRITTEN = "written_rounds"  # in a saved state: the rounds on disk by then, and their rows
 

@@ -12,6 +12,7 @@ from strata.pricing.price import BOUNDS
 from strata.result import Result
 from strata.serving.curve import Curve
 from strata.serving.load import closed_load
+from strata.serving.load_metrics import LoadMetrics
 from strata.serving.steps import ServedSteps
 
 GENERATING, READING, WAITING, STEP = "generating", "reading", "waiting", "step"
@@ -47,27 +48,27 @@ def _shared(result: Result, time: float) -> dict[str, float]:
     return {bound: time * seconds / sum(every.values()) for bound, seconds in every.items()}
 
 
-def served_token_time(curve: Curve, batch: float) -> TokenTime:
+def served_token_time(curve: Curve, batch: float, seen: LoadMetrics | None = None) -> TokenTime:
     r"""Of the first plan of a curve with so many clients, each waiting for its answer.
 
     .. math:: \tau = \frac{1}{O} \left(W + Q + R + (O - 1) (T + B)\right)
 
     tokens O of an answer; the engine's time to take a request in W, queues Q, reading its prompt R; a step
     that generates T, and what prompts of others make it longer B. R is shared out by what binds steps that
-    read and generate, B by what binds steps that only read.
+    read and generate, B by what binds steps that only read. `seen`: what clients see, else in closed form.
     """
     one = curve.at(0)
-    seen, asked = closed_load(one, batch).at(0, 0), one.requests
+    seen, asked = closed_load(one, batch).at(0, 0) if seen is None else seen, one.requests
+    active = np.atleast_2d(seen.active)
     steps = ServedSteps(
         system=one.system,
         model=one.model,
         requests=asked,
         plan=one.plan_at(0),
         engine=one.engine,
-        pieces=one.pieces,
+        pieces=float(one.between(one.pieces, active)[0, 0]),
         drafting=None,
     )
-    active = np.atleast_2d(seen.active)
     step = float(one.between(one.step, active)[0, 0]) / one.gain
     alone = steps.priced(steps.reading_alone())
     taken_in = np.asarray(request_time(one.engine, asked.input), float)

@@ -13,7 +13,7 @@ from strata.errors import BadValue, require
 from strata.evaluate import evaluate, memory_needed
 from strata.expression import holds_at
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import Engine, as_engine, has_host_time
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
@@ -22,7 +22,7 @@ from strata.mapping.rules import MEMORY, RULES
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.search.plans import RankedPlan, orders_matter, plan_at
-from strata.search.training_levers import LeverWorth, by_lever, lever_worths
+from strata.search.training_levers import LeverWorth, lever_worths
 from strata.search.training_refine import PricedPlans, moved_out, offloads, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
@@ -120,23 +120,7 @@ class _Asked:
     where: str
 
     def box(self, box: TrainingBox) -> tuple[PricedPlans, np.ndarray]:
-        """Every legal plan of a box, and what rules it out.
-
-        Its plans are priced without the bound that no software passes (`Engine.at_least`): that makes none
-        better, so that a best plan that keeps its price under it is the best of all. Where a bound binds at
-        one of those that are told, the box is priced again with it.
-        """
-        quick = replace(as_engine(self.engine), at_least="")
-        priced, reason = self._priced(box, quick)
-        told = _told_places(box, priced.scores, float(self.workload.batch))
-        if len(told):
-            true = self.listed(box.at(told), len(told)).scores
-            if not np.allclose(true, priced.scores.ravel()[told], rtol=1e-9, atol=0.0):
-                return self._priced(box, as_engine(self.engine))
-        return priced, reason
-
-    def _priced(self, box: TrainingBox, engine: Engine) -> tuple[PricedPlans, np.ndarray]:
-        """Memory of every plan, and prices of those that fit.
+        """Memory of every legal plan of a box, prices of those that fit, and what rules the others out.
 
         Pipelines of one length are looked at together: others have other chunks a stage and other
         micro-batches, so that most of the whole box would be no plan at all.
@@ -149,13 +133,13 @@ class _Asked:
             part, where = _trimmed(box, np.flatnonzero(lengths == length))
             if not part.size:
                 continue
-            needed, limit = memory_needed(*asked, part.plan, engine)
+            needed, limit = memory_needed(*asked, part.plan, self.engine)
             fits = part.legal & (needed <= limit)
             used[np.ix_(*where)] = np.broadcast_to(needed, fits.shape)
             reason[np.ix_(*where)] = np.where(fits, 0, MEMORY.bit)
             for rows in _alike(fits):
                 some, inside = _trimmed(TrainingBox(plan=part.plan, legal=fits), rows)
-                found = evaluate(*asked, some.plan, engine)
+                found = evaluate(*asked, some.plan, self.engine)
                 at = np.ix_(*(outer[inner] for outer, inner in zip(where, inside, strict=True)))
                 values[at] = np.broadcast_to(getattr(found.metrics, self.metric), some.legal.shape)
                 times[at] = np.broadcast_to(found.metrics.step_time, some.legal.shape)
@@ -211,7 +195,7 @@ def training_box(
     """The plans that are priced: what a training framework runs, or all of them where there is no software;
     `where` keeps some by a condition over degrees.
     """
-    bare = not as_engine(engine).at_least
+    bare = not has_host_time(as_engine(engine))
     schedules = ("1f1b", "zero-bubble", "dualpipe") if bare else ("1f1b",)
     devices = int(float(system.devices))
     box = plans_of_training(devices, model, batch, schedules=schedules, freely=bare)
@@ -276,20 +260,6 @@ def _alike(fits: np.ndarray) -> list[np.ndarray]:
     which = np.where(few[which.ravel()], -1, which.ravel())
     which[~levers.any(axis=1)] = len(kinds)
     return [np.flatnonzero(which == kind) for kind in np.unique(which) if kind < len(kinds)]
-
-
-def _told_places(box: TrainingBox, scores: np.ndarray, batch: float) -> np.ndarray:
-    """Flat places of the plans that a search tells of: the best of the best meshes, and of each value of each
-    lever.
-    """
-    places = [_best_of_each_mesh(box, scores)[:PLACED]]
-    for _, wide, each, _, _ in by_lever(box, scores, batch):
-        flat = np.broadcast_to(wide, scores.shape)
-        for value in np.unique(wide):
-            top = np.max(each[wide == value])
-            if np.isfinite(top):
-                places.append(np.flatnonzero((scores == top) & (flat == value))[:1])
-    return np.unique(np.concatenate(places))
 
 
 def _best_of_each_mesh(box: TrainingBox, scores: np.ndarray) -> np.ndarray:

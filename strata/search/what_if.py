@@ -22,6 +22,7 @@ from strata.result import Result
 from strata.search.fields import fabric_path, path_in_recipe, split_field
 from strata.search.inputs import named_inputs
 from strata.search.relative import set_tables
+from strata.serving.context import check_work
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ class Question:
 
         hardware, program, software = self.inputs(changes)
         work = self.work(program)
+        check_work(program, work)
         plan = self.plan or usual_division(program, hardware.devices)
         if plan or divides_itself(program):
             return evaluate(hardware, program, work, plan, software), None

@@ -6,6 +6,7 @@ from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from strata.serving.curve import Curve, curve
+    from strata.serving.deployment import Deployment, served, simulate
     from strata.serving.drafts import DraftComparison, compare_drafts
     from strata.serving.first_token import FirstToken
     from strata.serving.frontier import ServingFrontier, serving_frontier
@@ -15,12 +16,12 @@ if TYPE_CHECKING:
     from strata.serving.load_metrics import LoadMetrics
     from strata.serving.pool_files import read_pools
     from strata.serving.pools import Disaggregation, disaggregate
-    from strata.serving.priced_service import PricedService, price_service, promising_plans
+    from strata.serving.priced_service import PricedService, promising_plans
     from strata.serving.requests import Requests
     from strata.serving.served_adapters import with_adapters
     from strata.serving.served_apart import attention_ffn_service
     from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
-    from strata.serving.simulated import simulate, simulate_services
+    from strata.serving.simulated import simulate_services
     from strata.serving.simulated_answers import (
         CostFrontier,
         LargestRate,
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     )
     from strata.serving.simulated_drafts import mtp_drafting
     from strata.serving.simulated_fleet import FleetAnswer, fleet_for, services_capped
-    from strata.serving.simulated_pools import ServicePool, disaggregated_services
-    from strata.serving.simulated_result import ServiceSimulation
+    from strata.serving.simulated_plans import answered_plans
+    from strata.serving.simulated_pools import ServicePool
+    from strata.serving.simulated_result import Served
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
     from strata.simulate.server.load import ClosedLoad, Lengths, OpenLoad, RecordedLoad
@@ -46,6 +48,7 @@ __all__ = [
     "ClosedLoad",
     "CostFrontier",
     "Curve",
+    "Deployment",
     "Disaggregation",
     "DraftComparison",
     "Drafting",
@@ -61,16 +64,17 @@ __all__ = [
     "PricedService",
     "RecordedLoad",
     "Requests",
+    "Served",
     "ServedPlan",
     "ServedPlans",
     "ServicePool",
-    "ServiceSimulation",
     "ServingFrontier",
     "ServingLimits",
     "SessionLoad",
     "Speculation",
     "TraceLoad",
     "UnderLoad",
+    "answered_plans",
     "attention_ffn_service",
     "best_window",
     "closed_load",
@@ -78,7 +82,6 @@ __all__ = [
     "cost_frontier",
     "curve",
     "disaggregate",
-    "disaggregated_services",
     "find_rate",
     "fleet_for",
     "goodput",
@@ -90,10 +93,10 @@ __all__ = [
     "load_of",
     "mtp_drafting",
     "open_load",
-    "price_service",
     "promising_plans",
     "read_pools",
     "serve_under_load",
+    "served",
     "served_plans",
     "services_capped",
     "serving_frontier",
@@ -112,6 +115,8 @@ load_on_first_use(
         "compare_drafts": "drafts",
         "Curve": "curve",
         "curve": "curve",
+        "Deployment": "deployment",
+        "served": "deployment",
         "disaggregate": "pools",
         "Disaggregation": "pools",
         "DraftComparison": "drafts",
@@ -144,18 +149,17 @@ load_on_first_use(
         "fleet_for": "simulated_fleet",
         "FleetAnswer": "simulated_fleet",
         "services_capped": "simulated_fleet",
-        "disaggregated_services": "simulated_pools",
         "ServicePool": "simulated_pools",
+        "answered_plans": "simulated_plans",
         "read_pools": "pool_files",
         "launch_command": "launch",
         "launch_commands": "launch",
         "LaunchCommand": "launch",
         "promising_plans": "priced_service",
         "PricedService": "priced_service",
-        "price_service": "priced_service",
-        "simulate": "simulated",
+        "simulate": "deployment",
         "simulate_services": "simulated",
-        "ServiceSimulation": "simulated_result",
+        "Served": "simulated_result",
         "Lengths": "strata.simulate.server.load",
         "OpenLoad": "strata.simulate.server.load",
         "ClosedLoad": "strata.simulate.server.load",

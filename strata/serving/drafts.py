@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, map_leaves
-from strata.batch import take
+from strata.arrays import Array, Number
 from strata.errors import require
-from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.plans import plans
-from strata.serving.speculation import Speculation, speculate
+from strata.serving.context import check_context
+from strata.serving.speculation import Speculation, draft_model, quickest_plan, speculate
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import decode
@@ -78,35 +76,25 @@ def parameters_of(model: Model) -> float:
     return float(model.trace(decode(1.0, 1.0)).parameters())
 
 
-def quickest_plan(system: System, model: Model, batch: float, context: float, engine: Engine) -> Plan:
-    """The legal plan that fits and decodes in the shortest step; the shortest of all where none fits."""
-    every = plans(int(float(system.devices)), model, freely=False)
-    box = evaluate(system, model, decode(batch, context), every, engine)
-    step = np.broadcast_to(np.asarray(box.metrics.step_time, float), box.shape)
-    fits = np.broadcast_to(np.asarray(box.fits, bool), box.shape)
-    ranked = np.where(fits, step, step + 1e6 * np.max(step))
-    one: Plan = take(every, (int(np.argmin(ranked)),), 1)
-    return map_leaves(float, one)
-
-
 def _axis(values: Number | Sequence[float]) -> Array:
     return np.atleast_1d(np.asarray(values, float))
 
 
-def _checked_drafts(target: Model, drafts: Sequence[Model | str] | Model | str) -> list[Model]:
+def _checked_drafts(target: Model, drafts: Sequence[Model | str] | Model | str) -> dict[str, Model]:
     listed = [drafts] if isinstance(drafts, str | Model) else list(drafts)
-    small = [make_model(d) if isinstance(d, str) else d for d in listed]
+    small = {d if isinstance(d, str) else d.name: d for d in listed}
     require(bool(small), "at least one draft is needed")
-    require(len({d.name for d in small}) == len(small), "every draft is named once")
+    require(len(small) == len(listed), "every draft is named once")
+    found = {n: draft_model(d, target) if isinstance(d, str) else d for n, d in small.items()}
     size = parameters_of(target)
-    for draft in small:
+    for draft in found.values():
         require(
             parameters_of(draft) <= size,
             f"the draft {draft.name} is larger than its target {target.name}: swap them",
             draft=f"{parameters_of(draft) / 1e9:.3g}B",
             target=f"{size / 1e9:.3g}B",
         )
-    return small
+    return found
 
 
 def compare_drafts(
@@ -121,7 +109,7 @@ def compare_drafts(
     context: float = 2048.0,
     plan: Plan | str | None = None,
     draft_plan: Plan | str | None = None,
-    engine: Engine | str = "ideal",
+    engine: Engine | str = USUAL_SERVER,
     counting: str = "independent",
 ) -> DraftComparison:
     """Decode `target` with guesses of each of `drafts`, over every window and every acceptance.
@@ -136,6 +124,7 @@ def compare_drafts(
     hardware, software = as_system(system), as_engine(engine)
     large = make_model(target) if isinstance(target, str) else target
     small = _checked_drafts(large, drafts)
+    check_context(large, context)
     chosen = make_plan(plan) if isinstance(plan, str) else plan
     chosen = chosen or quickest_plan(hardware, large, batch, context, software)
     guessing = make_plan(draft_plan) if isinstance(draft_plan, str) else draft_plan
@@ -143,7 +132,7 @@ def compare_drafts(
     asked: dict[str, Any] = {"batch": batch, "context": context, "branches": branches, "counting": counting}
     grid: dict[str, Any] = {"window": windows[:, None], "acceptance": acceptances[None, :]}
     run_by: dict[str, Any] = {"engine": software, "draft_plan": guessing}
-    found = {d.name: speculate(hardware, large, d, chosen, **asked, **grid, **run_by) for d in small}
+    found = {n: speculate(hardware, large, d, chosen, **asked, **grid, **run_by) for n, d in small.items()}
     return DraftComparison(
         target=large,
         system=hardware,
@@ -153,5 +142,5 @@ def compare_drafts(
         windows=windows,
         acceptances=acceptances,
         drafts=found,
-        sizes={d.name: parameters_of(d) for d in small},
+        sizes={name: parameters_of(draft) for name, draft in small.items()},
     )

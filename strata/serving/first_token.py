@@ -42,12 +42,15 @@ class FirstToken:
     @property
     def under_way(self) -> Array:
         """Mean of U [s]."""
-        return 0.5 * np.sum(self.chance * self.step, axis=-1)
+        with np.errstate(invalid="ignore"):  # a plan that is out has no times
+            return np.asarray(0.5 * np.sum(self.chance * self.step, axis=-1))
 
     @property
     def mean(self) -> Array:
         """Mean time to first token [s]."""
-        return np.sum(self.chance * self.base, axis=-1) + self.under_way + self.queued + self.slot
+        with np.errstate(invalid="ignore"):  # a plan that is out has no times
+            read = np.sum(self.chance * self.base, axis=-1)
+        return np.asarray(read + self.under_way + self.queued + self.slot)
 
     def at(self, *index: Any) -> FirstToken:
         return FirstToken(**{f.name: np.asarray(getattr(self, f.name))[index] for f in fields(self)})

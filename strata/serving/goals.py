@@ -80,6 +80,16 @@ class ServingLimits:
             over = np.maximum(seen.ttft / self.ttft, seen.tpot / self.tpot)
         return int(np.argmin(np.where(np.isfinite(seen.ttft) & ~np.isnan(over), over, np.inf)))
 
+    def used(self, seen: LoadMetrics) -> dict[str, float]:
+        """What one load has of each limit, as a share of it."""
+        first = float(seen.ttft if self.share is None else seen.ttft_at(self.share))
+        return {"TTFT": first / self.ttft, "TPOT": float(seen.tpot) / self.tpot}
+
+    def excess(self, seen: LoadMetrics) -> float:
+        """What one load has of the limits at most, as a share of them: above 1 where one is not kept."""
+        share = max(self.used(seen).values())
+        return share if bool(seen.within(**self.told)) else max(share, 1.0 + 1e-9)
+
     @property
     def told(self) -> dict[str, Any]:
         return {"ttft": self.ttft, "tpot": self.tpot, "share": self.share}

@@ -7,22 +7,26 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import ceil
 from typing import Any
 
 import numpy as np
 
 from strata.errors import BadValue, StrataError, require
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
-from strata.mapping.launcher import Launcher, launcher
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
+from strata.mapping.launcher import Launcher, LaunchRules, whole_number
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
-from strata.serving.priced_service import shipped_config
+from strata.serving.context import check_context, shipped_config
+from strata.serving.requests import Requests
+from strata.serving.served_plans import served_plans
+from strata.serving.speculation import check_drafting
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
 CONFIG = "config.yaml"
+LIMITS = {"sequences": "max_num_seqs", "tokens": "max_num_batched_tokens", "page": "kv_block_size"}
+OWN_GUESSES = ("num_nextn_predict_layers", "num_mtp_modules", "mtp_num_hidden_layers", "mtp_num_layers")
 HUB = re.compile(r"huggingface\.co/([\w.-]+/[\w.-]+?)(?:/(?:blob|resolve|raw|tree)/|$)")
 
 
@@ -87,25 +91,23 @@ class _Wording:
     def knows(self, key: str) -> bool:
         return key in self.by.flags or key in self.by.config
 
-    def say(self, key: str, otherwise: str = "") -> None:
-        """A thing by its flag or line; where there is neither, what that means."""
+    def say(self, key: str) -> None:
+        """A thing by its flag or its line of configuration."""
         if key in self.by.flags:
             self.flags.append(self.by.flags[key].format(**self.numbers))
         if key in self.by.config:
             self.lines.append(self.by.config[key].format(**self.numbers))
-        if not self.knows(key) and otherwise:
-            self.notes.append(otherwise)
 
-    def put(self, said: str) -> None:
+    def put(self, text: str) -> None:
         """What is a flag where it begins like one, else a line of the configuration."""
-        if said:
-            (self.flags if said.startswith("-") else self.lines).append(said)
+        if text:
+            (self.flags if text.startswith("-") else self.lines).append(text)
 
 
 def launch_command(
     model: Model | str,
     plan: Plan | str,
-    engine: Engine | str = "vllm",
+    engine: Engine | str = USUAL_SERVER,
     *,
     checkpoint: str = "",
     context: int = 0,
@@ -117,7 +119,8 @@ def launch_command(
     replicas: int = 1,
     per_node: int = 0,
 ) -> LaunchCommand:
-    """The command that starts a deployment with the version that the engine's file names.
+    """The command that starts a deployment with the version that the engine's file names; a plan that it does
+    not run as priced is refused, with the nearest that it does.
 
     `draft` guesses `window` tokens ahead ("mtp": the model's own module); `role`: prefill or decode of a
     disaggregated service; `replicas` of it; `per_node`: devices of a machine, where they lie in several.
@@ -127,119 +130,91 @@ def launch_command(
     """
     software, served = as_engine(engine), make_model(model) if isinstance(model, str) else model
     degrees = make_plan(plan) if isinstance(plan, str) else plan
-    if not software.launcher:
-        raise BadValue(f"the file of engine {software.name} names no launcher: no command starts it")
-    said = _Wording(launcher(software.launcher), _numbers(served, degrees, software, window))
-    said.numbers |= {"context": context, "draft": draft, "blocks": kv_blocks}
-    said.numbers["block_tokens"] = kv_blocks * said.numbers["page"]
-    servers = _parallel(said, served, degrees)
-    _nodes(said, float(degrees.devices) / servers, per_node)
-    _limits(said, software, context, kv_blocks, prefix_caching)
-    _formats(said, served)
-    if window or draft:
-        key = "mtp" if draft in ("", "mtp") else "draft"
-        said.say(key, f"{window} tokens guessed ahead by {draft or 'the model itself'}")
-    if role != "both":
-        said.say(f"{role}_role", f"the role of a server that does only {role}")
-        said.notes.append("a router of the engine's own that hands requests from prefill to decode")
-    return _command(said, software, checkpoint or checkpoint_of(served), servers * replicas)
-
-
-def _numbers(model: Model, plan: Plan, engine: Engine, window: int) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        n: int(np.asarray(getattr(plan, n))) for n in ("tp", "cp", "dp", "pp", "ep", "moe_tp")
-    }
-    told["ranks"] = told["tp"] * told["dp"]
-    told["redundant_experts"] = int(np.asarray(plan.redundant_experts))
-    told["expert_slots"] = int(np.asarray(model.experts)) + told["redundant_experts"]
-    told |= {n: int(np.asarray(getattr(engine, n))) for n in ("sequences", "tokens", "page")}
-    told["all_sequences"] = told["sequences"] * told["dp"]
-    told["memory"] = f"{float(np.asarray(engine.memory_share)):g}"
-    return told | {"window": window, "verified": window + 1}
-
-
-def _parallel(said: _Wording, model: Model, plan: Plan) -> int:
-    """Flags of the degrees; how many servers of that kind there are."""
-    n, servers, ranks = said.numbers, 1, said.numbers["ranks"]
-    shared = model.has_experts and n["dp"] > 1 and float(np.asarray(plan.moe_groups)) < n["dp"]
-    if shared and said.knows("attention_dp"):
-        said.say("attention_dp")
-    elif shared and said.knows("attention_dp_whole"):
-        if n["tp"] > 1:
-            said.notes.append(f"attention ranks of {n['tp']} devices each: here each is one device")
-        said.say("attention_dp_whole")
-    else:
-        said.say("tp")
-        if n["dp"] > 1 and said.knows("dp") and not model.has_experts:
-            said.say("dp")
-        elif n["dp"] > 1:  # engines of their own, each with all experts
-            servers, ranks = n["dp"], n["tp"]
-            n["all_sequences"] = n["sequences"]
-    if n["pp"] > 1:
-        said.say("pp", f"a pipeline of {n['pp']} stages")
-    if model.has_experts:
-        _experts(said, ranks)
-    for name, about in (
-        ("cp", f"tokens of a sequence over {n['cp']} devices (cp={n['cp']})"),
-        ("order", "the order of the dimensions on the fabric"),
-    ):
-        if int(np.asarray(getattr(plan, name))) > (1 if name == "cp" else 0):
-            said.notes.append(about)
-    return servers
-
-
-def _nodes(said: _Wording, devices: float, per_node: int) -> None:
-    """Flags of a server that lies in several machines."""
     require(per_node >= 0, "devices of a machine are counted", per_node=per_node)
-    nodes = ceil(devices / per_node) if per_node else 1
-    said.numbers |= {"nodes": nodes, "devices": round(devices), "per_node": per_node}
-    if nodes == 1:
+    check_drafting(window or 1.0, 1.0, 0.5)
+    check_context(served, context)
+    own = draft in ("", "mtp") and bool(window)
+    if own and not any(_config(served).get(name) for name in OWN_GUESSES):
+        raise BadValue(
+            f"{served.name} has no module that guesses tokens: name a draft model, like NAME:{window}"
+        )
+    asked = LaunchRules(software, served, per_node, window)
+    asked.check(degrees)
+    text = _Wording(asked.by, {k: whole_number(v) for k, v in asked.servers(degrees).items()})
+    text.numbers |= _numbers(served, software, text.numbers, window)
+    text.numbers |= {"context": context, "draft": draft, "blocks": kv_blocks}
+    text.numbers["block_tokens"] = kv_blocks * text.numbers["page"]
+    _parallel(text, served)
+    _limits(text, software, context, kv_blocks, prefix_caching)
+    _formats(text, served)
+    if window or draft:
+        text.say("mtp" if own else "draft")
+    if role != "both":
+        text.say(f"{role}_role")
+        text.notes.append("a router of the engine's own that hands requests from prefill to decode")
+    servers = text.numbers["servers"] * replicas
+    return _command(text, software, checkpoint or checkpoint_of(served), servers)
+
+
+def launched_plan(system: System, model: Model, engine: Engine, window: int = 0) -> Plan:
+    """The plan that serves most requests of usual length on a system, of those that the engine runs as
+    priced.
+    """
+    asked = LaunchRules(engine, model, devices_per_machine(system), window)
+    found = served_plans(system, model, Requests(1024.0, 256.0), None, engine, top=512, places=False)
+    if not found.choices:
+        raise BadValue(f"no plan has room for {model.name} on {system.name}: name one, like --plan tp=8")
+    runs = (one.plan for one in found.choices if not asked.why_not(one.plan))
+    return next(runs, found.choices[0].plan)
+
+
+def _config(model: Model) -> dict[str, Any]:
+    config = shipped_config(model.name)
+    return {**config.get("text_config", {}), **config}
+
+
+def _numbers(model: Model, engine: Engine, degrees: dict[str, Any], window: int) -> dict[str, Any]:
+    limits: dict[str, Any] = {n: whole_number(getattr(engine, field)) for n, field in LIMITS.items()}
+    limits["expert_slots"] = whole_number(model.experts) + degrees["redundant_experts"]
+    # requests of a rank in all stages of a pipeline, and of all ranks whose attention is data parallel
+    limits["rank_sequences"] = limits["sequences"] * degrees["pp"]
+    limits["all_sequences"] = limits["rank_sequences"] * (degrees["dp"] if model.has_experts else 1)
+    limits["memory"] = f"{float(np.asarray(engine.gpu_memory_utilization)):g}"
+    return limits | {"window": window, "verified": window + 1}
+
+
+def _parallel(text: _Wording, model: Model) -> None:
+    """Flags of the degrees, and of machines after the first."""
+    n, flags = text.numbers, text.by.flags
+    alone = ["tp", "dp"] if n["dp"] > 1 else ["tp"]
+    shared = ["attention_dp" if text.knows("attention_dp") else "attention_dp_whole"]
+    more = {"pp": n["pp"] > 1, "ep" if "ep" in flags else "ep_all": n["ep"] > 1}
+    more["redundant_experts"] = n["redundant_experts"] > 0
+    degrees = shared if model.has_experts and n["dp"] > 1 else alone
+    for key in (*degrees, *(key for key, wanted in more.items() if wanted)):
+        text.say(key)
+    if n["nodes"] == 1:
         return
-    if devices % per_node:
-        said.notes.append(f"{devices:g} devices in machines of {per_node}: the last has fewer")
-    each = said.numbers["tp"] * said.numbers["cp"] * said.numbers["pp"]  # devices of a rank
-    ranks = devices / each
-    if ranks > 1 and said.knows("dp_nodes") and each > per_node:
-        said.notes.append(f"data parallel ranks of {each} devices each, which span machines of {per_node}")
-    elif ranks > 1 and said.knows("dp_nodes"):
-        said.numbers["local_ranks"] = per_node // each
-        if per_node % each:
-            said.notes.append(f"ranks of {each} devices each in machines of {per_node}: whole ranks in each")
-        said.flags.append(said.by.flags["dp_nodes"].format(**said.numbers))
-        said.rest.append(said.by.flags["other_dp_nodes"].format(**said.numbers))
-    elif said.knows("nodes"):
-        said.flags.append(said.by.flags["nodes"].format(**said.numbers))
-        if "other_nodes" in said.by.flags:
-            said.rest.append(said.by.flags["other_nodes"].format(**said.numbers))
-    elif not said.by.several_nodes:
-        said.notes.append(f"{nodes} machines of {per_node} devices")
+    kind = "dp_nodes" if n["dp"] > 1 and text.knows("dp_nodes") else "nodes"
+    n["local_ranks"] = n["per_node"] // n["rank_devices"]
+    for key, lines in ((kind, text.flags), (f"other_{kind}", text.rest)):
+        if key in flags:
+            lines.append(flags[key].format(**n))
 
 
-def _experts(said: _Wording, ranks: int) -> None:
-    ep, moe_tp = said.numbers["ep"], said.numbers["moe_tp"]
-    if ep > 1 and "ep" in said.by.flags:
-        said.say("ep")
-    elif ep > 1:
-        said.say("ep_all", f"experts over {ep} devices (ep={ep})")
-        if ep != ranks:
-            said.notes.append(f"experts over {ep} of {ranks} ranks (ep={ep}, moe_tp={moe_tp}): here over all")
-    if said.numbers["redundant_experts"]:
-        said.say("redundant_experts", f"{said.numbers['redundant_experts']} copies of popular experts")
-
-
-def _limits(said: _Wording, engine: Engine, context: int, kv_blocks: int, prefix_caching: bool) -> None:
-    for key in ("sequences", "tokens", "memory"):
-        said.say(key, f"{key} = {said.numbers[key]}" if key != "memory" else "")
-    if not _as_stated(engine, "page"):  # an engine knows best which blocks its kernels take
-        said.say("page", f"blocks of {said.numbers['page']} tokens")
-    if context:
-        said.say("context", f"a context of {context} tokens")
-    if kv_blocks:
-        said.say("blocks", f"{kv_blocks} blocks of the KV cache")
-    if not prefix_caching:
-        said.say("prefix_caching_off", "no prefix caching")
-    mixed = bool(np.asarray(engine.mixed) > 0)
-    said.say("mixed_on" if mixed else "mixed_off")
+def _limits(text: _Wording, engine: Engine, context: int, kv_blocks: int, prefix_caching: bool) -> None:
+    for key, wanted in (
+        ("sequences", True),
+        ("tokens", True),
+        ("memory", True),
+        ("page", not _as_stated(engine, LIMITS["page"])),  # an engine knows which blocks its kernels take
+        ("context", context),
+        ("blocks", kv_blocks),
+        ("prefix_caching_off", not prefix_caching),
+        ("mixed_on" if bool(np.asarray(engine.chunked_prefill) > 0) else "mixed_off", True),
+    ):
+        if wanted:
+            text.say(key)
 
 
 def _as_stated(engine: Engine, name: str) -> bool:
@@ -251,22 +226,24 @@ def _as_stated(engine: Engine, name: str) -> bool:
     return float(np.asarray(getattr(stated, name))) == float(np.asarray(getattr(engine, name)))
 
 
-def _formats(said: _Wording, model: Model) -> None:
+def _formats(text: _Wording, model: Model) -> None:
     """Formats of weights, where they are not those of the checkpoint, and of the cache."""
-    published = _published(model)
+    published, by = _published(model), text.by
     kinds = ("weights", "expert_weights") if model.has_experts else ("weights",)
     wanted = {str(getattr(model, k)) for k in kinds}
     if published is None or any(str(getattr(model, k)) != str(getattr(published, k)) for k in kinds):
         for name in sorted(wanted):
-            if name in said.by.weights:
-                said.put(said.by.weights[name])
+            if name in by.weights:
+                text.put(by.weights[name])
+            elif name in by.checkpoints:
+                text.notes.append(f"weights in {name}: {by.checkpoints[name]}")
             else:
-                said.notes.append(f"weights in {name}: {said.by.checkpoints.get(name, 'no such format')}")
+                known = ", ".join(sorted({*by.weights, *by.checkpoints}))
+                raise BadValue(f"{by.version} has no weights in {name}; it has {known}")
     kv = str(model.kv)
-    if kv in said.by.cache:
-        said.put(said.by.cache[kv])
-    else:
-        said.notes.append(f"a KV cache in {kv}")
+    if kv not in by.cache:
+        raise BadValue(f"{by.version} has no KV cache in {kv}; it has {', '.join(by.cache)}")
+    text.put(by.cache[kv])
 
 
 def _published(model: Model) -> Model | None:
@@ -343,6 +320,9 @@ def _guessed(service: Any) -> dict[str, Any]:
     guess = service.drafting
     if guess is None:
         return {}
+    require(
+        guess.branches == 1, "engines are started with guesses in a row: branches=1", branches=guess.branches
+    )
     own = guess.draft.name == service.model.name
     return {"draft": "mtp" if own else checkpoint_of(guess.draft), "window": int(guess.window)}
 
@@ -363,7 +343,7 @@ def devices_per_machine(system: System) -> int:
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
     if not isinstance(services, Sequence) or not all(hasattr(s, "drafting") for s in services):
-        raise BadValue("launch_commands takes deployments, as price_service makes them")
+        raise BadValue("launch_commands takes deployments, as Deployment.priced makes them")
     return [
         launch_command(
             s.model,

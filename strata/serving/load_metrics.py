@@ -9,7 +9,6 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.records import readable
-from strata.serving.first_token import FirstToken
 
 
 @readable("rate", "ttft", "ttft_p95", "tpot", "tokens_per_s", "power")
@@ -34,7 +33,8 @@ class LoadMetrics:
     power: Array  # of the whole system, hosts included [W]; nan where prompts are read elsewhere
     dollars: Array  # what that costs [USD/s]; nan where the chip has no price
     devices: Array
-    first_token: FirstToken  # the distribution behind ttft
+    first_token: Any  # the distribution behind ttft: a `FirstToken`, or the times of a simulation
+    refusal: Array  # why the closed form does not answer for this load; empty where it does
 
     def ttft_at(self, share: float) -> Array:
         """The time to first token that a share of requests does not exceed [s], for a share of at least
@@ -72,7 +72,7 @@ class LoadMetrics:
 
     def at(self, *index: Any) -> LoadMetrics:
         parts = {f.name: getattr(self, f.name) for f in fields(self)}
-        first: FirstToken = parts.pop("first_token")
+        first = parts.pop("first_token")
         cut = {name: np.asarray(value)[index] for name, value in parts.items()}
         return LoadMetrics(**cut, first_token=first.at(*index))
 

@@ -78,6 +78,7 @@ class ObservedReplica(Replica):
             return
         time, steps, mixed = self.until - self.started, self.steps, self.rules.mixed
         each, generating, tokens = time / steps, 0, 0
+        waited = 0.0
         for rank, stalled in zip(self.ranks, self._stalled, strict=True):
             read = sum([chunk for _, chunk in rank.reading]) if rank.reading else 0
             tokens += read
@@ -88,9 +89,9 @@ class ObservedReplica(Replica):
                 generating += count
                 for size, wait in stalled:
                     self._gap(each + wait, size)
-                waited = sum([size for size, _ in stalled])
-                self._gap(each, count * steps - waited)
+                    waited += size
                 stalled.clear()
+        self._gap(each, generating * steps - waited)
         if self.tell is not None:
             waits = sum([len(r.waiting) for r in self.ranks])
             used = max([r.pool.used / r.pool.blocks for r in self.ranks])

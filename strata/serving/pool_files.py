@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from strata.errors import BadValue, UnknownName, require
-from strata.search.inputs import named_inputs
-from strata.serving.priced_service import PricedService, price_service
+from strata.mapping.engine import USUAL_SERVER
+from strata.search.inputs import served_inputs
+from strata.serving.deployment import Deployment
+from strata.serving.priced_service import PricedService
 from strata.serving.served_adapters import with_adapters
-from strata.serving.simulated_drafts import mtp_drafting
-from strata.serving.simulated_pools import ServicePool, disaggregated_services
-from strata.serving.speculation import Drafting
+from strata.serving.simulated_pools import ServicePool
+from strata.serving.speculation import Drafting, named_drafting
 from strata.simulate.server.adapters import AdapterRules
 from strata.simulate.server.fleet import Load
 from strata.units import parse
 from strata.workload.adapted_model import adapted_model
 from strata.workload.adapters import ALL_MODULES, Lora
 from strata.workload.model import Model
-from strata.workload.model import model as make_model
 
 NAMES = ("name", "model", "system", "plan", "prefill", "decode", "engine", "weights", "kv")
 WORDS = (*NAMES, "router", "rank_router", "eviction", "admission")
@@ -28,17 +28,19 @@ COUNTS = ("replicas", "sequences", "tokens", "kv_blocks", "context", "most_waiti
 FLAGS = ("prefix_caching", "priorities")
 LISTS = ("serves", "kv_tiers")
 QUANTITIES = {"power_cap": "W", "skew": "1"}
-PRICED = (
-    *FLAGS,
-    "sequences",
-    "tokens",
+SAME = (
+    "prefill",
+    "decode",
     "kv_blocks",
     "context",
+    "replicas",
     "rank_router",
     "eviction",
     "kv_tiers",
     "power_cap",
 )
+# keys of a pool and the fields of a deployment they are
+PRICED = {"tokens": "max_num_batched_tokens", "sequences": "max_num_seqs"} | {n: n for n in (*FLAGS, *SAME)}
 ADAPTERS = {"names": LISTS, "modules": LISTS, "slots": COUNTS, "rank": QUANTITIES, "bandwidth": QUANTITIES}
 DRAFT = {"model": WORDS, "acceptance": QUANTITIES, "window": QUANTITIES, "branches": QUANTITIES}
 
@@ -141,31 +143,21 @@ class _Stated:
     ) -> tuple[list[PricedService], AdapterRules | None]:
         values = self.values
         formats = (self.get("weights"), self.get("kv"))
-        system, model, engine = named_inputs(
-            self.get("model"), self.get("system"), self.get("engine", "vllm"), *formats, ()
+        system, model, engine = served_inputs(
+            self.get("model"), self.get("system"), self.get("engine", USUAL_SERVER), *formats, ()
         )
-        require(isinstance(model, Model), f"{self.get('model')} is no language model: it serves no requests")
-        asked: dict[str, Any] = {n: values[n] for n in PRICED if n in values}
-        asked |= {"load": load, "slo": slo, "replicas": values.get("replicas", 1)}
+        limits: dict[str, Any] = {PRICED[n]: values[n] for n in PRICED if n in values}
         if "skew" in values:
-            asked["routed"] = {"skew": values["skew"]}
+            limits["routed"] = {"skew": values["skew"]}
         if "draft" in values:
-            asked["drafting"] = _drafting(model, values["draft"])
+            limits["drafting"] = _drafting(model, values["draft"])
         lora = _lora(values["adapters"]) if "adapters" in values else None
         slots = int(values.get("adapters", {}).get("slots", 1))
         served = model if lora is None else adapted_model(model, lora, float(slots))
-        apart = [values[n] for n in ("prefill", "decode") if n in values]
-        require(len(apart) != 1, "devices apart need both prefill and decode plans")
-        if apart:
-            require("plan" not in values, "prefill and decode are plans: leave out plan")
-            copies = asked.pop("replicas")
-            parts = disaggregated_services(system, served, apart[0], apart[1], engine, **asked)
-            made = [s.copied(copies) for s in parts]
-        else:
-            made = [price_service(system, served, self.get("plan"), engine, **asked)]
+        services = Deployment(system, served, self.get("plan"), engine, **limits).priced(load, slo)
         if lora is None:
-            return made, None
-        return _adapted(made, values["adapters"], lora, slots)
+            return services, None
+        return _adapted(services, values["adapters"], lora, slots)
 
 
 def _lora(told: dict[str, Any]) -> Lora:
@@ -187,7 +179,5 @@ def _adapted(
 def _drafting(model: Model, told: dict[str, Any]) -> Drafting:
     for name in ("model", "acceptance"):
         require(name in told, f"a draft must say its {name}")
-    if told["model"] == "mtp":
-        return mtp_drafting(model, told["acceptance"], told.get("window", 1.0))
-    shape = {n: told[n] for n in ("window", "branches") if n in told}
-    return Drafting(make_model(told["model"]), acceptance=told["acceptance"], **shape)
+    shape = {n: told[n] for n in ("acceptance", "window", "branches") if n in told}
+    return named_drafting(told["model"], model, **shape)

@@ -13,13 +13,14 @@ from strata.arrays import Array, Number
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.fabric import sized
+from strata.hardware.part_of_domain import even_counts
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
 from strata.serving.curve import Curve, as_many, curve
-from strata.serving.load import RemotePrefill, goodput, most_rate, open_load, shortlist
+from strata.serving.load import RemotePrefill, goodput, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.queueing import mean_wait
 from strata.serving.requests import Requests
@@ -53,6 +54,31 @@ def pool_sizes(system: System) -> list[int]:
     return [n for n in range(1, total) if _shape(system, n) and _shape(system, total - n)]
 
 
+def used_counts(system: System) -> list[int]:
+    """Numbers of devices worth using, where the others stay idle: all, and those that experts and heads
+    divide into better.
+
+    >>> from strata.hardware.system import system
+    >>> [used_counts(system(name)) for name in ("gb200-nvl72", "2x72xgb200", "7xh200", "8xh200")]
+    [[72, 64], [144, 128], [7, 6, 4], [8]]
+    """
+    total, *fewer = even_counts(int(float(system.devices)))
+    return [total, *(n for n in fewer if _part_shape(system, n))]
+
+
+def plan_part(system: System, plan: Plan) -> System:
+    """The devices that a plan takes: a system, or as many of it; with more than it has, itself."""
+    devices = int(float(np.max(np.asarray(plan.devices))))
+    return system if devices >= float(system.devices) else pool(system, devices)
+
+
+def _part_shape(system: System, devices: int) -> tuple[float, ...]:
+    """As `_shape`; else of an equal part of every inner dimension."""
+    inner, *outer = (float(d.size or 1) for d in system.fabric.dimension)
+    each = devices / float(np.prod(outer))
+    return _shape(system, devices) or ((each, *outer) if each % 1 == 0 and 1 <= each <= inner else ())
+
+
 def _shape(system: System, devices: int) -> tuple[float, ...]:
     """Sizes of the fabric's dimensions that hold so many devices, innermost first; () where none do."""
     sizes, rest = [], devices
@@ -68,7 +94,7 @@ def _shape(system: System, devices: int) -> tuple[float, ...]:
 
 def pool(system: System, devices: int) -> System:
     """A part of a system, on the same fabric."""
-    shape = _shape(system, devices)
+    shape = _part_shape(system, devices)
     if not shape:
         sizes = ", ".join(map(str, pool_sizes(system)))
         raise BadValue(f"a pool of {system.name} has one of {sizes} devices, but got {devices}")
@@ -91,9 +117,10 @@ class Disaggregation:
     rate: float  # and both together
     curve: Curve  # of the pool that generates
     remote_prefill: RemotePrefill
+    simulated: LoadMetrics | None = None  # at `rate`, where it was
 
     def load(self, rate: float) -> LoadMetrics:
-        """What requests see at a rate."""
+        """What requests see at a rate, in closed form."""
         return open_load(self.curve, rate, self.remote_prefill).at(0)
 
 
@@ -136,7 +163,7 @@ def disaggregate(
     system: System,
     model: Model,
     requests: Requests,
-    engine: Engine | str = "ideal",
+    engine: Engine | str = USUAL_SERVER,
     *,
     prefill_devices: int | None = None,
     prefill_plan: Plan | None = None,
@@ -154,7 +181,13 @@ def disaggregate(
     """
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
     engine = as_engine(engine)
-    sizes = pool_sizes(system) if prefill_devices is None else [prefill_devices]
+    sizes = pool_sizes(system)
+    if prefill_devices is not None and sizes:
+        known = ", ".join(map(str, sizes))
+        require(
+            prefill_devices in sizes, f"pools of {system.name} have {known} devices", devices=prefill_devices
+        )
+        sizes = [prefill_devices]
     require(bool(sizes), "two pools need a system of at least 2 devices", devices=int(float(system.devices)))
     sent, splits = float(cache_bytes(model, requests.input)), []
     for count in sizes:
@@ -172,7 +205,7 @@ def disaggregate(
             reads=False,
         )
         limits = (ttft, tpot, share)
-        splits += _pairs(system, reading, shortlist(writing, np.inf, tpot), sent, engine, limits)
+        splits += _pairs(system, reading, writing, sent, engine, limits)
     return sorted(splits, key=lambda s: -s.rate)
 
 

@@ -4,8 +4,7 @@ once, for any number of simulated runs.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -13,24 +12,21 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.hardware.money import Economics
-from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.hardware.money import Economics, device_share, economics
+from strata.hardware.system import System
+from strata.mapping.engine import USUAL_SERVER, Engine
 from strata.mapping.plan import Plan, plan_text
-from strata.mapping.plan import plan as make_plan
-from strata.params import data_folder
 from strata.records import readable
-from strata.search.power_caps import capped_system, checked_caps
+from strata.serving.goals import ServingLimits
 from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
 from strata.serving.pools import cache_bytes
 from strata.serving.requests import Requests
-from strata.serving.simulated_drafts import drafted_pricer
+from strata.serving.served_plans import served_plans
 from strata.serving.speculation import Drafting
 from strata.serving.steps import ServedSteps, dollars_per_s
-from strata.serving.under_load import serve_under_load
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.kv_tiers import KvTier, TierStore, host_tier, kv_tier
+from strata.simulate.server.kv_tiers import KvTier, TierStore
 from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
@@ -69,8 +65,14 @@ def load_sizes(load: Load, sample: int = SAMPLE) -> LoadSizes:
     )
 
 
-def _told_rate(load: Load) -> float:
+def _told_rate(load: Any) -> float:
     """The rate that a load is told to have [1/s]; 0 where it says none."""
+    parts = getattr(load, "loads", ())
+    if parts:
+        rates = [_told_rate(part) for part in parts]
+        return sum(rates) if all(rates) else 0.0
+    if getattr(load, "load", None) is not None:
+        return _told_rate(load.load) * float(getattr(load, "speed", 1.0))
     own = getattr(load, "process", None) or load
     rate = getattr(own, "rate", 0.0)
     return float(rate) if isinstance(rate, int | float) else 0.0
@@ -95,6 +97,7 @@ class PricedService:
     economics: Economics | None = None
     copies: int = 1  # such systems behind the router
     within: System | None = None  # of which the system is a part
+    idle_devices: float = 0.0  # of each copy that no plan takes, paid for with it
     tiers: tuple[KvTier, ...] = ()  # behind each device
     drafting: Drafting | None = None
     context: float = float("inf")  # tokens of prompt and answer beyond which a request is refused
@@ -109,8 +112,18 @@ class PricedService:
 
     @property
     def devices(self) -> float:
-        """Of all copies."""
-        return self.copies * float(np.asarray(self.system.devices))
+        """Of all copies, idle ones too."""
+        return self.copies * float(np.asarray(self.system.devices)) * self._paid_share
+
+    @property
+    def _paid_share(self) -> float:
+        """Devices that are paid for, to those that work."""
+        return 1.0 + self.idle_devices / float(np.asarray(self.system.devices))
+
+    @property
+    def idle_power(self) -> float:
+        """Of the devices of all copies that do not work [W]."""
+        return self.copies * self.table.idle * (self._paid_share - 1.0)
 
     @property
     def text(self) -> str:
@@ -153,128 +166,15 @@ class PricedService:
             for i in range(self.engines * self.copies)
         ]
 
+    def devices_power(self, power: float) -> float:
+        """What the devices of all copies draw of the power at their plugs [W]."""
+        each = device_share(self.system.fabric, economics(), power / self.devices)
+        return self.devices * float(np.asarray(each))
+
     def dollars(self, power: float) -> float:
         """What all copies cost while they draw so much together [USD/s]; nan where the chip has no price."""
-        return self.copies * float(
-            dollars_per_s(self.system, np.asarray(power / self.copies), self.economics)
-        )
-
-
-def price_service(
-    system: System | str,
-    model: Model | str,
-    plan: Plan | str = "",
-    engine: Engine | str = "vllm",
-    *,
-    load: Load | None = None,
-    slo: dict[str, float] | None = None,
-    tokens: int | None = None,
-    sequences: int | None = None,
-    context: int | None = None,
-    kv_blocks: int | None = None,
-    prefix_caching: bool = True,
-    power_cap: float | None = None,
-    replicas: int = 1,
-    role: str = "both",
-    drafting: Drafting | None = None,
-    eviction: str = "recompute",
-    priorities: bool = False,
-    rank_router: str = "least-loaded",
-    kv_tiers: Sequence[str] = (),
-    routed: dict[str, Any] | None = None,
-    economics: Economics | None = None,
-) -> PricedService:
-    """Make a deployment ready to serve; the plan that is left out is the best for the mean request of `load`.
-
-    `tokens` of a step, `sequences` and `kv_blocks` of a rank replace the engine's own; `context` is the
-    longest a sequence may become; `power_cap` limits each device [W]; `routed` says how tokens pick experts;
-    `replicas`: so many such systems; `role`: prefill or decode where they do only that. `drafting` guesses
-    tokens ahead (`mtp_drafting` for the model's own module); requests without room are read again, moved to
-    the host (`eviction` swap) or, with none, let in only with room for all; `kv_tiers` hold caches behind the
-    device, by name; `priorities`: requests with the lowest number first; `rank_router`: which attention rank
-    of an engine takes a request.
-    """
-    software = _limited(as_engine(engine), tokens, sequences, kv_blocks, context)
-    hardware, served = as_system(system), make_model(model) if isinstance(model, str) else model
-    if power_cap is not None:
-        hardware = capped_system(hardware, float(checked_caps([power_cap], hardware.chip)[0]))
-    sizes = load_sizes(load) if load is not None else None
-    longest = float(context or max(LONGEST, sizes.longest if sizes else 0.0))
-    _check_context(served, sizes)
-    if isinstance(plan, str):
-        plan = make_plan(plan) if plan else best_served_plan(hardware, served, sizes, software, slo)
-    pricer = StepPricer(system=hardware, model=served, plan=plan, engine=software, routed=routed or {})
-    if drafting is not None:
-        pricer = drafted_pricer(pricer, drafting)
-    found = engine_service(pricer, longest, kv_blocks, prefix_caching)
-    told = {"role": role, "eviction": eviction, "priorities": priorities, "rank_router": rank_router}
-    rules = replace(found.rules, **told)  # type: ignore[arg-type]
-    most, tiers = float(context or longest_context(served) or np.inf), _tiers(hardware, kv_tiers, eviction)
-    more: dict[str, Any] = {
-        "context": most,
-        "tiers": tiers,
-        "drafting": drafting,
-        "economics": economics,
-        "copies": replicas,
-    }
-    return replace(found, rules=_guessing(rules, drafting), **more)
-
-
-def _limited(
-    engine: Engine, tokens: int | None, sequences: int | None, kv_blocks: int | None, context: int | None
-) -> Engine:
-    """An engine with limits of its own replaced."""
-    told = {"tokens": tokens, "sequences": sequences, "kv_blocks": kv_blocks, "context": context}
-    for name, value in told.items():
-        require(value is None or value >= 1, f"{name} is a whole number of at least 1", **{name: value})
-    changes: dict[str, Any] = {
-        name: float(value)
-        for name, value in told.items()
-        if value is not None and name in ("tokens", "sequences")
-    }
-    return replace(engine, **changes) if changes else engine
-
-
-def _guessing(rules: Scheduling, drafting: Drafting | None) -> Scheduling:
-    if drafting is None:
-        return rules
-    return replace(rules, tokens_per_step=drafting.tokens, drafted=int(drafting.size))
-
-
-def _tiers(system: System, names: Sequence[str], eviction: str) -> tuple[KvTier, ...]:
-    """Tiers by name; what is moved away for want of room goes to the host, unless told."""
-    wanted = list(names) or (["host"] if eviction == "swap" else [])
-    return tuple(host_tier(system) if n == "host" else kv_tier(n) for n in wanted)
-
-
-def shipped_config(name: str) -> dict[str, Any]:
-    """The config of a shipped model; empty where there is none."""
-    path = data_folder("models") / f"{name}.json"
-    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    return found
-
-
-def longest_context(model: Model) -> float:
-    """Tokens of prompt and answer that a model has positions for; 0 where nothing says it.
-
-    >>> longest_context(make_model("llama-3-70b"))
-    8192.0
-    """
-    config = shipped_config(model.name)
-    told = {**config.get("text_config", {}), **config}
-    names = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
-    found = next((told[n] for n in names if isinstance(told.get(n), int | float)), 0.0)
-    return float(found) or float(np.max(np.asarray(model.positions)))
-
-
-def _check_context(model: Model, sizes: LoadSizes | None) -> None:
-    most = longest_context(model)
-    mean = 0.0 if sizes is None else sizes.input + sizes.output
-    if 0.0 < most < mean:
-        raise BadValue(
-            f"the mean request of {mean:,.0f} tokens, prompt and answer, passes the context of {model.name} "
-            f"({most:,.0f}); cut the lengths, or take another model"
-        )
+        share = self.copies * self._paid_share
+        return share * float(dollars_per_s(self.system, np.asarray(power / share), self.economics))
 
 
 def best_served_plan(
@@ -286,17 +186,16 @@ def best_served_plan(
     if sizes is None:
         raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
     mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
-    limits: dict[str, Any] = {k: v for k, v in (slo or {}).items() if k in ("ttft", "tpot")}
-    found = serve_under_load(system, model, mean, None, engine, **limits)
-    if not found.served.choices:
-        found = serve_under_load(system, model, mean, None, engine)
-    if not found.served.choices:
-        raise BadValue(found.why_none)
-    return found.served.choices[0].plan
+    limits = ServingLimits(**{k: v for k, v in (slo or {}).items() if k in ("ttft", "tpot")})
+    found = served_plans(system, model, mean, None, engine, limits=limits)
+    found = found if found.choices else served_plans(system, model, mean, None, engine)
+    if not found.choices:
+        raise BadValue(found.no_room)
+    return found.choices[0].plan
 
 
 def promising_plans(
-    system: System | str, model: Model | str, load: Load, engine: Engine | str = "vllm"
+    system: System | str, model: Model | str, load: Load, engine: Engine | str = USUAL_SERVER
 ) -> list[Plan]:
     """Plans worth a simulation where cost and latency are both asked for: the best for the mean request by
     throughput, by price, and by the time of one request.
@@ -306,11 +205,10 @@ def promising_plans(
     mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
     found: dict[str, Plan] = {}
     for goal in ("throughput", "cheapest", "fastest"):
-        answer = serve_under_load(system, served, mean, None, engine, goal=goal)
-        for choice in answer.served.choices[:1]:
-            found.setdefault(plan_text(choice.plan), choice.plan)
-        if answer.why_none and not answer.served.choices:
-            raise BadValue(answer.why_none)
+        answer = served_plans(system, served, mean, None, engine, goal=goal)
+        if not answer.choices:
+            raise BadValue(answer.no_room)
+        found.setdefault(plan_text(answer.choices[0].plan), answer.choices[0].plan)
     return list(found.values())
 
 
@@ -323,15 +221,14 @@ def engine_service(
     """An engine ready to serve by what its steps cost: its caches counted, its steps priced."""
     software = pricer.engine
     rules = Scheduling(
-        tokens=int(np.asarray(software.tokens)),
-        sequences=int(np.asarray(software.sequences)),
-        mixed=bool(np.asarray(software.mixed) > 0),
-        request_time=float(np.asarray(software.request)),
-        token_time=float(np.asarray(software.tokenize or 0.0)),
-        ahead=bool(np.asarray(software.asynchronous or 0.0) > 0),
-        whole_prompt=bool(np.asarray(software.whole_prompt or 0.0) > 0),
-        # prompts wait for those of the other attention ranks, where an engine has them read together
-        wait_steps=int(np.asarray(software.balance)) if pricer.shares_experts else 0,
+        tokens=int(np.asarray(software.max_num_batched_tokens)),
+        sequences=int(np.asarray(software.max_num_seqs)),
+        mixed=bool(np.asarray(software.chunked_prefill) > 0),
+        request_time=float(np.asarray(software.frontend_latency)),
+        token_time=float(np.asarray(software.tokenize)),
+        ahead=bool(np.asarray(software.async_scheduling) > 0),
+        looks=int(np.asarray(software.recv_interval)),
+        wait_steps=int(np.asarray(software.attention_dp_wait)) if pricer.shares_experts else 0,
     )
     one = pricer.evaluated(pricer.generating(1.0, 1.0))
     if not bool(one.fits):

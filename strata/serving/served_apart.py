@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.errors import require
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.serving.pools import pool
@@ -45,7 +45,7 @@ def attention_ffn_service(
     model: Model | str,
     plan: Plan | str,
     ffn_plan: Plan | str,
-    engine: Engine | str = "vllm",
+    engine: Engine | str = USUAL_SERVER,
     *,
     micro_batches: int = 2,
     context: int | None = None,
@@ -57,9 +57,9 @@ def attention_ffn_service(
     **limits: int,
 ) -> ApartService:
     """Parts of a system, each as large as its plan, of which the first runs attention and the second the
-    feed-forwards, micro-batches taking turns. `limits`: `tokens` and `sequences` of the engine.
+    feed-forwards, micro-batches taking turns. `limits`: `max_num_batched_tokens` and `max_num_seqs`.
 
-    >>> made = attention_ffn_service("16xh200", "deepseek-v3", "dp=8", "dp=8,ep=8", sequences=32, tokens=512)
+    >>> made = attention_ffn_service("16xh200", "deepseek-v3", "dp=8", "dp=8,ep=8", max_num_seqs=32)
     >>> made.text, made.devices
     ('8 of 16xh200 (dp=8) + 8 of 16xh200 ffn (dp=8,ep=8)', 16.0)
     """

@@ -11,26 +11,26 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.errors import require
+from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import DIRECT
-from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.place import in_every_order
-from strata.mapping.plan import Plan
+from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import taken
 from strata.records import readable
+from strata.search.plans import candidate_plans, orders_matter
 from strata.serving.curve import Curve, as_many, curve
 from strata.serving.goals import ServingGoal, ServingLimits, serving_goal
 from strata.serving.load import closed_load, largest_concurrency, most_rate
 from strata.serving.load_metrics import LoadMetrics
+from strata.serving.pools import plan_part, pool, used_counts
 from strata.serving.requests import Requests
-from strata.serving.speculation import Drafting
+from strata.units import show
 from strata.workload.model import Model
-from strata.workload.tasks import decode
+from strata.workload.tasks import decode, serve
 
 # more plans than this are first priced at few numbers of sequences, and so many are left
 MANY, ROUGH, AT_A_TIME = 192, 6, 512
@@ -48,6 +48,19 @@ class ServedPlan:
     load: LoadMetrics
     slots: float  # sequences there is room for
     limited_by: str  # what one more client would break: TTFT, TPOT, memory, engine; "" where clients are told
+    row: int = 0  # of its plan in the curve of its `ServedPlans`
+    closed: LoadMetrics | None = None  # in closed form, where `load` was simulated
+
+    @property
+    def simulated(self) -> bool:
+        """Whether what clients see was simulated request by request."""
+        return self.closed is not None
+
+    @property
+    def used(self) -> str:
+        """How many devices work where others stay idle, like ``64 of 72 used``; else empty."""
+        devices, every = float(self.plan.devices), float(self.load.devices)
+        return f"{devices:g} of {every:g} used" if devices < every else ""
 
 
 @readable("goal", "limits", "considered", "feasible")
@@ -68,6 +81,22 @@ class ServedPlans:
     def fits(self) -> bool:
         """Whether any plan has room for a request."""
         return bool(np.any(self.every.slots >= 1))
+
+    @property
+    def no_room(self) -> str:
+        """Why no plan has room for a request, or none is legal, in one line with levers."""
+        c = self.every
+        if c.memory is not None and not np.isfinite(np.min(c.memory)):
+            work = decode(float(c.plan_at(0).dp), c.requests.context)
+            broken = evaluate(c.system, c.model, work, c.plan_at(0), c.engine).infeasible[0]
+            return f"no plan for {c.system.name}: {plan_text(c.plan_at(0))}: {broken}"
+        need = show(float(np.min(c.memory)), "B") if c.memory is not None else "more"
+        have = show(float(np.min(c.system.chip.memory.capacity * c.engine.gpu_memory_utilization)), "B")
+        legal = "" if len(c.slots) > 1 else f" with plan {plan_text(c.plan_at(0))}"
+        return (
+            f"{c.model.name} has no room for a request on {c.system.name}{legal}: a device needs {need} and "
+            f"may fill {have}; levers: more devices, narrower weights, another plan"
+        )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -106,21 +135,13 @@ def served_plans(
     system: System | str,
     model: Model,
     requests: Requests,
-    plan: Plan,
-    engine: Engine | str = "ideal",
-    *,
-    goal: str = "throughput",
-    limits: ServingLimits | None = None,
-    clients: Any = None,
-    top: int = 8,
-    chunk: float | None = None,
-    sequences: float | None = None,
-    drafting: Drafting | None = None,
-    economics: Economics | None = None,
-    places: bool = True,
+    plan: Plan | None = None,
+    engine: Engine | str = USUAL_SERVER,
+    **how: Any,
 ) -> ServedPlans:
     """The best of some plans under limits on latency, each with the most clients that keep them, or with
-    each number of `clients`. `places`: whether other orders on the fabric are tried.
+    each number of `clients`; of every plan worth pricing where none is given (`where`: a condition on them),
+    on all devices or on as many as serve better, the others idle. `how`: as of `served_parts`.
 
     >>> from strata.mapping.plan import plan
     >>> from strata.workload.model import model
@@ -129,33 +150,97 @@ def served_plans(
     >>> best.limited_by, bool(best.load.tpot <= 0.03)
     ('TPOT', True)
     """
-    hardware, software, wanted = as_system(system), as_engine(engine), serving_goal(goal)
+    return served_parts(system, model, requests, plan, engine, **how)[0]
+
+
+def served_parts(
+    system: System | str,
+    model: Model,
+    requests: Requests,
+    plan: Plan | None = None,
+    engine: Engine | str = USUAL_SERVER,
+    *,
+    where: str = "",
+    goal: str = "throughput",
+    **how: Any,
+) -> list[ServedPlans]:
+    """The best plans of each number of devices worth using, best first. `how`: as of `plans_that_serve`."""
+    hardware = as_system(system)
+
+    def answered(part: System, some: Plan) -> ServedPlans:
+        within = None if part is hardware else hardware
+        return plans_that_serve(part, model, requests, some, engine, goal=goal, within=within, **how)
+
+    if plan is not None:
+        return [answered(plan_part(hardware, plan), plan)]
+    work = serve(1.0, requests.input, requests.output)
+    answers: list[ServedPlans] = []
+    for count in reversed(used_counts(hardware)):
+        part = hardware if count == float(hardware.devices) else pool(hardware, count)
+        try:
+            every = candidate_plans(part, model, work, engine, where)
+        except BadValue:  # the condition leaves none of so many devices
+            if part is hardware and not answers:
+                raise
+            continue
+        answers.insert(0, answered(part, every))
+    every_one: dict[str, Any] = {n: sum(getattr(a, n) for a in answers) for n in ("considered", "feasible")}
+    return [replace(a, **every_one) for a in sorted(answers, key=best_value, reverse=True)]
+
+
+def plan_value(found: ServedPlans, load: LoadMetrics) -> float:
+    """What a plan has of what is asked for, larger is better; by tokens/s where a chip has no price."""
+    value = float(found.goal.value(load, found.curve.requests))
+    return TIE * float(load.tokens_per_s) if np.isnan(value) else value
+
+
+def best_value(found: ServedPlans) -> float:
+    """What the best plan has of what is asked for."""
+    return plan_value(found, found.choices[0].load) if found.choices else -np.inf
+
+
+def plans_that_serve(
+    system: System,
+    model: Model,
+    requests: Requests,
+    plan: Plan,
+    engine: Engine | str = USUAL_SERVER,
+    *,
+    goal: str = "throughput",
+    limits: ServingLimits | None = None,
+    clients: Any = None,
+    top: int = 8,
+    places: bool = True,
+    **priced: Any,
+) -> ServedPlans:
+    """The best of some plans. `places`: whether other orders on the fabric are tried; `priced`: as of
+    `curve`.
+    """
+    software, wanted = as_engine(engine), serving_goal(goal)
     asked, told = limits or ServingLimits(), None if clients is None else _whole(clients)
     every = as_many(plan)
-    how: dict[str, Any] = {"chunk": chunk, "sequences": sequences}
-    how |= {"drafting": drafting, "economics": economics}
 
     def found(some: Plan, **more: Any) -> _Found:
-        made = curve(hardware, model, requests, some, software, **how, **more)
+        made = curve(system, model, requests, some, software, **priced, **more)
         return _scored(made, wanted, asked, told)
 
     considered, feasible = np.size(every.tp), None
     if considered > MANY:
-        every = _with_room(hardware, model, requests, every, software)
+        every = _with_room(system, model, requests, every, software)
     if np.size(every.tp) > MANY:
         every, feasible = _roughly_best(every, found)
     near = found(every)
     feasible = int(np.isfinite(near.scores).sum()) if feasible is None else feasible
     placed = 0
-    if places and _orders_matter(hardware.fabric):
-        near, placed = _in_best_order(near, every, found, hardware.fabric)
+    if places and orders_matter(system.fabric):
+        near, placed = _in_best_order(near, every, found, system.fabric)
     best = [(i, j) for i, j in near.order() if np.isfinite(near.scores[i, j])]
     rows = list(dict.fromkeys([i for i, _ in best] + _best_rows(near, len(near.scores))))
     largest = told is None and not wanted.fewest
     return ServedPlans(
         every=near.curve,
         curve=near.curve.only(rows[:top]),
-        choices=[_served_plan(near, i, j, asked, largest) for i, j in best[:top]],
+        choices=[replace(_served_plan(near, i, j, asked, largest), row=rows.index(i)) for i, j in best[:top]],
         goal=wanted,
         limits=asked,
         considered=considered * (1 if told is None else len(told)),
@@ -223,12 +308,6 @@ def _in_best_order(
     return found(replace(chosen, order=order)), int(moved.sum())
 
 
-def _orders_matter(fabric: Fabric) -> bool:
-    """Whether groups can lie differently on a fabric: not where every two devices are one step apart."""
-    crossed = [d for d in fabric.dimension if np.any(np.asarray(d.size) > 1)]
-    return len(crossed) > 1 or any(d.kind not in DIRECT for d in crossed)
-
-
 def _served_plan(found: _Found, i: int, j: int, limits: ServingLimits, largest: bool) -> ServedPlan:
     made, clients = found.curve, float(found.clients[i, j])
     return ServedPlan(
@@ -250,5 +329,5 @@ def limited_by(made: Curve, clients: float, limits: ServingLimits) -> str:
         return "TTFT" if bool(more.within(np.inf, limits.tpot)) else "TPOT"
     if slots < float(made.allowed[0]):
         return "memory"
-    own = float(np.min(np.asarray(made.engine.sequences, float))) * float(np.asarray(made.plan.dp)[0])
+    own = float(np.min(np.asarray(made.engine.max_num_seqs, float))) * float(np.asarray(made.plan.dp)[0])
     return "engine" if slots >= own else "requests looked at"

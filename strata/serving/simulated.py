@@ -4,83 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import inf
-from typing import Any
 
 from strata.errors import UnknownName, require
-from strata.hardware.money import Economics
-from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.plan import Plan
 from strata.serving.observed import TokenTimes
-from strata.serving.priced_service import price_service
 from strata.serving.simulated_pools import Deployments, ServicePool, as_pools, check_asked, fleet_pools
-from strata.serving.simulated_result import LATENCIES, ServiceSimulation
+from strata.serving.simulated_result import LATENCIES, Served
 from strata.simulate.server.fleet import Fleet, Load
 from strata.simulate.server.request import Request
-from strata.workload.model import Model
+from strata.simulate.server.saturation import SteadyShare
 
 Progress = Callable[[float, int], bool]  # the clock [s] and how many are served; False ends the run
-
-
-def simulate(
-    system: System | str,
-    model: Model | str,
-    load: Load,
-    plan: Plan | str = "",
-    engine: Engine | str = "vllm",
-    *,
-    replicas: int = 1,
-    tokens: int | None = None,
-    sequences: int | None = None,
-    context: int | None = None,
-    kv_blocks: int | None = None,
-    prefix_caching: bool = True,
-    power_cap: float | None = None,
-    economics: Economics | None = None,
-    router: str = "least-loaded",
-    slo: dict[str, float] | None = None,
-    keep: bool = False,
-    until: float = inf,
-    progress: Progress | None = None,
-    **more: Any,
-) -> ServiceSimulation:
-    """Serve every request of a load on a system, step by step; without a plan, under the one that is best for
-    its mean request.
-
-    `replicas` such systems stand behind a `router`. `tokens` of a step, `sequences` and `kv_blocks` of a rank
-    replace the engine's own; `context` is the longest a sequence may become; `power_cap` limits each device
-    [W]; `more`: what else `price_service` takes (drafting, eviction, kv_tiers ...). `slo`: limits on `ttft`,
-    `tpot`, `latency` and `queued` [s], which goodput counts. `keep` keeps every request and step;
-    `progress` is told the clock and how many are done now and then, and stops the run by returning False.
-    Ctrl-C ends the run with what is known so far (`stopped`).
-
-    >>> import strata as st
-    >>> short, chat = st.serving.Lengths(mean=512), st.serving.Lengths(mean=64, shape="exponential")
-    >>> load = st.serving.OpenLoad(rate=2.0, input=short, output=chat, count=200, seed=1)
-    >>> found = st.simulate("8xh200", "llama-3-70b", load, "tp=8", "vllm", slo={"ttft": 1.0})
-    >>> found.completed, found.good, found.saturated
-    (200, 200, False)
-    """
-    service = price_service(
-        system,
-        model,
-        plan,
-        engine,
-        load=load,
-        slo=slo,
-        tokens=tokens,
-        sequences=sequences,
-        context=context,
-        kv_blocks=kv_blocks,
-        prefix_caching=prefix_caching,
-        power_cap=power_cap,
-        economics=economics,
-        replicas=replicas,
-        **more,
-    )
-    return simulate_services(
-        [service], load, router=router, slo=slo, keep=keep, until=until, progress=progress
-    )
 
 
 def simulate_services(
@@ -91,27 +24,29 @@ def simulate_services(
     slo: dict[str, float] | None = None,
     keep: bool = False,
     until: float = inf,
-    misses: float = inf,
+    steady: SteadyShare | None = None,
     progress: Progress | None = None,
-) -> ServiceSimulation:
+) -> Served:
     """Serve a load on deployments that are priced already, all behind one router; or on pools of them
     (`ServicePool`), each behind its own, which requests choose by the model they ask for.
 
-    `misses`: requests beyond the limits after which the run is given up, as no more can change the answer.
+    `steady` ends the run once it knows which share of the requests keeps the limits, and says how many of the
+    first do not count.
     """
     checked_limits(slo)
     require(bool(services), "a fleet has at least one deployment", services=0)
     pools = as_pools(services, router)
     check_asked(pools, load)
     every = [s for pool in pools for s in pool.services]
-    found = ServiceSimulation(services=every, slo=dict(slo or {}), gaps=TokenTimes())
+    found = Served(services=every, slo=dict(slo or {}), gaps=TokenTimes())
     found.pools = [pool.name for pool in pools for _ in pool.services]
     tell = found.steps.append if keep else None
     for i, service in enumerate(every):
         made = service.replicas(len(found.replicas), found.gaps, tell)
         found.replicas += made
         found.owner += [i] * len(made)
-    return _run(found, load, pools, keep=keep, until=until, misses=misses, progress=progress)
+    found.steady = steady
+    return _run(found, load, pools, keep=keep, until=until, progress=progress)
 
 
 def checked_limits(slo: dict[str, float] | None) -> None:
@@ -123,54 +58,81 @@ def checked_limits(slo: dict[str, float] | None) -> None:
 
 
 def _run(
-    found: ServiceSimulation,
+    run: Served,
     load: Load,
     pools: list[ServicePool],
     *,
     keep: bool,
     until: float,
-    misses: float,
     progress: Progress | None,
-) -> ServiceSimulation:
-    ttft, tpot, latency, queued = (found.times[name].add for name in LATENCIES)
-    limits = [(LATENCIES.index(name), limit) for name, limit in found.slo.items()]
+) -> Served:
     several = len(set().union(*(pool.asked_for for pool in pools))) > 1
+    record, steady = _recorder(run, several, keep), run.steady
+    done: list[Request] = []
+
+    def each(clock: float) -> bool:
+        run.stopped = progress is not None and not progress(clock, run.completed)
+        if steady is not None:
+            since = fleet.saturated_from
+            run.given_up = steady.over(fleet.present, since is not None and since < 0.5 * clock)
+        return not (run.stopped or run.given_up)
+
+    fleet = Fleet(pools=fleet_pools(run, pools), load=load, record=record, refuse=record)
+    if steady is not None:
+        fleet.record = fleet.refuse = _judge(run, steady, fleet, done)
+    try:
+        fleet.run(until, each)
+    except KeyboardInterrupt:
+        run.stopped = True
+    run.end, run.saturated_from = fleet.clock, fleet.saturated_from
+    if steady is not None:
+        steady.finish(run.saturated)
+        run.given_up = run.given_up and steady.verdict != "kept"
+        for request in done[steady.warm_up :]:
+            record(request)
+        run.begin = max([0.0, *[max(r.last, r.arrival) for r in done[: steady.warm_up][-1:]]])
+    run.overloads, run.refusals = list(fleet.overloads), dict(fleet.refusals)
+    run.preemptions = sum(rank.preemptions for r in run.replicas for rank in r.ranks)
+    return run
+
+
+def _judge(run: Served, steady: SteadyShare, fleet: Fleet, done: list[Request]) -> Callable[[Request], None]:
+    """Tells how late a request is against the limits, and keeps it until the warm-up is known."""
+    limits = list(run.slo.items())
+
+    def judge(r: Request) -> None:
+        late = inf if r.state == "refused" else max([getattr(r, name) / limit for name, limit in limits])
+        steady.add(late, fleet.present)
+        done.append(r)
+
+    return judge
+
+
+def _recorder(run: Served, several: bool, keep: bool) -> Callable[[Request], None]:
+    """Counts a request that is done, or was refused."""
+    ttft, tpot, latency, queued = (run.times[name].add for name in LATENCIES)
+    limits = [(LATENCIES.index(name), limit) for name, limit in run.slo.items()]
 
     def record(r: Request) -> None:
+        if keep:
+            run.records.append(r)
+        if r.state == "refused":
+            run.refused += 1
+            if several:
+                run.of_model(r.model).refused += 1
+            return
         values = (r.ttft, r.tpot, r.latency, r.queued)
         ttft(values[0])
         if r.output > 1:  # one token has none after it
             tpot(values[1])
         latency(values[2])
         queued(values[3])
-        found.completed += 1
-        found.input_tokens += r.input
-        found.output_tokens += r.output
-        found.cached_tokens += r.cached
-        found.good += all([values[i] <= limit for i, limit in limits])
+        run.completed += 1
+        run.input_tokens += r.input
+        run.output_tokens += r.output
+        run.cached_tokens += r.cached
+        run.good += all([values[i] <= limit for i, limit in limits])
         if several:
-            found.of_model(r.model).add(r)
-        if keep:
-            found.records.append(r)
+            run.of_model(r.model).add(r)
 
-    def refuse(r: Request) -> None:
-        found.refused += 1
-        if several:
-            found.of_model(r.model).refused += 1
-        if keep:
-            found.records.append(r)
-
-    def each(clock: float) -> bool:
-        found.stopped = progress is not None and not progress(clock, found.completed)
-        found.given_up = found.completed - found.good + found.refused > misses
-        return not (found.stopped or found.given_up)
-
-    fleet = Fleet(pools=fleet_pools(found, pools), load=load, record=record, refuse=refuse)
-    try:
-        fleet.run(until, each)
-    except KeyboardInterrupt:
-        found.stopped = True
-    found.end, found.saturated_from = fleet.clock, fleet.saturated_from
-    found.overloads, found.refusals = list(fleet.overloads), dict(fleet.refusals)
-    found.preemptions = sum(rank.preemptions for r in found.replicas for rank in r.ranks)
-    return found
+    return record

@@ -1,13 +1,13 @@
 """Questions to a simulated service: the largest rate that keeps limits, latency over load, cost against what
 users see. All runs of a question have the same requests (common random numbers): they differ by what is asked
-alone.
+alone. Where requests are drawn, a run of the largest rate has as many as it needs to be steady.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from math import inf, isfinite, sqrt
+from dataclasses import dataclass, field, replace
+from math import ceil, inf, isfinite, sqrt
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,19 @@ from strata.pareto import non_dominated
 from strata.serving.priced_service import PricedService, load_sizes
 from strata.serving.simulated import checked_limits, simulate_services
 from strata.serving.simulated_pools import Deployments
-from strata.serving.simulated_result import LATENCIES, ServiceSimulation
+from strata.serving.simulated_result import LATENCIES, Served
+from strata.simulate.server.arrivals import BurstyArrivals, DailyArrivals
 from strata.simulate.server.fleet import Load
+from strata.simulate.server.load import ENDLESS, MergedLoad, OpenLoad
 from strata.simulate.server.request import Request
+from strata.simulate.server.saturation import FEW_REQUESTS, LEVEL, MOST_REQUESTS, SteadyShare
+from strata.simulate.server.sessions import SessionLoad
 
-WIDTH = 0.03  # relative: a rate is found within it
+WIDTH = 0.05  # relative: a rate is found within it
 MOST_RUNS = 40
+ANEW = 7919  # added to seeds
+FARTHEST = 14  # doublings or halvings of the load's own rate
+BURSTS, SESSIONS = 10, 3  # bursts and sessions, one after the other, that a run has at least
 SHARES = (0.2, 0.4, 0.6, 0.75, 0.9, 1.0, 1.1)  # of the highest rate that is served, where no rates are told
 
 
@@ -54,10 +61,11 @@ class LargestRate:
     """The largest rate of requests at which a share of them keeps the limits."""
 
     rate: float  # that keeps them [1/s]; 0 where even one request at a time does not
-    above: float  # the lowest that was tried and does not [1/s]; infinite where all did
+    above: float  # the lowest that was tried and is not known to [1/s]; infinite where all do
     share: float
-    run: ServiceSimulation | None  # at `rate`
-    runs: list[tuple[float, ServiceSimulation]] = field(default_factory=list)  # all, as they were tried
+    run: Served | None  # at `rate`; its `steady` says how sure it is
+    confirmed: Served | None = None  # at `rate`, requests drawn anew; none of a trace
+    runs: list[tuple[float, Served]] = field(default_factory=list)  # all, as they were tried
     stopped: bool = False  # before it was found within the width that was asked for
 
     @property
@@ -65,11 +73,144 @@ class LargestRate:
         """How far the answer may be too low, relative."""
         return self.above / self.rate - 1.0 if self.rate else inf
 
+    @property
+    def confidence(self) -> dict[str, Any] | None:
+        """The share at the rate with its interval, of how many requests, and of how many drawn anew."""
+        steady, again = (run.steady if run is not None else None for run in (self.run, self.confirmed))
+        if steady is None:
+            return None
+        other = {"confirmed": again.kept, "confirmed_requests": again.requests} if again is not None else {}
+        return {"level": LEVEL} | steady.to_dict() | other
 
-def holds(run: ServiceSimulation, share: float) -> bool:
+
+def holds(run: Served, share: float) -> bool:
     """Whether a share of the requests keeps all limits, and the queue is not one that only grows."""
-    whole = not (run.stopped or run.given_up)
-    return whole and run.kept >= share and not run.saturated
+    if run.steady is not None:
+        return run.steady.verdict == "kept"
+    return not run.stopped and run.kept >= share and not run.saturated
+
+
+def drawn_load(load: Load) -> Load:
+    """The same load without an end, where its requests are drawn; where its rate follows the day, of whole
+    days. Traces and clients who wait for their answers are what they are.
+    """
+    process = getattr(load, "process", None)
+    if isinstance(load, OpenLoad) and isinstance(process, DailyArrivals):
+        day = process.rate * process.period
+        days = max(ceil(min(load.count, process.rate * load.duration) / day - 0.01), 1)
+        return replace(load, count=ceil(days * day), duration=inf)
+    if isinstance(load, OpenLoad):
+        return replace(load, count=ENDLESS, duration=inf)
+    if isinstance(load, SessionLoad) and not load.clients:
+        return replace(load, count=ENDLESS)
+    if isinstance(load, MergedLoad):
+        endless = replace(load, loads=tuple(map(drawn_load, load.loads)))
+        return endless if _endless(endless) else load
+    inner: Any = load
+    return replace(inner, load=drawn_load(inner.load)) if getattr(load, "load", None) is not None else load
+
+
+def drawn_anew(load: Any) -> Any:
+    """The same load with other draws."""
+    changes: dict[str, Any] = {}
+    if getattr(load, "loads", None):
+        changes["loads"] = tuple(map(drawn_anew, load.loads))
+    if getattr(load, "load", None) is not None:
+        changes["load"] = drawn_anew(load.load)
+    if getattr(load, "seed", None) is not None:
+        changes["seed"] = load.seed + ANEW
+    return replace(load, **changes)
+
+
+def _parts(load: Any, speed: float = 1.0) -> list[tuple[Any, float]]:
+    """Loads that one is made of, and how many times as fast each comes."""
+    inner = getattr(load, "loads", None) or [one for one in (getattr(load, "load", None),) if one is not None]
+    faster = speed * getattr(load, "speed", 1.0) if inner else speed
+    return [part for one in inner for part in _parts(one, faster)] or [(load, speed)]
+
+
+def _endless(load: Load) -> bool:
+    counts = [(getattr(part, "count", 0), getattr(part, "duration", inf)) for part, _ in _parts(load)]
+    return all(many == ENDLESS and duration == inf for many, duration in counts)
+
+
+def _least(load: Any, speed: float) -> float:
+    """Requests in which a load has had its bursts and its sessions, where it has any."""
+    process, requests = getattr(load, "process", None), 0.0
+    if isinstance(process, BurstyArrivals):
+        requests = BURSTS * process.rate * (process.on + process.off)
+    if not isinstance(load, SessionLoad):
+        return requests
+    turns = float(np.mean(load.turns.values or load.turns.mean))
+    waits = turns * (load.think + load.tools * load.tool_time)
+    rate = speed * (process.rate if process is not None else load.rate)
+    return max(requests, SESSIONS * waits * rate) * turns * (1.0 + load.tools)
+
+
+@dataclass(eq=False, kw_only=True)
+class _RateSearch:
+    services: Deployments
+    load: Load
+    slo: dict[str, float]
+    share: float
+    router: str
+    told: Callable[[float, Served], None] | None
+    runs: list[tuple[float, Served]] = field(default_factory=list)
+    again: Served | None = None  # of the last rate that was to be confirmed
+
+    def __post_init__(self) -> None:
+        self.drawn = drawn_load(self.load)
+        self.sizes = load_sizes(self.drawn)
+        if not isfinite(self.sizes.rate):
+            raise BadValue("requests that all come at once have no rate: give a load with arrival times")
+        counts = [getattr(part, "count", None) or 0 for part, _ in _parts(self.load)]
+        self.most = max([MOST_REQUESTS, *[many for many in counts if many < ENDLESS]])
+        requests = ENDLESS if self.sizes.more else self.sizes.requests
+        self.misses = inf if _endless(self.drawn) else (1.0 - self.share) * requests
+
+    def run(self, load: Load, rate: float, least: float, most: float) -> Served:
+        paced = PacedLoad(load=load, speed=rate / self.sizes.rate)
+        least = max(least, *[_least(part, speed) for part, speed in _parts(paced)])
+        steady = SteadyShare(self.share, least=least, most=most, misses=self.misses)
+        run = simulate_services(self.services, paced, router=self.router, slo=self.slo, steady=steady)
+        if run.stopped:
+            raise KeyboardInterrupt
+        if load is self.drawn:
+            self.runs.append((rate, run))
+        if self.told is not None:
+            self.told(rate, run)
+        return run
+
+    def kept(self, rate: float) -> bool:
+        """Whether a rate keeps the share."""
+        return holds(self.run(self.drawn, rate, 0.0, self.most), self.share)
+
+    def below(self, rate: float) -> float:
+        """The largest rate below one that was kept so far."""
+        return max([r for r, run in self.runs if r < rate and holds(run, self.share)], default=0.0)
+
+    def confirmed(self, rate: float) -> bool:
+        """Whether some thousand requests drawn anew do not deny a rate; traces are what they are."""
+        if self.misses < inf:
+            return True
+        self.again = self.run(drawn_anew(self.drawn), rate, FEW_REQUESTS, FEW_REQUESTS)
+        steady = self.again.steady
+        return steady is not None and steady.kept >= self.share and not steady.growing
+
+    def search(self, width: float) -> tuple[float, float]:
+        """The largest rate that is kept and confirmed, and one within a width of it that is not: by doubling
+        or halving from the load's own, then in between.
+        """
+        low, high, rate = 0.0, inf, self.sizes.rate
+        least, most = rate * 2.0**-FARTHEST, rate * 2.0**FARTHEST
+        while len(self.runs) < MOST_RUNS and least <= rate <= most:
+            low, high = (rate, high) if self.kept(rate) else (self.below(rate), rate)
+            while high <= (1.0 + width) * low and not self.confirmed(low):
+                low, high = self.below(low), low
+            if high <= (1.0 + width) * low:
+                break
+            rate = (sqrt(low * high) if isfinite(high) else 2.0 * low) or 0.5 * high
+        return low, high
 
 
 def find_rate(
@@ -80,56 +221,32 @@ def find_rate(
     share: float = 0.95,
     width: float = WIDTH,
     router: str = "least-loaded",
-    told: Callable[[float, ServiceSimulation], None] | None = None,
+    told: Callable[[float, Served], None] | None = None,
 ) -> LargestRate:
     """The largest rate at which a share of the requests keeps limits on latency, by halving within `width`.
 
-    Every run has the same requests, closer together or further apart. `told` hears of each run. Ctrl-C ends
-    the search with what is known so far.
+    Every run has the same requests, closer together or further apart: as many as it takes to know
+    (`SteadyShare`), at most 20,000 or the load's count; of a trace its own. A rate whose queue grows, or that
+    is not known to keep the share, is not claimed, nor one that 7,500 requests drawn anew deny.
+    `told` hears of each run. Ctrl-C ends the search with what is known so far.
     """
     checked_limits(slo)
-    require(bool(slo), "a largest rate needs a limit, like slo={'ttft': 1.0}", slo=slo)
+    require(bool(slo), "a largest rate needs a limit on a latency, like a ttft of 1 s")
     require(0 < share <= 1, "the share of requests that keep the limits lies between 0 and 1", share=share)
     require(width > 0, "the width of an answer is positive", width=width)
-    sizes = load_sizes(load)
-    if not isfinite(sizes.rate):
-        raise BadValue("requests that all come at once have no rate: give a load with arrival times")
-    runs: list[tuple[float, ServiceSimulation]] = []
-    misses = inf if sizes.more else (1.0 - share) * sizes.requests
-
-    def kept(rate: float) -> bool:
-        paced = PacedLoad(load=load, speed=rate / sizes.rate)
-        run = simulate_services(services, paced, router=router, slo=slo, misses=misses)
-        if run.stopped:
-            raise KeyboardInterrupt
-        runs.append((rate, run))
-        if told is not None:
-            told(rate, run)
-        return holds(run, share)
-
-    stopped = False
+    search = _RateSearch(services=services, load=load, slo=slo, share=share, router=router, told=told)
+    runs, stopped = search.runs, False
     try:
-        low, high = _bracket(kept, sizes.rate)
-        while low and isfinite(high) and high / low > 1.0 + width and len(runs) < MOST_RUNS:
-            middle = sqrt(low * high)
-            low, high = (middle, high) if kept(middle) else (low, middle)
+        low, high = search.search(width)
     except KeyboardInterrupt:
         stopped = True
         low = max([rate for rate, run in runs if holds(run, share)], default=0.0)
         high = min([rate for rate, run in runs if not holds(run, share)], default=inf)
     best = next((run for rate, run in runs if rate == low), None)
-    return LargestRate(rate=low, above=high, share=share, run=best, runs=runs, stopped=stopped)
-
-
-def _bracket(kept: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """A rate that is kept and one that is not, from a first guess: by doubling or halving."""
-    rate, good = start, kept(start)
-    for _ in range(14):
-        other = rate * 2.0 if good else rate / 2.0
-        if kept(other) != good:
-            return (rate, other) if good else (other, rate)
-        rate = other
-    return (rate, inf) if good else (0.0, rate)
+    again = search.again if best is not None and not stopped else None
+    return LargestRate(
+        rate=low, above=high, share=share, run=best, confirmed=again, runs=runs, stopped=stopped
+    )
 
 
 def highest_rate(services: Deployments, load: Load, router: str = "least-loaded") -> float:
@@ -143,10 +260,10 @@ def highest_rate(services: Deployments, load: Load, router: str = "least-loaded"
 class LoadLatency:
     """Runs of the same requests at several rates."""
 
-    runs: list[tuple[float, ServiceSimulation]]
+    runs: list[tuple[float, Served]]
     stopped: bool = False  # before the last of them
 
-    def __iter__(self) -> Iterator[tuple[float, ServiceSimulation]]:
+    def __iter__(self) -> Iterator[tuple[float, Served]]:
         return iter(self.runs)
 
 
@@ -157,7 +274,7 @@ def load_latency(
     *,
     slo: dict[str, float] | None = None,
     router: str = "least-loaded",
-    told: Callable[[float, ServiceSimulation], None] | None = None,
+    told: Callable[[float, Served], None] | None = None,
 ) -> LoadLatency:
     """What requests see at each of some rates [1/s]; at shares of the highest that is served where none is
     told.
@@ -168,7 +285,7 @@ def load_latency(
     if rates is None:
         most = highest_rate(services, load, router)
         rates = [share * most for share in SHARES]
-    found: list[tuple[float, ServiceSimulation]] = []
+    found: list[tuple[float, Served]] = []
     for rate in rates:
         require(rate > 0, "rates are positive", rate=rate)
         run = simulate_services(
@@ -218,7 +335,7 @@ def cost_frontier(
     share: float = 0.95,
     rates: Sequence[float] | None = None,
     slo: dict[str, float] | None = None,
-    told: Callable[[float, ServiceSimulation], None] | None = None,
+    told: Callable[[float, Served], None] | None = None,
 ) -> CostFrontier:
     """Cost of a million tokens against a percentile of a latency, over deployments and rates; with `slo` only
     of runs in which the share keeps those limits.
@@ -252,7 +369,7 @@ def cost_frontier(
     return CostFrontier(latency=latency, share=share, points=points, best=best, stopped=stopped)
 
 
-def answer_row(rate: float, run: ServiceSimulation) -> dict[str, Any]:
+def answer_row(rate: float, run: Served) -> dict[str, Any]:
     """A run at a rate as one row [SI units]."""
     row: dict[str, Any] = {"fleet": run.fleet_text, "plan": plan_text(run.plan), "rate": rate}
     row |= {"completed_rate": run.rate, "tokens_per_s": run.tokens_per_s, "kept": run.kept}
@@ -261,4 +378,5 @@ def answer_row(rate: float, run: ServiceSimulation) -> dict[str, Any]:
         row |= {f"{name}_mean": times.mean}
         row |= {f"{name}_p{100 * q:g}": times.percentile(q) for q in (0.5, 0.95, 0.99)}
     row |= {"cost_per_mtoken": run.cost_per_mtoken, "energy_per_token": run.energy_per_token}
-    return row | {"power": run.power, "saturated": run.saturated}
+    row |= {"power": run.power, "saturated": run.saturated}
+    return row | (run.steady.to_dict() if run.steady is not None else {})

@@ -8,8 +8,7 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.evaluate import evaluate
-from strata.serving.drafts import quickest_plan
-from strata.serving.speculation import Drafting, draft_time, drafting_layer
+from strata.serving.speculation import MTP, Drafting, draft_engine, draft_time, named_drafting, quickest_plan
 from strata.simulate.server.step_pricer import StepPricer
 from strata.workload.model import Model
 from strata.workload.tasks import decode
@@ -24,7 +23,7 @@ def mtp_drafting(model: Model, acceptance: float, window: float = 1.0) -> Drafti
     >>> round(mtp_drafting(model("deepseek-v3"), 0.8, 2.0).tokens, 3)
     2.44
     """
-    return Drafting(drafting_layer(model), acceptance=acceptance, window=window)
+    return named_drafting(MTP, model, acceptance=acceptance, window=window)
 
 
 def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> StepPricer:
@@ -33,16 +32,16 @@ def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> StepPricer:
     plan = drafting.plan or (
         pricer.plan  # a module of the model lies as the model does
         if draft.name == pricer.model.name
-        else quickest_plan(system, draft, pricer.lanes, USUAL_CONTEXT, engine)
+        else quickest_plan(system, draft, float(np.max(pricer.lanes)), USUAL_CONTEXT, draft_engine(engine))
     )
 
     def guessing(batch: Number, context: Number) -> Array:
-        rows = np.maximum(batch, float(plan.dp))
+        rows = np.maximum(batch, plan.dp)
         told = {"window": drafting.window, "branches": drafting.branches}
         return np.asarray(draft_time(system, draft, plan, engine, batch=rows, context=context, **told))
 
     def held(batch: Number, context: Number) -> Array:
-        rows = np.maximum(batch, float(plan.dp))
+        rows = np.maximum(batch, plan.dp)
         used = evaluate(system, draft, decode(rows, context), plan, engine).metrics.memory_used
         return np.maximum(np.asarray(used, float) - float(np.asarray(engine.reserve)), 0.0)
 

@@ -10,15 +10,15 @@ from math import inf, isfinite
 import numpy as np
 
 from strata.errors import require
-from strata.hardware.system import System, as_system
+from strata.hardware.system import as_system
 from strata.search.power_caps import capped_system
-from strata.serving.priced_service import PricedService, price_service
+from strata.serving.deployment import Deployment
+from strata.serving.priced_service import PricedService
 from strata.serving.simulated import checked_limits, simulate_services
 from strata.serving.simulated_answers import holds
-from strata.serving.simulated_result import ServiceSimulation
+from strata.serving.simulated_result import Served
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load import RecordedLoad
-from strata.workload.model import Model
 
 MOST_COPIES = 1024  # of one system
 FEW, APART = 64, 1e5  # requests that are served alone, so far apart [s]
@@ -29,7 +29,7 @@ class FleetChoice:
     """A fleet that was tried."""
 
     copies: tuple[int, ...]  # of each deployment
-    run: ServiceSimulation
+    run: Served
     holds: bool  # a share of the requests keeps the limits
 
     @property
@@ -166,21 +166,14 @@ class _FleetSearch:
 
 
 def services_capped(
-    system: System | str,
-    caps: Sequence[float],
-    *,
-    model: Model | str,
-    **asked: object,
-) -> list[tuple[str, PricedService]]:
+    deployment: Deployment, caps: Sequence[float], load: Load, slo: dict[str, float] | None = None
+) -> list[tuple[str, list[PricedService]]]:
     """A deployment with its devices as they are, at each power cap [W], and with clocks that no power limit
-    lowers; `asked` as in `price_service`.
+    lowers, all under one plan.
     """
-    hardware = as_system(system)
-    asked["model"] = model
-    found = [("own limit", price_service(hardware, **asked))]  # type: ignore[arg-type]
-    plan = found[0][1].plan
-    told = {**asked, "plan": plan}
-    for cap in sorted(caps, reverse=True):
-        found.append((f"{cap:g} W", price_service(hardware, **told, power_cap=cap)))  # type: ignore[arg-type]
-    free = capped_system(hardware, np.inf)
-    return [*found, ("fixed clock", price_service(replace(free), **told))]  # type: ignore[arg-type]
+    first = deployment.priced(load, slo)
+    fixed = deployment if deployment.prefill else replace(deployment, plan=first[0].plan)
+    capped = [(f"{cap:g} W", replace(fixed, power_cap=cap)) for cap in sorted(caps, reverse=True)]
+    free = replace(fixed, system=capped_system(as_system(fixed.system), np.inf))
+    rest = [*capped, ("fixed clock", free)]
+    return [("own limit", first), *((name, one.priced(load, slo)) for name, one in rest)]

@@ -5,60 +5,24 @@ that generate, with caches sent in between.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from strata.errors import BadValue, require
-from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine
-from strata.mapping.plan import Plan
-from strata.mapping.plan import plan as make_plan
 from strata.records import readable
 from strata.serving.observed import ObservedReplica
-from strata.serving.pools import cache_bytes, pool, send_time
-from strata.serving.priced_service import PricedService, price_service
-from strata.serving.simulated_result import ServiceSimulation
+from strata.serving.pools import cache_bytes, send_time
+from strata.serving.priced_service import PricedService
+from strata.serving.simulated_result import Served
 from strata.simulate.server.adapters import AdapterRules
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.kv_link import KvLink
 from strata.simulate.server.pool import Pool
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.router import Router
-from strata.workload.model import Model
-from strata.workload.model import model as make_model
 
 SENT = (0.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)  # tokens of caches at which sending is priced
-
-
-def disaggregated_services(
-    system: System | str,
-    model: Model | str,
-    prefill_plan: Plan | str,
-    decode_plan: Plan | str,
-    engine: Engine | str = "vllm",
-    **asked: Any,
-) -> list[PricedService]:
-    """Parts of a system that read prompts and that generate, each as large as its plan; `asked` as in
-    `price_service`.
-
-    >>> pair = disaggregated_services("8xh200", "llama-3-70b", "tp=4", "tp=4", "vllm")
-    >>> [s.text for s in pair]
-    ['4 of 8xh200 prefill (tp=4)', '4 of 8xh200 decode (tp=4)']
-    """
-    whole = as_system(system)
-    served = make_model(model) if isinstance(model, str) else model
-    degrees = [make_plan(p) if isinstance(p, str) else p for p in (prefill_plan, decode_plan)]
-    sizes = [int(float(p.devices)) for p in degrees]
-    require(
-        sum(sizes) <= float(whole.devices),
-        f"pools of {sizes[0]} and {sizes[1]} devices pass those of {whole.name}",
-        devices=float(whole.devices),
-    )
-    return [
-        replace(price_service(pool(whole, size), served, degree, engine, role=role, **asked), within=whole)
-        for size, degree, role in zip(sizes, degrees, ("prefill", "decode"), strict=True)
-    ]
 
 
 def cache_link(reader: PricedService) -> KvLink:
@@ -120,7 +84,7 @@ def check_asked(pools: Sequence[ServicePool], load: Load) -> None:
         )
 
 
-def fleet_pools(found: ServiceSimulation, pools: Sequence[ServicePool]) -> tuple[Pool, ...]:
+def fleet_pools(found: Served, pools: Sequence[ServicePool]) -> tuple[Pool, ...]:
     """The pools of a simulated service: each whole, or apart by what its deployments do."""
     made: list[Pool] = []
     first = 0

@@ -16,7 +16,7 @@ from strata.records import record_html
 from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
 from strata.serving.priced_service import PricedService
 from strata.simulate.server.request import Request
-from strata.simulate.server.saturation import Overload
+from strata.simulate.server.saturation import Overload, SteadyShare
 from strata.simulate.server.scheduling import Scheduling
 from strata.simulate.server.statistics import LatencyStatistics
 from strata.simulate.server.step_table import KvRoom
@@ -51,7 +51,7 @@ class ModelTimes:
 
 
 @dataclass(eq=False, kw_only=True)
-class ServiceSimulation(Tabular):
+class Served(Tabular):
     """What became of the requests."""
 
     services: list[PricedService]  # deployments
@@ -76,9 +76,11 @@ class ServiceSimulation(Tabular):
     overloads: list[Overload] = field(
         default_factory=list
     )  # times in which the queue grew without end in sight
+    begin: float = 0.0  # of what is counted: the end of a warm-up that was dropped [s]
     end: float = 0.0  # of the last event [s]
     stopped: bool = False  # by Ctrl-C or by whoever was told of progress, before all were served
-    given_up: bool = False  # because more misses cannot change the answer
+    given_up: bool = False  # because more requests would not show that the share is kept
+    steady: SteadyShare | None = None  # where a share was asked for
     records: list[Request] = field(default_factory=list)  # where they are kept
     steps: list[StepsRecord] = field(default_factory=list)  # where they are kept
 
@@ -141,19 +143,24 @@ class ServiceSimulation(Tabular):
     # -- throughput
 
     @property
+    def span(self) -> float:
+        """The time that is counted [s]."""
+        return self.end - self.begin
+
+    @property
     def rate(self) -> float:
         """Requests completed [1/s]."""
-        return self.completed / self.end if self.end else 0.0
+        return self.completed / self.span if self.span else 0.0
 
     @property
     def tokens_per_s(self) -> float:
         """Tokens generated [1/s]."""
-        return self.output_tokens / self.end if self.end else 0.0
+        return self.output_tokens / self.span if self.span else 0.0
 
     @property
     def goodput(self) -> float:
         """Requests completed within the limits [1/s]."""
-        return self.good / self.end if self.end else 0.0
+        return self.good / self.span if self.span else 0.0
 
     @property
     def kept(self) -> float:
@@ -189,15 +196,26 @@ class ServiceSimulation(Tabular):
 
     def _powers(self) -> list[float]:
         """Mean power of all copies of each deployment [W]."""
-        found = [0.0] * len(self.services)
+        energies = [service.idle_power * self.end for service in self.services]
         for r, i in zip(self.replicas, self.owner, strict=True):
-            found[i] += r.total_energy(self.end)
-        return [energy / self.end if self.end else 0.0 for energy in found]
+            energies[i] += r.total_energy(self.end)
+        return [energy / self.end if self.end else 0.0 for energy in energies]
 
     @property
     def power(self) -> float:
         """Mean power of the fleet, steps and waiting [W]."""
         return sum(self._powers())
+
+    @property
+    def devices_power(self) -> float:
+        """Mean power of the devices alone, without hosts, cooling and supply [W]."""
+        pairs = zip(self._powers(), self.services, strict=True)
+        return sum(service.devices_power(power) for power, service in pairs)
+
+    @property
+    def devices_energy_per_token(self) -> float:
+        """Energy of the devices alone for a token generated [J]."""
+        return self.devices_power / self.tokens_per_s if self.output_tokens else float("nan")
 
     @property
     def dollars(self) -> float:
@@ -222,7 +240,7 @@ class ServiceSimulation(Tabular):
         limits = f", {self.kept:.1%} within limits" if self.slo else ""
         sat = f", saturated from {show(self.saturated_from, 's')}" if self.saturated_from is not None else ""
         return (
-            f"ServiceSimulation({self.completed:,} requests of {self.models_text} on {self.fleet_text}: "
+            f"Served({self.completed:,} requests of {self.models_text} on {self.fleet_text}: "
             f"{self.rate:.3g}/s, {self.tokens_per_s:.4g} tokens/s, "
             f"TTFT {show(ttft.mean, 's')} (p95 {show(ttft.percentile(0.95), 's')}), "
             f"TPOT {show(tpot.mean, 's')} (p95 {show(tpot.percentile(0.95), 's')}){limits}{sat})"
@@ -254,12 +272,14 @@ class ServiceSimulation(Tabular):
         names = ("completed", "refused", "good", "input_tokens", "output_tokens", "preemptions")
         shares = ("utilisation", "kv_use", "kv_highest", "prefix_hits", "kept")
         rates = ("rate", "goodput", "tokens_per_s", "power", "energy_per_token", "cost_per_mtoken", "dollars")
+        powers = ("devices_power", "devices_energy_per_token")
         found: dict[str, Any] = {
             "model": self.models_text,
             "fleet": [_service_dict(s, p) for s, p in zip(self.services, self.pools, strict=True)],
             "devices": self.devices,
             "slo": dict(self.slo),
-            **{name: getattr(self, name) for name in (*names, *rates, *shares)},
+            **{name: getattr(self, name) for name in (*names, *rates, *powers, *shares)},
+            "begin": self.begin,
             "duration": self.end,
             "stopped": self.stopped,
             "saturated_from": self.saturated_from,
@@ -280,8 +300,11 @@ UNITS = {
     "tokens_per_s": "1/s",
     "power": "W",
     "energy_per_token": "J",
+    "devices_power": "W",
+    "devices_energy_per_token": "J",
     "cost_per_mtoken": "USD",
     "dollars": "USD/s",
+    "begin": "s",
     "duration": "s",
     "saturated_from": "s",
     "slo": "s",

@@ -14,14 +14,16 @@ from strata.batch import take
 from strata.errors import UnknownName, require
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.result import Result
 from strata.serving.acceptance import COUNTINGS, branch_acceptance, expected_tokens, tree_size
 from strata.workload.model import Model, Pattern
+from strata.workload.model import model as make_model
 from strata.workload.tasks import decode
 
+MTP = "mtp"  # a draft by this name is the model's own module
 WINDOWS = 12  # windows that are tried for the best
 HALVINGS = 48
 
@@ -161,11 +163,14 @@ class Speculation:
         return np.where(never, np.nan, np.where(needed <= 1.0, 0.0, high))
 
 
-def fastest_plan(system: System, model: Model, batch: float, context: float, engine: Engine | str) -> Plan:
-    """The legal plan under which a draft's step is shortest."""
+def quickest_plan(system: System, model: Model, batch: float, context: float, engine: Engine) -> Plan:
+    """The legal plan that fits and decodes in the shortest step; the shortest of all where none fits."""
     every = plans(int(float(system.devices)), model, freely=False)
-    box = evaluate(system, model, decode(batch, context), every, draft_engine(engine))
-    one: Plan = take(every, (int(np.argmin(np.broadcast_to(box.metrics.step_time, box.shape))),), 1)
+    box = evaluate(system, model, decode(batch, context), every, engine)
+    step = np.broadcast_to(np.asarray(box.metrics.step_time, float), box.shape)
+    fits = np.broadcast_to(np.asarray(box.fits, bool), box.shape)
+    ranked = np.where(fits, step, step + 1e6 * np.max(step))
+    one: Plan = take(every, (int(np.argmin(ranked)),), 1)
     return map_leaves(float, one)
 
 
@@ -180,7 +185,7 @@ def speculate(
     acceptance: Number,
     window: Number = 4.0,
     branches: Number = 1.0,
-    engine: Engine | str = "ideal",
+    engine: Engine | str = USUAL_SERVER,
     draft_plan: Plan | None = None,
     draft_system: System | None = None,
     counting: str = "independent",
@@ -202,19 +207,19 @@ def speculate(
     check_drafting(window, branches, acceptance, counting)
     size = tree_size(np.asarray(branches, float), np.asarray(window, float))
     devices = draft_system or system
-    few = float(np.min(np.asarray(batch)))
-    if draft_plan is None:
-        draft_plan = fastest_plan(devices, draft, few, float(np.max(np.asarray(context))), engine)
+    if draft_plan is None and draft.name == model.name:
+        draft_plan = plan  # a module of the model lies as the model does
+    elif draft_plan is None:
+        few, longest = float(np.min(np.asarray(batch))), float(np.max(np.asarray(context)))
+        draft_plan = quickest_plan(devices, draft, few, longest, draft_engine(engine))
     plain = evaluate(system, model, decode(batch, context), plan, engine)
     verify = evaluate(system, model, decode(batch, context + size, tokens=size + 1.0), plan, engine)
     guessing = evaluate(devices, draft, decode(batch, context), draft_plan, engine)
     guess = draft_time(
         devices, draft, draft_plan, engine, batch=batch, context=context, window=window, branches=branches
     )
-    own = draft_system is not None
-    beside = 0.0 if own else guessing.metrics.memory_used - guessing.engine.reserve
+    beside = 0.0 if draft_system is not None else guessing.metrics.memory_used - guessing.engine.reserve
     used = verify.metrics.memory_used + beside
-    fits = plain.fits & verify.fits & guessing.fits & (used <= verify.metrics.memory_limit)
     return Speculation(
         target=plain,
         draft=guessing,
@@ -225,10 +230,22 @@ def speculate(
         guess=guess,
         verify=verify.metrics.step_time,
         verified=size + 1.0,
-        fits=fits,
+        fits=plain.fits & verify.fits & guessing.fits & (used <= verify.metrics.memory_limit),
         memory=used,
         counting=counting,
     )
+
+
+def draft_model(name: str, target: Model) -> Model:
+    """The draft of a name; `mtp` is the target's own module."""
+    return drafting_layer(target) if name == MTP else make_model(name)
+
+
+def named_drafting(name: str, target: Model, **shape: Any) -> Drafting:
+    """Guesses of a draft of that name, as `Drafting` is told; a module of the target one token ahead, unless
+    told.
+    """
+    return Drafting(draft_model(name, target), **({"window": 1.0} if name == MTP else {}) | shape)
 
 
 def drafting_layer(model: Model) -> Model:
@@ -243,7 +260,7 @@ def draft_engine(engine: Engine | str) -> Engine:
     are sent to clients.
     """
     target = as_engine(engine)
-    return replace(target, step=0.0, sequence=0.0, stream=0.0)
+    return replace(target, host_step=0.0, step_gap=0.0, sequence_gap=0.0)
 
 
 def draft_time(

@@ -5,44 +5,47 @@ what they spend.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.evaluate import evaluate
+from strata.arrays import Array, Number
 from strata.hardware.money import Economics
 from strata.hardware.silicon.system_cost import cost_rate
 from strata.hardware.system import System, economics_of
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
+from strata.result import Result
 from strata.serving.requests import Requests
-from strata.serving.speculation import Drafting, draft_time
-from strata.simulate.server.step_pricer import idle_power
+from strata.serving.simulated_drafts import drafted_pricer
+from strata.serving.speculation import Drafting
+from strata.simulate.server.step_pricer import ROOM, StepPricer, idle_power
 from strata.workload.model import Model
-from strata.workload.tasks import Workload, decode, mixed, prefill
+from strata.workload.tasks import Workload
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ServedSteps:
-    """An engine to be priced: what it serves, and the piece of a prompt that each lane reads in a step."""
+    """An engine to be priced, by the simulator's own prices, at the mean context of its requests."""
 
     system: System
     model: Model
     requests: Requests
-    plan: Plan  # arrays [plans, 1]
+    plan: Plan  # degrees may be arrays
     engine: Engine
-    pieces: float
+    pieces: Number  # in which a prompt is read; 0 where it is read elsewhere
     drafting: Drafting | None
 
-    @property
-    def length(self) -> float:
-        return self.requests.input / max(self.pieces, 1.0)
-
-    @property
-    def cached(self) -> float:
-        """Tokens before the piece in the middle: attention grows evenly from piece to piece."""
-        return (self.requests.input - self.length) / 2.0
+    @cached_property
+    def pricer(self) -> StepPricer:
+        plain = StepPricer(
+            system=self.system,
+            model=self.model,
+            plan=self.plan,
+            engine=self.engine,
+            routed=self.requests.routed,
+        )
+        return plain if self.drafting is None else drafted_pricer(plain, self.drafting)
 
     @property
     def lanes(self) -> Array:
@@ -56,59 +59,44 @@ class ServedSteps:
         every = apart if self.model.has_experts else dp
         return np.where(np.asarray(self.plan.zero) >= 3, 1.0, every)
 
-    def rows(self, batch: Array) -> Array:
-        """Sequences as lanes hold them, each as many as the fullest: a step waits for it, and a part of a
-        sequence is none.
+    def each(self, batch: Number) -> Array:
+        """Sequences of a lane, each as many as the fullest: a step waits for it, and a part of a sequence is
+        none.
         """
-        return self.lanes * np.ceil(np.maximum(batch, 1.0) / self.lanes)
+        return np.ceil(np.maximum(batch, 1.0) / self.lanes)
 
-    def generating(self, batch: Array) -> Workload:
-        return decode(self.rows(batch), self.requests.context, **self.requests.routed)
+    def generating(self, batch: Number) -> Workload:
+        return self.pricer.generating(self.each(batch), self.requests.context)
 
-    def reading(self, batch: Array) -> Workload:
-        """A step that generates and, where the engine reads prompts, has a piece of one in every lane."""
-        if not self.pieces:
+    def prompts(self, count: Number = 1.0) -> tuple[Number, Number]:
+        """Tokens of so many pieces of prompts, and what each attends to: as in the middle of a prompt, since
+        attention grows evenly from piece to piece.
+        """
+        return count * self.requests.input / np.maximum(self.pieces, 1.0), 0.5 * self.requests.input
+
+    def reading(self, batch: Number, count: Number = 1.0) -> Workload:
+        """A step that generates and, where the engine reads prompts, has pieces of some in every lane."""
+        if not np.any(self.pieces):
             return self.generating(batch)
-        return mixed(
-            self.rows(batch),
-            self.requests.context,
-            prompts=self.lanes,
-            chunk=self.length,
-            cached=self.cached,
-            **self.requests.routed,
-        )
+        return self.pricer.reading(self.each(batch), self.requests.context, *self.prompts(count))
 
-    def reading_alone(self) -> Workload:
-        """A step that reads a piece in the middle of a prompt where nothing is generated."""
-        return prefill(self.plan.dp, self.length, cached=self.cached, **self.requests.routed)
+    def reading_alone(self, count: Number = 1.0) -> Workload:
+        """A step that reads pieces in the middle of prompts where nothing is generated."""
+        return self.pricer.reading_alone(*self.prompts(count))
 
-    def priced(self, work: Workload) -> Any:
-        return evaluate(self.system, self.model, work, self.plan, self.engine)
+    def priced(self, work: Workload) -> Result:
+        return self.pricer.evaluated(work)
 
-    def guessed(self, batch: Array) -> tuple[Array, Array]:
-        """A round of guessing and verifying [s], and what a device then holds, draft and all [B]."""
-        g = self.drafting
-        assert g is not None and g.plan is not None
-        rows, context = self.rows(batch), self.requests.context
-        verify = self.priced(
-            decode(rows, context + g.size, tokens=g.size + 1.0, **self.requests.routed)
-        ).metrics
-        rows = np.maximum(rows, g.plan.dp)
-        guessing = draft_time(
-            self.system,
-            g.draft,
-            g.plan,
-            self.engine,
-            batch=rows,
-            context=context,
-            window=g.window,
-            branches=g.branches,
-        )
-        drafted = evaluate(self.system, g.draft, decode(rows, context), g.plan, self.engine)
-        return (
-            verify.step_time + guessing,
-            verify.memory_used + drafted.metrics.memory_used - self.engine.reserve,
-        )
+    def memory(self, batch: Number, count: Number = 1.0) -> tuple[Array, Array]:
+        """Of the fullest device in a step that reads, draft and all, and what it may fill [B]; infinite where
+        the plan is not legal.
+        """
+        result = self.priced(self.reading(batch, count))
+        used, context = np.asarray(result.metrics.memory_used, float), self.requests.context
+        if self.pricer.draft_bytes is not None:
+            used = used + self.pricer.draft_bytes(self.lanes * self.each(batch), context)
+        limit = np.asarray(result.metrics.memory_limit, float) / ROOM
+        return np.where(result.fits, used, np.inf), limit
 
 
 def dollars_per_s(system: System, power: Array, economics: Economics | None = None) -> Array:
@@ -148,10 +136,11 @@ class Spending:
         return reading * self._at(self.reading, active) + (1.0 - reading) * rest
 
 
-def spending_of(served: ServedSteps, nodes: Array, generating: Any, reading: Any) -> Spending:
+def spending_of(steps: ServedSteps, nodes: Array, generating: Result, reading: Result) -> Spending:
     """What steps at some numbers of sequences draw, generating and reading."""
-    powers = (np.broadcast_to(np.asarray(r.metrics.power, float), nodes.shape) for r in (generating, reading))
-    one = served.priced(served.generating(nodes[:, :1]))
+    one = steps.priced(steps.generating(nodes[:, :1]))
+    plain, read = (
+        np.broadcast_to(np.asarray(r.metrics.power, float), nodes.shape) for r in (generating, reading)
+    )
     idle = np.broadcast_to(idle_power(one), nodes[:, :1].shape)[:, 0]
-    plain, read = powers
     return Spending(nodes=nodes, generating=plain, reading=read, idle=idle)

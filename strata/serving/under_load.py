@@ -12,11 +12,10 @@ import numpy as np
 from strata.errors import require
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.records import readable
-from strata.search.plans import candidate_plans
 from strata.serving.curve import Curve
 from strata.serving.frontier import ServingFrontier, serving_frontier
 from strata.serving.goals import ServingLimits
@@ -24,14 +23,15 @@ from strata.serving.load import LEVERS, closed_load, goodput, most_rate, open_lo
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation, disaggregate
 from strata.serving.requests import Requests
-from strata.serving.served_plans import ServedPlans, served_plans
+from strata.serving.served_plans import ServedPlans
+from strata.serving.simulated_plans import Heard, PlanRuns, answered_plans, plan_runs
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
-from strata.workload.tasks import serve
 
 SHOWN = 16  # plans that are answered for
+SPLITS = 2  # ways to share devices out that are simulated
 
 
 @readable("question", "load", "clients")
@@ -41,6 +41,7 @@ class UnderLoad:
 
     served: ServedPlans  # the best, each with the most clients that keep the limits: what `strata plan` says
     rates: np.ndarray  # of the plans of `curve`, the most requests a second, arriving at random [1/s]
+    at_rate: LoadMetrics | None  # what they see there with the first plan, where that was simulated
     chosen: int  # the plan of `load`
     load: LoadMetrics | None  # at the rate or with the clients asked for
     clients: float | None
@@ -69,7 +70,7 @@ class UnderLoad:
         """Why there is no answer, in one line with levers; empty where there is one."""
         c = self.curve
         if not self.served.fits:
-            return self._no_slots()
+            return self.served.no_room
         if self.load is not None and not np.isfinite(self.load.ttft):
             most, plan = float(most_rate(c)[self.chosen]), plan_text(c.plan_at(self.chosen))
             return (
@@ -79,16 +80,6 @@ class UnderLoad:
         if self.load is None and not self.served.choices and not any(s.rate > 0 for s in self.splits or []):
             return self.limits_missed()
         return ""
-
-    def _no_slots(self) -> str:
-        c = self.served.every
-        need = show(float(np.min(c.memory)), "B") if c.memory is not None else "more"
-        have = show(float(np.min(c.system.chip.memory.capacity * c.engine.memory_share)), "B")
-        legal = "" if len(c.slots) > 1 else f" with plan {plan_text(c.plan_at(0))}"
-        return (
-            f"{c.model.name} has no room for a request on {c.system.name}{legal}: a device needs {need} and "
-            f"may fill {have}, or the plan is not legal; levers: more devices, narrower weights, another plan"
-        )
 
     def limits_missed(self) -> str:
         """Why no plan keeps the limits, and which one comes nearest, in one line."""
@@ -109,7 +100,7 @@ def serve_under_load(
     model: Model | str,
     requests: Requests,
     plan: Plan | str | None = None,
-    engine: Engine | str = "ideal",
+    engine: Engine | str = USUAL_SERVER,
     *,
     rate: float | None = None,
     clients: float | None = None,
@@ -125,52 +116,64 @@ def serve_under_load(
     free_window: bool = False,
     with_frontier: bool = False,
     economics: Economics | None = None,
+    quick: bool = False,
+    heard: Heard | None = None,
 ) -> UnderLoad:
     """A model that serves requests: which plans are best by a goal under limits on TTFT and TPOT [s].
 
     `rate` [1/s] or `clients` ask what requests see under that load; `share` of them must keep `ttft`, else
     their mean must. `chunk` and `sequences` replace the engine's own. `disaggregated` looks at devices apart
     for reading prompts and for generating, too; `draft` guesses tokens ahead, with its best window where
-    `free_window`; `with_frontier` adds throughput against interactivity.
+    `free_window`; `with_frontier` adds throughput against interactivity. Best plans, the largest rate of the
+    first, the load asked for and the best pools are simulated (`simulated_plans`), unless `quick`; `heard` is
+    told of which.
 
-    >>> import strata as st
-    >>> asked = st.serving.Requests(input=2048, output=512)
-    >>> found = serve_under_load("8xh200", "llama-3-70b", asked, "tp=8", "vllm", ttft=1.0, tpot=0.03)
-    >>> found.why_none, bool(found.rates[0] > 1), found.served.choices[0].limited_by
-    ('', True, 'TPOT')
+    >>> found = serve_under_load("8xh200", "llama-3-70b", Requests(2048, 512), "tp=8", ttft=1.0, tpot=0.03)
+    >>> bool(found.rates[0] > 1), found.served.choices[0].limited_by
+    (True, 'TTFT')
     """
     require(rate is None or clients is None, "rate and clients are two kinds of load; give one")
-    model = make_model(model) if isinstance(model, str) else model
     hardware, software = as_system(system), as_engine(engine)
     limits = ServingLimits(ttft=ttft, tpot=tpot, share=share)
     how: dict[str, Any] = {"goal": goal, "limits": limits, "clients": clients, "chunk": chunk, "top": SHOWN}
-    how |= {"sequences": sequences, "economics": economics, "places": plan is None}
-    asked = (hardware, model, requests, _plans(plan, hardware, model, requests, software), software)
-    served, speculation = served_plans(*asked, **how), None
-    if draft is not None:
+    how |= {"sequences": sequences, "economics": economics, "places": plan is None, "quick": quick}
+    given = make_plan(plan) if isinstance(plan, str) and plan else plan or None
+    asked: Any = (hardware, make_model(model) if isinstance(model, str) else model, requests, given, software)
+    served, speculation = answered_plans(*asked, **{**how, "quick": quick or bool(draft)}, heard=heard), None
+    if draft:
         draft, speculation = _speculated(served.curve, clients, draft, free_window)
-        served = served_plans(*asked, **how, drafting=draft)
-    chosen, load = _loaded(served, rate, clients)
-    pools: dict[str, Any] = {"prefill_devices": prefill_devices, "sequences": sequences, **limits.told}
-    apart = disaggregated or prefill_devices is not None
-    splits = disaggregate(hardware, model, requests, software, **pools) if apart else None
-    return UnderLoad(
-        served=served,
-        rates=goodput(served.curve, **limits.told),
-        chosen=chosen,
-        load=load,
-        clients=clients,
-        splits=splits,
-        speculation=speculation,
-        frontier=_frontier(served, splits) if with_frontier else None,
-    )
+        how["drafting"] = draft
+        served = answered_plans(*asked, **how, heard=heard)
+    runs = None if quick else plan_runs(served, hardware, software, **how)
+    chosen, load = _loaded(served, rate, clients, runs)
+    splits = None
+    if disaggregated or prefill_devices is not None:
+        pools: Any = {"prefill_devices": prefill_devices, "sequences": sequences, **limits.told}
+        splits = disaggregate(hardware, asked[1], requests, software, **pools)
+        splits = _simulated_splits(splits, None if draft or not limits.text else runs)
+    rates, at_rate = _rates(served, runs)
+    told: dict[str, Any] = {"rates": rates, "at_rate": at_rate, "chosen": chosen, "load": load}
+    told |= {"clients": clients, "splits": splits, "speculation": speculation}
+    return UnderLoad(served=served, frontier=_frontier(served, splits) if with_frontier else None, **told)
 
 
-def _plans(plan: Plan | str | None, system: System, model: Model, requests: Requests, engine: Engine) -> Plan:
-    """The plan that is told, else every one worth pricing."""
-    if plan is None or plan == "":
-        return candidate_plans(system, model, serve(1.0, requests.input, requests.output), engine)
-    return make_plan(plan) if isinstance(plan, str) else plan
+def _simulated_splits(splits: list[Disaggregation], runs: PlanRuns | None) -> list[Disaggregation]:
+    """Ways to share devices out, the first of them simulated, best first."""
+    if runs is None:
+        return splits
+    few = [runs.split(one) for one in splits[:SPLITS]]
+    return [*sorted(few, key=lambda one: -one.rate), *splits[SPLITS:]]
+
+
+def _rates(served: ServedPlans, runs: PlanRuns | None) -> tuple[np.ndarray, LoadMetrics | None]:
+    """The largest rate of each plan that keeps the limits, in closed form; of the best, where there are
+    limits, as it is simulated, and what requests see there.
+    """
+    rates, best = goodput(served.curve, **served.limits.told), served.choices[:1]
+    if runs is None or not served.limits.text or not best:
+        return rates, None
+    rates[0], seen = runs.plan_rate(best[0], float(rates[0]))
+    return rates, seen
 
 
 def _frontier(served: ServedPlans, splits: list[Disaggregation] | None) -> ServingFrontier:
@@ -179,7 +182,9 @@ def _frontier(served: ServedPlans, splits: list[Disaggregation] | None) -> Servi
     return serving_frontier(served.every, splits, beside=answered, **served.limits.told)
 
 
-def _loaded(served: ServedPlans, rate: float | None, clients: float | None) -> tuple[int, LoadMetrics | None]:
+def _loaded(
+    served: ServedPlans, rate: float | None, clients: float | None, runs: PlanRuns | None
+) -> tuple[int, LoadMetrics | None]:
     """Which plan carries the load that is asked for, and what requests see there: the best one that keeps the
     limits, else the best that carries it, else the best.
     """
@@ -191,7 +196,12 @@ def _loaded(served: ServedPlans, rate: float | None, clients: float | None) -> t
     chosen = int(np.argmax(np.where(good, 2, np.where(seen.fits, 1, 0))))
     if clients is not None and not good.any():
         chosen = int(np.argmax(seen.rate))
-    return chosen, seen.at(chosen)
+    if runs is None or not np.isfinite(seen.ttft[chosen]):
+        return chosen, seen.at(chosen)
+    deployment, slots = runs.deployment(few.plan_at(chosen)), float(few.slots[chosen])
+    if clients is not None:
+        return chosen, runs.with_clients(deployment, clients, slots)
+    return chosen, runs.at_random(deployment, seen.at(chosen), slots)
 
 
 def _speculated(

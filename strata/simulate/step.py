@@ -27,10 +27,9 @@ from strata.pricing.stage_passes import held_by_messages
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, table_html
 from strata.simulate.events import Schedule, Task, run_tasks
-from strata.simulate.gantt import by_place, gantt_html, gantt_inline, gantt_svg
+from strata.simulate.gantt import by_place, gantt_html, gantt_inline, gantt_svg, perfetto_json
 from strata.simulate.orders import Pass, device_orders
 from strata.simulate.passes import Parts, StepPasses, step_passes
-from strata.simulate.perfetto import perfetto_json
 from strata.simulate.pipelines import Groups, Pipeline, Segment, StageTimes, forward_tasks, pipeline_tasks
 from strata.units import show
 

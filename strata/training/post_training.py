@@ -14,7 +14,7 @@ from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import USUAL_SERVER, Engine, as_engine, has_host_time
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans, taken
@@ -123,7 +123,7 @@ def post_training(
     recipe: PostTrainingRecipe | str = "grpo",
     rollout_plan: Plan | str | None = None,
     training_plan: Plan | str | None = None,
-    rollout_engine: Engine | str = "vllm",
+    rollout_engine: Engine | str = USUAL_SERVER,
     training_engine: Engine | str = "megatron",
     *,
     pools: str = "",
@@ -181,7 +181,7 @@ def post_training(
 def _check_engines(asked: _Asked) -> None:
     check_trainable(asked.training_engine, asked.model, train(1.0, 1.0))
     sampler = asked.rollout_engine
-    if sampler.training is not None and sampler.at_least:
+    if sampler.training is not None and has_host_time(sampler):
         raise BadValue(f"engine {sampler.name} trains and does not sample; nearest: vllm, sglang or trtllm")
 
 

@@ -181,7 +181,7 @@ def _scored(
     """Time of all forward passes over the samples [s], their power [W], and the weights of one model on a
     device [B]. The host's share of a step is paid in updates; forward passes follow one another.
     """
-    quick = replace(engine, step=0.0 * engine.step)
+    quick = replace(engine, host_step=0.0 * engine.host_step)
     plan = replace(plan, microbatches=0.0 * plan.microbatches)
     packed = _packs(recipe)
     lanes = np.asarray(plan.dp * plan.pp, float)

@@ -8,7 +8,7 @@ from typing import Any
 from strata.arrays import Number, register_pytree
 from strata.errors import BadValue, require
 from strata.mapping.divisors import divisors
-from strata.params import Sources, override, quantity, read_record, remembered, text
+from strata.params import Sources, override, quantity, remembered, sourced_record, text
 from strata.records import readable
 
 MOST_SAMPLES = 2**24  # whose divisors are looked for
@@ -117,5 +117,4 @@ def _near(made: PostTrainingRecipe) -> str:
 
 @remembered
 def _stated_recipe(name: str) -> PostTrainingRecipe:
-    stated, params, _ = read_record(PostTrainingRecipe, "recipe", name)
-    return replace(stated, sources=Sources(params))
+    return sourced_record(PostTrainingRecipe, "recipe", name)

@@ -175,7 +175,7 @@ def _room(
     context = np.maximum(recipe.prompt + lengths.residual, fullest)
     lanes = np.asarray(plan.dp * plan.pp, float)
     capacity = system.chip.memory.capacity
-    limit = np.minimum(capacity * engine.memory_share, capacity - np.asarray(beside, float))
+    limit = np.minimum(capacity * engine.gpu_memory_utilization, capacity - np.asarray(beside, float))
     limit = np.broadcast_to(limit, shape)
 
     def held(count: Array) -> Any:
@@ -185,7 +185,7 @@ def _room(
     used, more = (np.broadcast_to(np.asarray(r.metrics.memory_used, float), shape) for r in (first, second))
     legal = np.broadcast_to((first.reason & ~1) == 0, shape)
     most = np.floor(1.0 + (limit - used) / np.maximum(more - used, 1e-9))
-    allowed = np.minimum(engine.sequences * plan.dp, np.maximum(float(recipe.samples), lanes))
+    allowed = np.minimum(engine.max_num_seqs * plan.dp, np.maximum(float(recipe.samples), lanes))
     slots = np.where(legal & (most >= 1), np.minimum(most * lanes, allowed), 0.0)
     each = np.maximum(slots / lanes, 1.0)
     memory = {k: np.broadcast_to(np.asarray(v, float), shape) for k, v in first.summary.memory.items()}
@@ -203,7 +203,7 @@ def _reading(
     share it, in steps as full as the engine makes them.
     """
     prompt = float(recipe.prompt)
-    tokens = min(float(engine.tokens), MOST_READ)
+    tokens = min(float(engine.max_num_batched_tokens), MOST_READ)
     prompts = np.where(recipe.prefix_caching > 0, recipe.batch, recipe.samples)
     each = np.maximum(prompts / plan.dp, 1.0)
     pieces = np.ceil(prompt / tokens)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.params import Sources, override, quantity, read_record, remembered, text
+from strata.params import Sources, override, quantity, remembered, sourced_record, text
 from strata.records import readable
 
 MONTH = 30.0 * 24.0 * 3600.0
@@ -52,8 +52,7 @@ def reliability(name: str = "default", /, **changes: Any) -> Reliability:
 
 @remembered
 def _stated(name: str) -> Reliability:
-    stated, params, _ = read_record(Reliability, "reliability", name)
-    return replace(stated, sources=Sources(params))
+    return sourced_record(Reliability, "reliability", name)
 
 
 @register_pytree

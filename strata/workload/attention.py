@@ -18,9 +18,9 @@ from strata.workload.attention_parts import (
     parts_of,
 )
 from strata.workload.compressed_attention import compressed_ops
-from strata.workload.ffn import NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
+from strata.workload.moe import NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.ops import Attention, MatMul, Vector
 from strata.workload.tasks import Workload
 

@@ -73,8 +73,6 @@ def _backward(block: Block, graph: Graph, below: bool | None) -> Block:
         output=output,
         leaves=every[0][2],
         gradient_of=block.name,
-        captured=True,
-        chunked=False,
     )
 
 

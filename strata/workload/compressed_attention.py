@@ -16,7 +16,10 @@ deepseek_v4.
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from dataclasses import dataclass, replace
+
+from strata.arrays import Number, field_names, namespace
+from strata.precision import bytes_of
 from strata.workload.attention_parts import (
     NO_WINDOW,
     ROPE_PIECES,
@@ -26,12 +29,54 @@ from strata.workload.attention_parts import (
     index_ops,
     parts_of,
 )
-from strata.workload.ffn import NORM_FLOP, ROPE_FLOP
-from strata.workload.graph import Extent, Op
+from strata.workload.graph import Extent, Op, axes_of, total
 from strata.workload.model import Model
+from strata.workload.moe import NORM_FLOP, ROPE_FLOP
 from strata.workload.ops import Attention, Vector
 from strata.workload.tasks import Workload
-from strata.workload.window_ops import SharedRotation, WindowPool
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class WindowPool(Vector):
+    """Windows of tokens made one entry each, by weights of their own; the tokens of an open window are kept
+    for the next step.
+    """
+
+    sequences: Extent
+    window: Number  # tokens that are kept
+
+    def state_bytes(self) -> Number:
+        kept = self.sequences.size * self.window * total(self.n)
+        return 0.0 if self.backward else kept * bytes_of(self.precision)
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class SharedRotation(Vector):
+    """Queries of all heads turned, with the keys that they share, which are its operands after the first: the
+    gradient of those is a sum over heads.
+    """
+
+    def gradient(self) -> tuple[Op, ...]:
+        (made,) = Vector.gradient(self)
+        back = Vector(**{name: getattr(made, name) for name in field_names(Vector)})
+        heads, keys = self.n
+        shared = replace(
+            back,
+            name=f"{self.name}_shared",
+            inputs=(back.output,),
+            output=f"{back.output}_shared",
+            n=(keys,),
+            reads=1.0,
+            writes=1.0,
+            flop_per_element=1.0,
+            looked_up=axes_of(heads),
+            beside=(heads,),
+        )
+        return back, shared
+
+    def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
+        return gradients[min(place, 1)]
+
 
 # Of a value with its gate: the place's bias, a softmax over the window and the sum under it.
 POOL_FLOP, POOL_SPECIAL = 5.0, 1.0

@@ -238,8 +238,6 @@ class Block:
     output: Tensor | None = None  # what it hands on
     leaves: tuple[str, ...] = ()  # tensors whose sum that is; the last op's result where none is named
     gradient_of: str = ""  # the forward block of a backward one
-    captured: bool = True  # a captured graph of kernels holds it; else the graph is broken around it
-    chunked: bool = False  # attention of a model that attends in chunks: not every engine captures it
     ahead: bool = False  # its collectives run an iteration ahead, beside its own work
     keeps: bool = True  # of training: a backward pass reads what it leaves; not below all that is trained
 

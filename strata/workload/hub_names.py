@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from strata.errors import BadFile, BadValue, UnknownName
-from strata.params import data_folder, names, read_toml
+from strata.params import dashed, data_folder, meant, names, read_toml
 from strata.precision import BYTES
 from strata.workload.config_keys import one_line
 
@@ -55,22 +54,11 @@ def _file(name: str | Path) -> Path | None:
     return None
 
 
-@lru_cache(maxsize=1)
-def _spoken() -> tuple[dict[str, str], dict[str, Any]]:
-    """Every shipped name and alias in lower case with the file it means; and what words of names mean."""
-    known: dict[str, str] = {}
-    for shipped in names("models"):
-        facts = read_json(data_folder("models") / f"{shipped}.json").get("_strata", {})
-        known |= {str(alias).lower(): shipped for alias in facts.get("aliases", [])}
-        known[shipped.lower()] = shipped
-    return known, read_toml(data_folder("configs") / "names.toml")
-
-
 def hub_name(name: str) -> tuple[str, dict[str, Any]]:
     """The shipped model that a name means, and the format that its ending says its weights are stored in.
 
-    Owner, case and endings such as -Instruct, -it, -Base or a date do not matter; -FP8, -NVFP4 or -AWQ says
-    the format.
+    Owner, case, spaces or dashes, and endings such as -Instruct, -it, -Base or a date do not matter; -FP8,
+    -NVFP4 or -AWQ says the format.
 
     >>> hub_name("meta-llama/Llama-3.1-70B-Instruct")
     ('llama-3.1-70b', {})
@@ -80,24 +68,21 @@ def hub_name(name: str) -> tuple[str, dict[str, Any]]:
     wanted = name.strip().lower()
     if wanted in names("models"):
         return wanted, {}
-    known, words = _spoken()
     owner, _, bare = wanted.rpartition("/")
-    said, format = _format(bare, words)
-    exact = next((known[k] for k in (wanted, bare, said) if k in known), None)
-    found = {exact} if exact else _same(said, words)
-    if len(found) == 1:
-        shipped = found.pop()
-        return shipped, _stored(format, owner or _publisher(shipped), words)
-    if found:
-        raise BadValue(f"'{_label(name)}' may mean {', '.join(sorted(found))}; say which")
-    raise UnknownName("model", _label(name), names("models"), "strata list models")
+    words = read_toml(data_folder("configs") / "names.toml")
+    sized, format = _format(dashed(bare), words)
+    undated = "-".join(word for word in sized.split("-") if not DATE.fullmatch(word))
+    shipped = next(filter(None, (meant("models", spoken) for spoken in (bare, sized, undated))), "")
+    if not shipped:
+        raise UnknownName("model", _label(name), names("models"), "strata list models")
+    return shipped, _stored(format, owner or _publisher(shipped), words)
 
 
 def _format(bare: str, words: dict[str, Any]) -> tuple[str, str]:
     """A name without the words that say a format, and the first of those words."""
     first, *rest = bare.split("-")
-    said = [p for p in rest if words["formats"].get(p) in BYTES]
-    return "-".join([first, *(p for p in rest if p not in said)]), said[0] if said else ""
+    formats = [word for word in rest if words["formats"].get(word) in BYTES]
+    return "-".join([first, *(word for word in rest if word not in formats)]), formats[0] if formats else ""
 
 
 def _stored(format: str, owner: str, words: dict[str, Any]) -> dict[str, Any]:
@@ -110,36 +95,8 @@ def _stored(format: str, owner: str, words: dict[str, Any]) -> dict[str, Any]:
 
 def _publisher(shipped: str) -> str:
     """Who published a model: the owner in the first of its names that has one."""
-    owners = (name.rpartition("/")[0] for name, file in _spoken()[0].items() if file == shipped)
-    return next((owner for owner in owners if owner), "")
-
-
-@lru_cache(maxsize=1)
-def _plain_names() -> dict[str, set[str]]:
-    known, words = _spoken()
-    found: dict[str, set[str]] = {}
-    for spoken, shipped in known.items():
-        bare = _format(spoken.rpartition("/")[2], words)[0]
-        found.setdefault(_plain(bare, words, dates=False), set()).add(shipped)
-    return found
-
-
-def _plain(bare: str, words: dict[str, Any], dates: bool) -> str:
-    """A name without words that change no size."""
-    first, *rest = re.split(r"[-_]", bare)
-    head = [] if first in words["same"] and rest else [first]
-    kept = [w for w in rest if w not in words["same"] and not (dates and DATE.fullmatch(w))]
-    return "-".join([*head, *kept])
-
-
-def _same(bare: str, words: dict[str, Any]) -> set[str]:
-    """Shipped models whose name is this one but for words that change no size, and then for a date."""
-    for dates in (False, True):
-        plain = _plain(bare, words, dates)
-        found = _plain_names().get(plain, set())
-        if found:
-            return {plain} if plain in found else set(found)
-    return set()
+    aliases = read_json(data_folder("models") / f"{shipped}.json")["_strata"].get("aliases", [])
+    return next((alias.rpartition("/")[0] for alias in aliases if "/" in alias), "")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -14,9 +14,9 @@ documents for deepseek_v4.
 from __future__ import annotations
 
 from strata.arrays import Number
-from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
+from strata.workload.moe import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.ops import MatMul, Vector
 
 COLLAPSED, STREAMS = "collapsed", "streams"

@@ -9,12 +9,11 @@ from typing import Any
 from strata.arrays import Number
 from strata.errors import BadValue
 from strata.workload.attention_parts import Part, parts_of
-from strata.workload.ffn import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.graph import Extent, Op
 from strata.workload.mixer import DELTA, Mixer
 from strata.workload.model import Model
-from strata.workload.operations import OPERATIONS
-from strata.workload.ops import MatMul, Vector
+from strata.workload.moe import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
+from strata.workload.ops import OPERATIONS, MatMul, Vector
 from strata.workload.scan_ops import STATE, ShortConvolution, StateScan
 from strata.workload.tasks import Workload
 

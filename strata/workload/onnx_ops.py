@@ -31,7 +31,7 @@ from strata.workload.onnx_views import (
     reshaped,
     whole_numbers,
 )
-from strata.workload.operations import OPERATIONS
+from strata.workload.ops import OPERATIONS
 
 
 def _costs(kind: str, op: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, TypeGuard
 
 from strata.arrays import Number, ceil_div
+from strata.params import load_table
 from strata.precision import bytes_of
 from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, total
 
@@ -354,3 +355,17 @@ def is_product(op: Op) -> TypeGuard[MatMul]:
 
 def is_attention(op: Op) -> TypeGuard[Attention]:
     return op.kind == Attention.kind
+
+
+def _operations() -> dict[str, dict[str, tuple[float, float]]]:
+    none = {"value": 0.0}
+    return {
+        kind: {
+            op: (float(told.get("flop", none)["value"]), float(told.get("special", none)["value"]))
+            for op, told in ops.items()
+        }
+        for kind, ops in load_table("onnx", "operations").items()
+    }
+
+
+OPERATIONS = _operations()  # by kind and op: sums, products and comparisons; roots, divisions and functions

@@ -10,12 +10,11 @@ from strata.arrays import Number
 from strata.precision import bytes_of
 from strata.workload.adapters import training_graph
 from strata.workload.attention import attention_ops
-from strata.workload.ffn import NORM, NORM_FLOP, gated_ffn
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_streams, stream_width
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
 from strata.workload.model import ROUTED, Model
-from strata.workload.moe import expert_ops
+from strata.workload.moe import NORM, NORM_FLOP, expert_ops, gated_ffn
 from strata.workload.ops import CrossEntropy, EagerKernels, MatMul, Vector
 from strata.workload.scan_ops import STATE
 from strata.workload.tasks import Workload
@@ -43,7 +42,6 @@ RESIDUAL = "hidden"  # the stream that blocks read and add to
 # of a token, over parts of a vocabulary: the largest logit, that of the target, the sum of exponentials
 # (Megatron-LM, tensor_parallel/cross_entropy.py)
 LOSS_TERMS = 3.0
-UNCAPTURED = "sparse"  # a captured graph of kernels is broken around this kind of attention
 
 
 def trace_transformer(model: Model, work: Workload) -> Graph:
@@ -249,13 +247,7 @@ def _attention_block(model: Model, work: Workload, tokens: Extent, kind: str) ->
     ops, leaves = _mixing(model, work, tokens, kind, norm.output)
     count = model.pattern.total(0, kind)
     block = _layer_block(model, tokens, "attention", (*before, norm, *ops), leaves)
-    return replace(
-        block,
-        name=f"attention.{kind}",
-        count=count,
-        captured=kind != UNCAPTURED,
-        chunked=model.chunked_attention,
-    )
+    return replace(block, name=f"attention.{kind}", count=count)
 
 
 def _ffn_block(model: Model, work: Workload, tokens: Extent, kind: str) -> Block:
@@ -288,8 +280,6 @@ def _joint_block(model: Model, work: Workload, tokens: Extent, pair: tuple[str, 
         block,
         name=f"layer.{pair[0]}.{pair[1]}",
         count=count,
-        captured=pair[0] != UNCAPTURED,
-        chunked=model.chunked_attention and pair[0] != "none",
     )
 
 

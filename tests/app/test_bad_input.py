@@ -181,7 +181,49 @@ SYSTEMS = {
     ),
     "no plan is so quick": ((*PLAN, "--tpot", "1us"), ["TPOT at most 1 us", "the quickest has", "levers"]),
 }
-KNOWN = {**NAMES, **PLANS, **SIZES, **UNITS, **SYSTEMS}
+SERVED = ("serving", *OF, *ON)
+SIMULATED = ("simulate", *OF, *ON, "--rate", "1")
+LONG = ["more than the context of llama-3-70b (8,192)"]
+SERVICES = {
+    "unknown version": ((*SERVED, "--engine", "sglang@9.9"), ["'9.9'", "nearest: 0.5.9", "0.4.0"]),
+    "no version after @": ((*PLAN, "--engine", "vllm@"), ["a version stands after @", "'vllm@'"]),
+    "before the first version": ((*SIMULATED, "--engine", "vllm@2019-01-01"), ["2019-01-01", "0.5.0"]),
+    "a version of no list": (("launch", *OF, "-p", "tp=8", "--engine", "vllm@foo"), ["'foo'", "0.24.0"]),
+    "no language model": (("serving", "-m", "fft-1024", *ON), ["fft-1024 is no language model"]),
+    "no language model to start": (("launch", "-m", "fft-1024", *ON), ["fft-1024 is no language model"]),
+    "more devices than there are": ((*SERVED, "--plan", "tp=16"), ["tp=16", "16 against 8", "levers"]),
+    "a part that is not legal": ((*SERVED, "--plan", "tp=3"), ["3 of 8xh200", "must divide heads"]),
+    "a part of no shape": (
+        ("simulate", *OF, "-s", "9x8xh200", "--rate", "1", "--plan", "tp=4,dp=3"),
+        ["a pool of 9x8xh200", "got 12"],
+    ),
+    "no device left to decode": ((*SERVED, "--prefill-devices", "8"), ["pools of 8xh200", "devices=8"]),
+    "pools that pass the system": (
+        (*SIMULATED, "--prefill", "tp=4", "--decode", "tp=8"),
+        ["pools of 4 and 8 devices pass those of 8xh200"],
+    ),
+    "one pool": ((*SIMULATED, "--prefill", "tp=4"), ["both --prefill PLAN and --decode PLAN"]),
+    "a rate without a limit": ((*SIMULATED, "--find-rate"), ["needs a limit on a latency"]),
+    "unknown load": (("simulate", *OF, *ON, "--load", "posson:rate=1"), ["'posson'", "poisson"]),
+    "two loads": ((*SIMULATED, "--clients", "3"), ["--rate and --clients", "give one"]),
+    "unknown lengths": ((*SIMULATED, "-i", "gauss:3"), ["'gauss'"]),
+    "a draft without acceptance": ((*SIMULATED, "--speculative", "draft=mtp"), ["needs acceptance"]),
+    "a draft of no model": ((*SERVED, "--speculative", "draft=mtpp,acceptance=0.5"), ["'mtpp'"]),
+    "too long a guess": (("launch", *OF, "-p", "tp=8", "--draft", "llama-3-8b:99"), ["between 1 and 64"]),
+    "predict past the context": ((*PREDICT, "-i", "9000"), LONG),
+    "a step past the context": ((*PREDICT, "-i", "9000", "--phase", "decode", "--plan", "tp=8"), LONG),
+    "plan past the context": ((*PLAN, "-i", "9000"), LONG),
+    "steps past the context": ((*PLAN, "-i", "9000", "--phase", "prefill"), LONG),
+    "serving past the context": ((*SERVED, "-i", "9000"), LONG),
+    "simulate past the context": ((*SIMULATED, "-i", "9000"), LONG),
+    "compare past the context": (("compare", *OF, *ON, "-i", "9000"), LONG),
+    "speculate past the context": (
+        ("speculate", "--target", "llama-3-70b", "--draft", "llama-3.2-1b", *ON, "--context", "9000"),
+        LONG,
+    ),
+    "launch past the context": (("launch", *OF, *ON, "--context", "9000"), LONG),
+}
+KNOWN = {**NAMES, **PLANS, **SIZES, **UNITS, **SYSTEMS, **SERVICES}
 
 
 def one_line(got):

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from strata.app.typed_words import take_words_as_typed
+from strata.app.cli import take_words_as_typed
 
 
 def taken(*words: str, quick: bool) -> object:

@@ -6,7 +6,8 @@ import pytest
 
 import strata as st
 from strata.app.render.catalogue import describe
-from strata.params import MARKS, names, stated
+from strata.params import KINDS, MARKS, find, names, stated
+from strata.params.files import plain_name
 
 TERA = 1e12
 # Dense matrix peaks [TFLOP/s], DRAM bandwidth [GB/s] and capacity [GiB, 1e9 B for SRAM], power [W], link [GB/s, one
@@ -118,3 +119,42 @@ def test_formats_by_name_for_weights_activations_and_caches(engine):
     assert at["mxfp4"] < at["nvfp4"] < at["mxfp6"] < at["fp8"] < at["mxfp8"]
     for name in ("nvfp4", "mxfp4", "mxfp6", "mxfp8"):
         memory(activations=name, weights=name)
+
+
+@pytest.mark.parametrize(
+    ("spelled", "system"),
+    [
+        ("b200_sxm", "1xb200"),
+        ("B200SXMx8", "8xb200"),
+        ("H100-SXM-80GBx8", "8xh100"),
+        ("H100-SXM-80GB x 8", "8xh100"),
+        ("8xMI300X", "8xmi300x"),
+        ("MI300Xx8", "8xmi300x"),
+        ("8x H100 NVL", "8xh100-nvl"),
+        ("H100 NVL", "1xh100-nvl"),
+        ("gb200", "1xgb200"),
+        ("72x GB200-186GB_aarch64", "72xgb200"),
+        ("GB200 NVL72", "gb200-nvl72"),
+        ("b300_sxm", "1xb300"),
+        ("AMD Instinct MI355X OAM", "1xmi355x"),
+        ("MI325X-256GB", "1xmi325x"),
+        ("NVIDIA A100-SXM4-80GB", "1xa100-80"),
+        ("NVIDIA H100 80GB HBM3", "1xh100"),
+        ("rtx 4090", "1xrtx-4090"),
+        ("TPU v5e", "1xtpu-v5e"),
+    ],
+)
+def test_systems_as_publishers_spell_them(spelled, system):
+    assert st.system(spelled).name == system
+
+
+def test_a_spelling_means_one_thing_of_its_kind_and_an_unknown_one_none():
+    for kind in KINDS:
+        assert len({plain_name(name) for name in names(kind)}) == len(names(kind))
+    assert [st.chip(n).name for n in ("H100 NVL", "h200_sxm", "MI355X")] == ["h100-nvl", "h200", "mi355x"]
+    assert find("engine", "TensorRT-LLM").stem == "trtllm"
+    for wrong in ("a100-40gb", "H100 SXX", "sxm", "8x", "x8", "", "NVIDIA"):
+        with pytest.raises(ValueError, match="no chip called"):
+            st.chip(wrong)
+        with pytest.raises(ValueError, match="no system called"):
+            st.system(wrong)

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.mapping.engine import Engine, engine
+from strata.mapping.engine import Engine, engine, has_host_time
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.power_cap import power_capped
 from strata.validation.readers.steps import priced_step
 
-# engines that repeat another program's counts say so
-SOFTWARE = [name for name in names("engine") if engine(name).at_least]
+# an engine that repeats another program's counts has no host
+SOFTWARE = [name for name in names("engine") if has_host_time(engine(name))]
 CHIPS = [
     name
     for name in (
@@ -54,10 +54,10 @@ def times(software: Engine, chip: str, model: str, phase: str, length: float, de
 
 
 def ideal_for(software: Engine) -> Engine:
-    """The ideal engine with the other's formats of gradients, parameters and moments: numerics that a user
-    chooses, not what software adds.
+    """The ideal engine with the other's kernels, and its formats of gradients, parameters and moments:
+    libraries and numerics that a user chooses, not what software adds.
     """
-    ideal = engine("ideal")
+    ideal = engine("ideal", kernels=software.kernels)
     if software.training is None:
         return ideal
     formats = {name: getattr(software.training, name) for name in NUMERICS}
@@ -80,7 +80,8 @@ def test_software_is_every_engine_but_the_ideal_and_papers():
 def test_no_engine_is_quicker_than_the_ideal_one(chip, software, model, phase, length, devices):
     used = engine(software)
     hosted, ideal = (times(e, chip, model, phase, length, devices) for e in (used, ideal_for(used)))
-    assert np.all(ideal <= hosted * (1 + 1e-12))
+    # at a power limit a step that waits less is held at a lower clock
+    assert np.all(ideal <= hosted * 1.01)
 
 
 def test_an_mi325x_runs_bare_products_as_its_maker_measured_them():
@@ -98,9 +99,8 @@ def test_no_number_of_a_chip_was_fitted_to_an_engines_runs():
         assert not [source for source in fitted if "serving/" in source.split(";")[0]], name
 
 
-def test_what_an_engine_loses_on_a_platform_is_its_own():
-    vllm = engine("vllm")
-    assert set(vllm.product_rate) == {"rocm"} == {st.chip("mi325x").platform}
+def test_what_a_library_loses_on_a_platform_is_its_own():
+    assert st.chip("mi325x").platform == "rocm"
     lost = st.evaluate("4xmi325x", "llama-3-70b", st.prefill(8, 1024), "tp=4", "vllm").metrics.step_time
     bare = st.evaluate("4xmi325x", "llama-3-70b", st.prefill(8, 1024), "tp=4").metrics.step_time
     assert 1.3 < lost / bare < 3.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from gpt_layer import gpt_layer
 
-from strata.optimise.dfmodel.dfmodel_layer import (
+from dfmodel.layer import (
     array_peak,
     forward_layer,
     layer_rank,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.hardware.linear_parts import linear_link, linear_memory
-from strata.optimise.dfmodel.dfmodel_training import (
+from dfmodel.network import dfmodel_all_reduce
+from dfmodel.training import (
     DfmodelPlan,
     batch_time,
     batch_utilisation,
@@ -22,7 +22,7 @@ from strata.optimise.dfmodel.dfmodel_training import (
     layer_mapping,
     training_layer,
 )
-from strata.optimise.dfmodel.training_systems import (
+from dfmodel.training_systems import (
     TrainingSystems,
     free_degrees,
     given_fusion,
@@ -30,9 +30,9 @@ from strata.optimise.dfmodel.training_systems import (
     train_systems,
     training_degrees,
 )
+from strata.hardware.linear_parts import linear_link, linear_memory
 from strata.optimise.fuse import kernel_by_kernel
 from strata.pricing.fusion_rules import fusion_rules
-from strata.pricing.network.dfmodel_2024 import dfmodel_all_reduce
 from strata.workload.program import program
 
 FOLDER = Path(__file__).parents[1] / "data" / "dfmodel"

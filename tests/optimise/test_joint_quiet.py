@@ -10,8 +10,7 @@ from strata.optimise.joint import map_candidates, map_settings
 from strata.optimise.layouts.layout_degrees import DegreeSearch
 from strata.optimise.layouts.layout_rules import layout_rules
 from strata.optimise.mappings.joint_certificate import RankRoom
-from strata.optimise.mappings.joint_quiet import quieter, sent_seconds
-from strata.optimise.mappings.joint_search import CandidateSearch
+from strata.optimise.mappings.joint_search import CandidateSearch, quieter, sent_seconds
 from strata.pricing.fusion_rules import fusion_rules
 from strata.workload.program import program
 
@@ -24,7 +23,6 @@ def layer_of(name, system, tiles):
         workload=work,
         engine="ideal",
         rules=layout_rules(),
-        time_limit=60.0,
     )
     told = map_settings(code, work, fusion_rules(), tiles, (), 1.0)
     outer = CandidateSearch(search, told, None, time.perf_counter() + 60.0, None)

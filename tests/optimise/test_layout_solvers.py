@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from strata.optimise.layouts.conditioning import ConditionedSearch
+from strata.optimise.layouts.conditioning import ConditionedSearch, Messages
 from strata.optimise.layouts.factor_graph import (
     Factor,
     FactorGraph,
@@ -17,8 +17,6 @@ from strata.optimise.layouts.factor_graph import (
     restricted,
     surviving,
 )
-from strata.optimise.layouts.layout_cpsat import cpsat_assignment
-from strata.optimise.layouts.message_passing import Messages
 
 
 def random_graph(seed, variables=6, options=3, factors=8, forbidden=0.1):
@@ -51,14 +49,6 @@ def test_dead_end_elimination_keeps_a_best_choice(seed):
     assert eliminated(restricted(graph, alive)).value == pytest.approx(eliminated(graph).value)
 
 
-def test_cpsat_agrees_with_elimination_on_200_random_graphs():
-    for seed in range(200):
-        graph = random_graph(seed, variables=7, options=4)
-        found, truth = cpsat_assignment(graph, time_limit=10.0), eliminated(graph)
-        assert found.proved
-        assert found.value == pytest.approx(truth.value, rel=1e-7)
-
-
 @settings(max_examples=30, deadline=None)
 @given(some.integers(0, 10**6))
 def test_messages_bound_every_choice_from_below(seed):
@@ -89,14 +79,3 @@ def test_a_search_out_of_time_gives_its_best_and_a_true_bound(monkeypatch):
     search = ConditionedSearch(graph, list(graph.domains), 0.0).run()
     assert search.bound <= eliminated(graph).value + 1e-9
     assert not search.proved or search.best.value == pytest.approx(eliminated(graph).value)
-
-
-def test_limits_bind():
-    graph = FactorGraph(
-        {"a": 2, "b": 2}, [Factor(("a",), np.array([0.0, 1.0])), Factor(("b",), np.array([0.0, 3.0]))]
-    )
-    held = {"a": np.array([10.0, 1.0]), "b": np.array([10.0, 1.0])}
-    assert cpsat_assignment(graph, limits=[(held, 20.0)]).value == 0.0
-    assert cpsat_assignment(graph, limits=[(held, 11.0)]).value == 1.0
-    assert cpsat_assignment(graph, limits=[(held, 2.0)]).value == 4.0
-    assert cpsat_assignment(graph, limits=[(held, 1.0)]) is None

@@ -6,10 +6,17 @@ from toy import CONVEX_BEST, SPLIT_ONLY, VARIABLES, convex, times
 
 from strata.errors import BadValue, StrataError, UnknownName
 from strata.optimise.design.descent import DEEPFLOW_RULE, DescentRule, projected_gradient
-from strata.optimise.design.grid import LEVELS, design_space, designs_of_points
 from strata.optimise.design.ledger import Ledger, merit
 from strata.optimise.design.line_search import shortest_combination
-from strata.optimise.design.methods import METHODS, exhaust, optimise, optimise_by_all
+from strata.optimise.design.methods import (
+    LEVELS,
+    METHODS,
+    design_space,
+    designs_of_points,
+    exhaust,
+    optimise,
+    optimise_by_all,
+)
 from strata.optimise.design.variables import ChoiceVariable, DesignVariables
 
 FAST = [m for m in METHODS if m not in ("jax", "search-tpe", "search-cmaes")]

@@ -5,9 +5,9 @@ import shutil
 import numpy as np
 import pytest
 
+from dfmodel.study_fusion import run_fusion
 from strata import studies
 from strata.errors import StrataError
-from strata.optimise.dfmodel.study_fusion import run_fusion
 
 LAYER = {
     "program": "dfmodel-gpt-forward",
@@ -59,12 +59,12 @@ def test_what_follows_and_what_was_kept(tmp_path):
     }
     found = run_fusion(entry, "study", tmp_path)
     assert found["peak"][0].tolist() == [76.8e12, 153.6e12]
-    again = run_fusion(entry, "study", tmp_path, found["kept"])
+    again = run_fusion(entry, "study", tmp_path, known=found["kept"])
     np.testing.assert_array_equal(again["time"], found["time"])
     np.testing.assert_array_equal(again["optimal"], found["optimal"])
     more = entry | {"vary": {"share": [0.25, 0.5, 0.75]}}
     with pytest.raises(StrataError, match="another number of mappings"):
-        run_fusion(more, "study", tmp_path, found["kept"])
+        run_fusion(more, "study", tmp_path, known=found["kept"])
 
 
 def test_points_of_a_table_and_what_does_not_fit(tmp_path):

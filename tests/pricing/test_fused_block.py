@@ -15,7 +15,7 @@ from strata.pricing.fused_block import TILES
 from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Structure, rank_in_step
 
-UNFUSED = engine("ideal", fusion="none")
+UNFUSED = engine("ideal", kernels="unfused")
 CASES = [
     ("8xsn10", "gpt3-175b", st.prefill(batch=1, length=2048), "tp=8"),
     ("8xsn40l", "llama-3-70b", st.decode(batch=8, context=2048), "tp=8"),

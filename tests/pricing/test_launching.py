@@ -1,4 +1,4 @@
-"""Steps whose host launches kernels beside the device: passes of training, served experts."""
+"""Steps whose host launches kernels beside the device: passes of training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from strata.mapping.plan import plan
 from strata.mapping.trainer import ExpertBias
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.steps import dense_model, priced_step
-from strata.workload.tasks import prefill, train
+from strata.workload.tasks import train
 
 LAYERS = 4.0
 
@@ -22,7 +22,7 @@ def step(name="pytorch", tokens=2048.0, recompute="none", graphs=0.0, pp=1, gpt=
     told = {"gated": False, "learned_positions": True, "positions": tokens} if gpt else {}
     model = dense_model("small", layers=LAYERS, hidden=4096.0, **sizes, **told)
     used = engine(name)
-    used = replace(used, graphs=graphs, training=replace(used.training, **host))
+    used = replace(used, cuda_graphs=graphs, training=replace(used.training, **host))
     given = plan(recompute=recompute, microbatches=1, pp=pp)
     return priced_step(Catalogue().system(f"{pp}xh200"), model, train(1.0, tokens), given, used)
 
@@ -179,7 +179,7 @@ def test_lateness_of_a_batch_is_that_of_its_points():
 def layers_of(weights, **host):
     """A pass of the layers of a model, forward and with the backward pass."""
     used = engine("megatron")
-    used = replace(used, graphs=host.pop("graphs", 0.0), training=replace(used.training, **host))
+    used = replace(used, cuda_graphs=host.pop("graphs", 0.0), training=replace(used.training, **host))
     model = Catalogue().model("llama-3-8b", weights=weights, kv="bf16")
     found = priced_step(Catalogue().system("1xh100"), model, train(1.0, 128.0), plan(microbatches=1), used)
     layers = [b for b in found.blocks if b.block.role in ("attention", "ffn")]
@@ -249,23 +249,3 @@ def test_stages_share_what_checkpointing_takes():
         forward(step(recompute="full", pp=pp, host_kernel=1e-3, host_checkpoint=20.0)) for pp in (1, 2)
     )
     assert one == pytest.approx((41 * LAYERS + 1) * 1e-3, rel=0.02) and two == pytest.approx(one, rel=1e-3)
-
-
-def prompts(count, **changes):
-    used = engine("vllm@0.11", **changes)
-    model = Catalogue().model("deepseek-v3")
-    return priced_step(Catalogue().system("8xb200"), model, prefill(count, 1024.0), plan(tp=8, ep=8), used)
-
-
-def test_few_prompts_wait_for_the_host_to_launch_experts():
-    """58 layers of two products, 156 launches of 5 us each, whatever the prompts' kernels take."""
-    waiting, quick = prompts(1.0), prompts(1.0, expert_layer=0.0)
-    products = 58 * 2 * 156 * 5e-6
-    assert products < waiting.time < 1.5 * products
-    assert quick.time < 0.7 * waiting.time
-
-
-def test_many_prompts_cover_what_launching_experts_takes():
-    assert float(prompts(16.0).time) == pytest.approx(float(prompts(16.0, expert_layer=0.0).time))
-    for more in (2.0, 4.0):
-        assert prompts(more / 2.0).time <= prompts(more).time

@@ -10,11 +10,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from strata.search.executors import perform
 from strata.search.goal import Goal, goal
 from strata.search.points import evaluate_points
 from strata.search.samplers.exact import Exact
 from strata.search.space import Space, space
-from strata.search.work import perform
 
 GOALS = (
     "tokens_per_s",

@@ -10,13 +10,13 @@ from proof import branch_and_bound, compared
 from strata.errors import BadValue
 from strata.pareto import non_dominated
 from strata.search.bounds import bound_columns, core_range, legal_hull, optimistic
+from strata.search.executors import perform
 from strata.search.goal import goal
 from strata.search.points import case_of_points, evaluate_points, groups_by_words
 from strata.search.power_bounds import POWER_METRICS
 from strata.search.relax import Boxes, coarse_axes, relaxed_axes, topology_axis
 from strata.search.samplers.exact import Exact
 from strata.search.space import space
-from strata.search.work import perform
 
 POINTS = 250
 

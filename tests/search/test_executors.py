@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 from strata.errors import BadValue, StrataError
-from strata.search.executors import EXECUTORS, ONE_THREAD, open_executor
+from strata.search.executors import EXECUTORS, ONE_THREAD, PointsWork, open_executor
 from strata.search.points import evaluate_points
 from strata.search.run import Search
 from strata.search.samplers import CHUNK, PointSampler
 from strata.search.space import space
-from strata.search.work import PointsWork
 
 # compile faster
 os.environ.setdefault(

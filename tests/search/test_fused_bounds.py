@@ -21,7 +21,7 @@ METRICS = ["tokens_per_s", "tpot", "energy_per_token", "cost_per_mtoken", "token
 @pytest.fixture(scope="module")
 def drawn():
     """Points of chips that fuse, what they deliver, and a random box around each."""
-    whole = space(SPACE, execution=["dataflow"], fusion=["dataflow"])
+    whole = space(SPACE, execution=["dataflow"], kernels=["bare"])
     rng = np.random.default_rng(2)
     digits, axes = whole.random(rng, POINTS), list(relaxed_axes(whole))
     wide = [rng.integers(0, 6, (POINTS, len(axes))) * (rng.random((POINTS, len(axes))) < 0.6) for _ in "lh"]
@@ -41,8 +41,8 @@ def drawn():
 
 def test_fused_kernels_are_never_slower_whatever_limits_power(drawn):
     whole, digits, fused, _ = drawn
-    apart = evaluate_points(space(SPACE, execution=["kernels"], fusion=["dataflow"]), digits)
-    told = evaluate_points(space(SPACE, execution=["dataflow"], fusion=["none"]), digits)
+    apart = evaluate_points(space(SPACE, execution=["kernels"], kernels=["bare"]), digits)
+    told = evaluate_points(space(SPACE, execution=["dataflow"], kernels=["unfused"]), digits)
     fits = (fused.reason == 0) & (apart.reason == 0)
     gain = fused.columns["tokens_per_s"][fits] / apart.columns["tokens_per_s"][fits]
     assert fits.sum() > POINTS / 4 and np.all(gain >= 1 - 1e-12) and np.any(gain > 1.1)

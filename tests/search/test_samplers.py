@@ -9,13 +9,13 @@ import pytest
 
 from strata.errors import StrataError
 from strata.pareto import non_dominated
+from strata.search.executors import perform
 from strata.search.goal import goal
 from strata.search.points import concatenate_points, evaluate_points
 from strata.search.samplers import sampler_class, sampler_names
 from strata.search.samplers._genes import Genes
 from strata.search.samplers._memory import repair_points
 from strata.search.space import space
-from strata.search.work import perform
 
 SMALL = str(Path(__file__).parent / "small.toml")
 PLANS = ["pp=16", "dp=16", "cp=4,dp=4", "tp=2,dp=8", "tp=4,dp=4", "tp=8,dp=2", "tp=16", "tp=8,pp=2"]

@@ -126,7 +126,7 @@ def test_several_goals_give_a_frontier(typed):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("search", "nextnode"), "called 'nextnode'; nearest: next-node"),
+        (("search", "next-nod"), "called 'next-nod'; nearest: next-node"),
         (
             ("search", "next-node", "--set", "bach=4"),
             "no axis of space next-node called 'bach'; nearest: batch",

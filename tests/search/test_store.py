@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from strata.errors import BadFile, BadValue, StrataError
+from strata.search.executors import PointsWork
 from strata.search.points import evaluate_points
 from strata.search.run import Search, search
 from strata.search.samplers import PointSampler
 from strata.search.space import space
 from strata.search.store import Store, axis_columns, fingerprint, write_atomically
-from strata.search.work import PointsWork
 
 NODE = space("next-node")
 HERE = Path(__file__).parent

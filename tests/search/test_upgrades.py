@@ -14,9 +14,8 @@ from strata.search.inputs import make_workload
 from strata.search.plans import best_plans
 from strata.search.recipes import SystemRecipe, made_system
 from strata.search.spans import Draws, Span, SpanTable, drawn_within, read_spans, spearman
-from strata.search.upgrade_study import read_recipes, run_upgrades
+from strata.search.upgrade_study import read_recipes, run_upgrades, upgrade_values
 from strata.search.upgrade_work import plans_by_size, plans_of, spent_by, upgrade_work
-from strata.search.upgrades import upgrade_values
 from strata.studies import studies_folder
 
 STUDY = studies_folder() / "next-technology"

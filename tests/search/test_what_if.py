@@ -41,14 +41,14 @@ def test_relative_changes_of_fabrics_engines_and_models():
     system, model, engine = changed(
         "fabric.latency=x0.5",
         "fabric.infiniband.bandwidth=x2",
-        "engine.step=+50%",
+        "engine.host_step=+50%",
         "model.vocab=x2",
         engine="vllm",
     )
     plain = changed(engine="vllm")
     assert system.fabric.dimension[0].latency == 0.5 * plain[0].fabric.dimension[0].latency
     assert system.fabric.dimension[1].bandwidth == 2.0 * plain[0].fabric.dimension[1].bandwidth
-    assert engine.step == pytest.approx(1.5 * plain[2].step)
+    assert engine.host_step == pytest.approx(1.5 * plain[2].host_step)
     assert model.vocab == 2.0 * plain[1].vocab
 
 

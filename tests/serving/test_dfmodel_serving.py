@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from strata.serving.acceptance import expected_tokens, proportional_tokens
-from strata.serving.dfmodel_serving import (
+from dfmodel.serving import (
     ServedLayer,
     ServingChips,
     dfmodel_tokens_per_s,
@@ -18,6 +17,7 @@ from strata.serving.dfmodel_serving import (
     pipeline_latency,
     serving_stage,
 )
+from strata.serving.acceptance import expected_tokens, proportional_tokens
 
 LOGGED = json.loads((Path(__file__).parents[1] / "data" / "dfmodel" / "serving.json").read_text())
 CHIPS = ServingChips(**LOGGED["chips"])

@@ -6,6 +6,7 @@ import pytest
 import strata as st
 from strata.errors import StrataError
 from strata.serving.drafts import parameters_of
+from strata.serving.served_options import typed_draft
 from strata.serving.speculation import best_window
 
 DRAFTS = ("llama-3.2-1b", "llama-3-8b")
@@ -99,3 +100,12 @@ def test_what_cannot_be_is_one_line(asked, said):
     with pytest.raises(StrataError, match=said) as error:
         st.serving.compare_drafts("llama-3-70b", given.pop("drafts"), "8xh200", **given)
     assert "\n" not in str(error.value)
+
+
+def test_a_model_guesses_with_its_own_module():
+    """`mtp` lies as the model does, and is one draft beside others."""
+    own = st.serving.compare_drafts("deepseek-v3", ["mtp", "llama-3-8b"], "8xb200", plan="dp=8,ep=8", batch=8)
+    assert list(own.drafts) == ["mtp", "llama-3-8b"]
+    assert float(own.drafts["mtp"].draft.plan.ep) == 8.0
+    served = typed_draft("draft=mtp,acceptance=0.7", st.model("deepseek-v3"))
+    assert served["draft"].window == 1.0

@@ -3,8 +3,8 @@
 import pytest
 
 from strata.errors import StrataError
+from strata.serving.deployment import Deployment
 from strata.serving.pool_files import read_pools
-from strata.serving.priced_service import price_service
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import find_rate
 from strata.serving.simulated_pools import ServicePool
@@ -159,5 +159,5 @@ def test_requests_must_say_which_model_they_want(two):
 
 
 def test_a_plan_that_cannot_be_is_told():
-    with pytest.raises(StrataError, match="no plan for 8xh200: tp=4"):
-        price_service("8xh200", "llama-3-70b", "tp=4", "vllm")
+    with pytest.raises(StrataError, match="no plan for 8xh200: tp=16"):
+        Deployment("8xh200", "llama-3-70b", "tp=16", "vllm").priced()[0]

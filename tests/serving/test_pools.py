@@ -96,12 +96,13 @@ def test_a_request_without_load_sees_reading_then_sending(splits):
         "vllm",
     )
     assert s.read_time == pytest.approx(plain.metrics.ttft)
-    outside = float(request_time(st.engine("vllm"), 2048.0))
+    software = st.engine("vllm")  # both pools take the request in
+    outside = float(request_time(software, 2048.0) + software.frontend_latency)
     assert idle.ttft == pytest.approx(s.read_time + s.send_time + outside, rel=1e-6)
     step = st.evaluate(
         pool(st.system("8xh200"), s.decode_devices),
         "llama-3-70b",
-        st.decode(float(s.decode_plan.dp), ASKED.context),
+        st.decode(float(s.decode_plan.dp * s.decode_plan.pp), ASKED.context),
         s.decode_plan,
         "vllm",
     )
@@ -112,14 +113,13 @@ def test_tokens_in_the_other_pool_wait_for_no_prompt():
     """The same devices twice: generating is as quick as an engine that never reads, at any rate."""
     apart = st.serving.curve("8xh200", "llama-3-70b", ASKED, "tp=8", reads=False, sequences=64)
     both = st.serving.curve("8xh200", "llama-3-70b", ASKED, "tp=8", sequences=64)
-    assert np.array_equal(apart.step, both.step) and not apart.extra.any()
+    assert np.array_equal(apart.step, both.step) and not apart.reads
     one, none = np.ones(1), np.zeros(1)
-    remote = RemotePrefill(time=both.alone, lanes=one, after=none, links=one)
+    remote = RemotePrefill(time=both.alone[:, 0], lanes=one, after=none, links=one)
     rate = 0.5 * float(most_rate(both)[0])
     assert st.serving.open_load(apart, rate, remote).tpot < st.serving.open_load(both, rate).tpot
-    # One pool equals an engine whose steps a prompt does not lengthen: only reading beside a step under way
-    # is left.
-    free = replace(both, extra=np.zeros_like(both.extra))
+    # one pool equals an engine whose steps a prompt does not lengthen
+    free = replace(both, reading=np.broadcast_to(both.step[..., None], both.reading.shape))
     assert st.serving.open_load(free, rate).tpot == pytest.approx(
         st.serving.open_load(apart, rate, remote).tpot
     )

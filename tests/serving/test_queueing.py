@@ -1,17 +1,11 @@
-"""Queues: limits with known answers, laws, and a queue that was played through request by request."""
+"""Queues: limits with known answers, and laws."""
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from strata.serving.queueing import (
-    closed_rate,
-    mean_wait,
-    sequences_in_flight,
-    shared_step,
-    wait_within_share,
-)
+from strata.serving.queueing import fullest_rank, in_turn, mean_wait, reading_share, wait_within_share
 
 RATE = some.floats(0.01, 0.95)
 
@@ -47,64 +41,30 @@ def test_waiting_grows_with_the_rate_and_ends_at_full_load(load, more, servers):
     assert mean_wait(m, 1.0, m) == np.inf == mean_wait(2.0 * m, 1.0, m)
 
 
-@given(rate=some.floats(0.01, 50.0), token=some.floats(1e-3, 1e-1), tokens=some.floats(1.0, 500.0))
-def test_company_that_costs_nothing_is_a_queue_without_end(rate, token, tokens):
-    offered = rate * token * tokens
-    slots = np.ceil(offered + 12.0 * np.sqrt(offered) + 20.0)
-    found = sequences_in_flight(rate, np.full(int(slots), token), tokens, slots)
-    assert float(found.mean) == pytest.approx(offered, rel=1e-6)
-    assert float(found.wait) == pytest.approx(0.0, abs=1e-3 / rate)
-    assert np.sum(found.chance) == pytest.approx(1.0)
+@given(rate=some.floats(0.01, 50.0), step=some.floats(1e-3, 0.1), longer=some.floats(1.0, 20.0))
+def test_long_steps_are_followed_by_steps_that_read_more_at_once(rate, step, longer):
+    share = float(reading_share(rate, step, longer * step))
+    assert 0.0 < share <= 1.0
+    assert share == pytest.approx(
+        (1.0 - share) * -np.expm1(-rate * step) + share * -np.expm1(-rate * step * longer)
+    )
+    mean = (1.0 - share) * step + share * longer * step
+    assert share <= -np.expm1(-rate * mean) * (1 + 1e-9)  # no more steps read than if all were alike
 
 
-@given(load=RATE, slots=some.integers(1, 20))
-def test_a_pace_that_is_shared_out_is_a_single_server(load, slots):
-    """With a step n times as long for n sequences one more slot changes nothing: M/M/1 processor sharing and
-    M/M/1 in turn are alike.
-    """
-    token = np.arange(1.0, slots + 1.0)
-    found = sequences_in_flight(load, token, 1.0, float(slots))
-    number = load / (1.0 - load)  # in the system, Little
-    assert float(found.mean + load * found.wait) == pytest.approx(number)
-    assert float(found.load) == pytest.approx(load)
+@given(count=some.floats(1.0, 200.0), ranks=some.integers(1, 64))
+def test_the_fullest_rank_has_no_less_than_the_mean_and_no_more_than_all(count, ranks):
+    most = float(fullest_rank(count, float(ranks)))
+    assert max(count / ranks, 1.0) <= most * (1 + 1e-12) and most <= count * (1 + 1e-9)
+    assert float(fullest_rank(count, 1.0)) == pytest.approx(count)
 
 
-def test_a_batch_of_rates_equals_single_rates():
-    token, rates = np.linspace(0.01, 0.05, 40), np.array([0.5, 3.0, 7.0])
-    whole = sequences_in_flight(rates, np.broadcast_to(token, (3, 40)), 100.0, np.full(3, 30.0))
-    for i, rate in enumerate(rates):
-        one = sequences_in_flight(rate, token, 100.0, 30.0)
-        for name in ("mean", "wait", "load"):
-            assert getattr(whole, name)[i] == getattr(one, name), name
-
-
-def test_slots_that_cannot_keep_up_are_overloaded():
-    found = sequences_in_flight(2.0, np.array([1.0]), 1.0, 1.0)
-    assert found.load == 2.0 and found.wait == np.inf
-    assert sequences_in_flight(1.0, np.array([np.inf]), 1.0, 0.0).load == np.inf
-
-
-@given(step=some.floats(1e-3, 1.0), extra=some.floats(0.0, 1.0), share=some.floats(0.0, 0.9))
-def test_steps_and_prompts_fill_the_second(step, extra, share):
-    chunks = share / (step + extra)
-    mean = float(shared_step(step, extra, chunks))
-    assert chunks * (step + extra) + (1.0 / mean - chunks) * step == pytest.approx(1.0)
-    assert mean >= step * (1 - 1e-12)
-
-
-@given(
-    active=some.floats(0.1, 100.0),
-    step=some.floats(1e-3, 0.1),
-    extra=some.floats(0.0, 0.5),
-    tokens=some.floats(1.0, 999.0),
-    pieces=some.floats(0.0, 8.0),
-)
-def test_a_closed_loop_is_littles_law_at_a_shared_step(active, step, extra, tokens, pieces):
-    rate = closed_rate(active, step, extra, tokens, pieces)
-    if rate * pieces * extra < 0.999:
-        assert rate * tokens * float(shared_step(step, extra, rate * pieces)) == pytest.approx(
-            active, rel=1e-9
-        )
+@given(came=some.floats(0.0, 20.0), engines=some.integers(1, 64))
+def test_engines_that_take_turns_get_fewer_at_once(came, engines):
+    assert float(in_turn(came, 1.0)) == pytest.approx(came)
+    assert (
+        float(in_turn(came, float(engines + 1))) <= float(in_turn(came, float(engines))) <= came * (1 + 1e-9)
+    )
 
 
 @given(mean=some.floats(0.0, 10.0), chance=some.floats(0.01, 1.0), share=some.floats(0.5, 0.998))

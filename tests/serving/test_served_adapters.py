@@ -7,8 +7,8 @@ import pytest
 
 from strata.errors import StrataError
 from strata.evaluate import evaluate
+from strata.serving.deployment import Deployment
 from strata.serving.pools import cache_bytes
-from strata.serving.priced_service import price_service
 from strata.serving.served_adapters import with_adapters
 from strata.workload.adapted_model import adapted_model, adapter_bytes
 from strata.workload.adapters import Lora
@@ -20,7 +20,9 @@ LORA = Lora(rank=16.0)
 
 @pytest.fixture(scope="module")
 def service():
-    return price_service("1xh200", "llama-3-8b", "tp=1", "vllm", context=4096, sequences=16, tokens=512)
+    return Deployment(
+        "1xh200", "llama-3-8b", "tp=1", "vllm", context=4096, max_num_seqs=16, max_num_batched_tokens=512
+    ).priced()[0]
 
 
 def test_adapters_take_blocks_of_the_cache(service):

@@ -104,7 +104,7 @@ def test_it_breaks_even_where_it_says(asked):
 def test_a_step_is_verified_as_a_decode_of_so_many_tokens(asked):
     system, model, draft, plan = asked
     found = st.serving.speculate(
-        *asked, batch=8, context=1000, acceptance=0.5, window=4, draft_plan=st.plan(tp=8)
+        *asked, batch=8, context=1000, acceptance=0.5, window=4, draft_plan=st.plan(tp=8), engine="ideal"
     )
     verify = st.evaluate(system, model, st.decode(8, 1004, tokens=5), plan).metrics.step_time
     guess = st.evaluate(system, draft, st.decode(8, 1000), st.plan(tp=8)).metrics.step_time

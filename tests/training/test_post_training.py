@@ -235,7 +235,7 @@ def predicted(row):
     sizes = {name: float(row[name]) for name in ("group", "minibatch", "prompt", "longest")}
     sizes |= {"batch": float(row["prompts"]), "response": float(row["generated"])}
     recipe = st.post_training_recipe("grpo", packed=sizes["prompt"] + sizes["longest"], **sizes)
-    engine = st.engine("vllm@0.11", memory_share=float(row["memory_share"]))
+    engine = st.engine("vllm@0.11", gpu_memory_utilization=float(row["memory_share"]))
     two = int(row["rollout_gpus"])
     how = {"rollout_devices": two, "asynchronous": True} if two else {"pools": "one", "keep": False}
     model = st.model(row["model"], weights="bf16")
@@ -278,7 +278,7 @@ def test_published_phases_of_nemo_rl(name, gpus, generated, training, refit, gen
     the rest by plans of ours within a factor of 2.
     """
     recipe = st.post_training_recipe("grpo", response=float(generated))
-    engine = st.engine("vllm@0.11", memory_share=0.6)
+    engine = st.engine("vllm@0.11", gpu_memory_utilization=0.6)
     plans = {8: ("dp=8", "dp=8,zero=1,recompute=full"), 64: ("tp=4,dp=16", "tp=4,pp=4,dp=4,zero=1,sp=1")}
     way = st.post_training(f"{gpus}xh100", name, recipe, *plans[gpus], engine, pools="one", keep=False).best
     assert way.fits

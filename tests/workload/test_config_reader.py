@@ -173,6 +173,16 @@ def test_a_text_config_takes_what_it_leaves_out_from_its_class_and_a_flat_config
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano-30b-a3b", "bf16"),
         ("mistralai/Mistral-7B-Instruct-v0.1", "mistral-7b-v0.1", "bf16"),
         ("moonshotai/Kimi-K2-Instruct-0905", "kimi-k2", "fp8_block"),
+        ("Kimi K2 Thinking", "kimi-k2.5", "bf16"),
+        ("GPT OSS 120B", "gpt-oss-120b", "bf16"),
+        ("DeepSeek R1", "deepseek-v3", "fp8_block"),
+        ("DeepSeek-R1-0528", "deepseek-v3", "fp8_block"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507", "qwen3-30b-a3b", "bf16"),
+        ("LLaMA-3.3-70B", "llama-3.3-70b", "bf16"),
+        ("Llama 2-7B", "llama-2-7b", "bf16"),
+        ("llama3.1_8b", "llama-3.1-8b", "bf16"),
+        ("LLaMA-4-Maverick", "llama-4-maverick", "bf16"),
+        ("Qwen/Qwen2-7B-Instruct", "qwen2-7b", "bf16"),
     ],
 )
 def test_names_are_those_of_the_hub(name, shipped, weights):
@@ -184,12 +194,19 @@ def test_names_are_those_of_the_hub(name, shipped, weights):
 def test_every_shipped_name_means_itself_and_what_is_not_a_name_is_one_line():
     for name in names("models"):
         assert hub_name(name) == (name, {})
+        assert hub_name(name.upper().replace("-", " "))[0] == name
     for wrong in ("llama", "Llama-3.1-70B-Q4_K_M", "a/b/c", "x" * 5000, "\0", "../..", "-", "/"):
         with pytest.raises(StrataError) as error:
             st.model(wrong)
         assert "\n" not in str(error.value)
     with pytest.raises(UnknownName, match=r"nearest: llama-3.1-70b"):
         st.model("llama-3.1-70bb")
+
+
+@pytest.mark.parametrize(("name", "experts"), [("Kimi-K2.5", "int4"), ("GPT OSS 120B", "mxfp4")])
+def test_experts_alone_are_stored_in_four_bits(name, experts):
+    config = st.model(name)
+    assert (config.weights, config.expert_weights, config.embedding_dtype) == ("bf16", experts, "bf16")
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from strata.params import data_folder, load_table
 from strata.pricing.kernel import STREAMS
-from strata.workload.ffn import NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL
-from strata.workload.operations import OPERATIONS
+from strata.workload.moe import NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL
+from strata.workload.ops import OPERATIONS
 
 ELEMENT, ROW = OPERATIONS["element"], OPERATIONS["row"]
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from strata.workload.graph import Extent
-from strata.workload.scan_ops import Scan, Sort
-from strata.workload.solver_ops import LuFactor
+from strata.workload.scan_ops import LuFactor, Scan, Sort
 
 ALONE = {"name": "op", "module": "m", "inputs": ("a",), "output": "b"}
 

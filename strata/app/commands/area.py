@@ -7,15 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    names_of,
-    set_items,
-    whole,
-    wrote,
-)
+from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
@@ -33,54 +29,37 @@ SiliconChip = Annotated[
 
 FloorplanName = Annotated[
     str,
-    typer.Option(
+    typed(
         "--floorplan",
-        metavar="NAME",
-        help="how it is made: a name or a TOML path  [default: the chip's own]",
-        autocompletion=names_of("floorplans"),
+        "NAME",
+        "how it is made: a name or a TOML path  [default: the chip's own]",
+        names_of("floorplans"),
     ),
 ]
 
 
 SiliconChanges = Annotated[
     list[str] | None,
-    typer.Option(
+    typed(
         "--set",
-        metavar="PATH=VALUE",
-        help="change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'",
+        "PATH=VALUE",
+        "change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'",
     ),
 ]
 
 
 LayerCounts = Annotated[
-    str, typer.Option(metavar="N,N,... or N:N", help="compare stacks of so many layers, like 1:12 or 2,4,8")
+    str, typed("", "N,N,... or N:N", "compare stacks of so many layers, like 1:12 or 2,4,8")
 ]
 
 
-def register_area(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "area",
-        short_help="What fits a chip's logic die.",
-        epilog="Example: strata area stack-ref --layers 1:12 --svg area.svg",
-    )(area_command)
-
-
+@command("area", "What fits a chip's logic die.", "strata area stack-ref --layers 1:12 --svg area.svg")
 def area_command(
     chip: SiliconChip,
     set: SiliconChanges = None,
     floorplan: FloorplanName = "",
     layers: LayerCounts = "",
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            "--svg",
-            "--picture",
-            metavar="FILE",
-            help="write a picture: area by part over the layers of the stack",
-            callback=picture_file,
-        ),
-    ] = None,
+    svg: Annotated[Path | None, picture("write a picture: area by part over the layers of the stack")] = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

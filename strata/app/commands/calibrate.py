@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     wrote,
@@ -18,42 +18,26 @@ if TYPE_CHECKING:
     from strata.validation.readers.nccl_logs import LoggedRun, ToldRun
 
 
-def register_calibrate(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "calibrate",
-        short_help="Fit a chip to its measured kernels, or links to logs of collectives.",
-        epilog="Example: strata calibrate h200 --only attention --output my-h200.toml",
-    )(calibrate_command)
-
-
 ChipOrGpu = Annotated[
     str, typer.Argument(help="the chip to fit: its name, or a TOML path; with --log the GPU of the logs")
 ]
 FamilyNames = Annotated[
-    list[str] | None,
-    typer.Option(metavar="FAMILY", help="one family of kernels: products, streams, experts, attention ..."),
+    list[str] | None, typed("", "FAMILY", "one family of kernels: products, streams, experts, attention ...")
 ]
 LogFiles = Annotated[
     list[Path] | None,
-    typer.Option(
-        metavar="FILE",
-        help="a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
+    typed(
+        "",
+        "FILE",
+        "a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
         "collectives`; several times for several",
     ),
 ]
-LoggedOp = Annotated[
-    str, typer.Option("--op", metavar="OP", help="the collective of the logs, where they do not say it")
-]
+LoggedOp = Annotated[str, typed("--op", "OP", "the collective of the logs, where they do not say it")]
 LoggedFabric = Annotated[
-    str,
-    typer.Option(
-        "--fabric", metavar="NAME", help="what joins the nodes of the logs: infiniband, roce, efa ..."
-    ),
+    str, typed("--fabric", "NAME", "what joins the nodes of the logs: infiniband, roce, efa ...")
 ]
-LoggedLinks = Annotated[
-    str, typer.Option("--links", metavar="TEXT", help="adapters of a node of the logs, as '8x400G'")
-]
+LoggedLinks = Annotated[str, typed("--links", "TEXT", "adapters of a node of the logs, as '8x400G'")]
 LoggedNodes = Annotated[
     int, typer.Option("--nodes", metavar="N", min=0, help="nodes of the logs, where they list no ranks")
 ]
@@ -61,24 +45,25 @@ LoggedGpus = Annotated[
     int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of the logs, where they list no ranks")
 ]
 LoggedUnits = Annotated[
-    str,
-    typer.Option(
-        "--units", metavar="UNIT", help="unit of times of logs without their line of units: us, ms, s"
-    ),
+    str, typed("--units", "UNIT", "unit of times of logs without their line of units: us, ms, s")
 ]
 WholeRows = Annotated[bool, typer.Option("--partial", help="take the whole rows of logs that were cut off")]
 FittedPath = Annotated[
     Path | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="PATH",
-        help="write the fitted chip as a TOML that starts from the shipped one; with --log a folder for "
+    typed(
+        "--output -o",
+        "PATH",
+        "write the fitted chip as a TOML that starts from the shipped one; with --log a folder for "
         "the rows, the fitted transports and the fabric that uses them",
     ),
 ]
 
 
+@command(
+    "calibrate",
+    "Fit a chip to its measured kernels, or links to logs of collectives.",
+    "strata calibrate h200 --only attention --output my-h200.toml",
+)
 def calibrate_command(
     chip: ChipOrGpu = "",
     data: MeasuredFolder = None,
@@ -130,8 +115,7 @@ def _fit_chip(
 
     from strata.app.render.accuracy import fitted_dict, fitted_table
     from strata.shipped import shipped_folder
-    from strata.validation.fit.calibrate import calibrate
-    from strata.validation.fit.overlay import overlay_toml
+    from strata.validation.fit.calibrate import calibrate, overlay_toml
 
     fitted_chip, outcomes = calibrate(
         chip,
@@ -169,7 +153,7 @@ def _shipped_name(chip: str) -> str:
 def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, json: bool, table: Path | None) -> None:
     import datetime
 
-    from strata.app.render.logged import logged_dict, logged_tables
+    from strata.app.render.accuracy import logged_dict, logged_tables
     from strata.errors import BadFile
     from strata.validation.fit.logged import calibrate_logs, write_fit
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     item_names,
@@ -62,26 +62,10 @@ KINDS = (
 )
 
 
-def register_catalogue(app: typer.Typer) -> None:
-    """Give an app these commands."""
-    app.command(
-        "list", short_help="Names of chips, models, fabrics, engines ...", epilog="Example: strata list chips"
-    )(list_command)
-    app.command(
-        "show",
-        short_help="Every number of a thing, with its source.",
-        epilog="Example: strata show chip h200",
-    )(show_command)
-    app.command(
-        "schema",
-        short_help="The JSON schema of a data file.",
-        epilog="Example: strata schema chip > chip.schema.json",
-    )(schema_command)
-
-
 DRAWN_KINDS = {"technologies", "devices", "links"}
 
 
+@command("list", "Names of chips, models, fabrics, engines ...", "strata list chips")
 def list_command(
     kind: Annotated[
         str,
@@ -91,16 +75,7 @@ def list_command(
             autocompletion=one_of(*LISTED_KINDS),
         ),
     ] = "",
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            "--svg",
-            "--picture",
-            metavar="FILE",
-            help="write a picture of technologies, or of devices and links",
-            callback=picture_file,
-        ),
-    ] = None,
+    svg: Annotated[Path | None, picture("write a picture of technologies, or of devices and links")] = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -121,34 +96,23 @@ def list_command(
         lambda told: [{"kind": kind, **one} for kind, found in told.items() for one in found],
     )
     if svg:
-        from strata.app.render.technology_picture import draw_nodes, draw_reach
+        from strata.app.render.technology import draw_nodes, draw_reach
 
         draw = draw_nodes if "technologies" in listed else draw_reach
         wrote("picture", draw(svg))
 
 
+@command("show", "Every number of a thing, with its source.", "strata show chip h200")
 def show_command(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
     ],
     name: Annotated[str, typer.Argument(metavar="NAME", help="its name or path", autocompletion=item_names)],
-    batch: Annotated[str, typer.Option(metavar="N", help="of a program: items of one pass")] = "1",
-    phase: Annotated[
-        str, typer.Option(metavar="PHASE", help="of a program: forward or train; of a model: prefill ...")
-    ] = "",
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            "--svg",
-            "--picture",
-            metavar="FILE",
-            help="draw the graph of a program or a model",
-            callback=picture_file,
-        ),
-    ] = None,
+    batch: Annotated[str, typed("", "N", "of a program: items of one pass")] = "1",
+    phase: Annotated[str, typed("", "PHASE", "of a program: forward or train; of a model: prefill ...")] = "",
+    svg: Annotated[Path | None, picture("draw the graph of a program or a model")] = None,
     dot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="write its graph for graphviz; other endings than .dot are drawn"),
+        Path | None, typed("", "FILE", "write its graph for graphviz; other endings than .dot are drawn")
     ] = None,
     json: JsonFlag = False,
     table: TableFile = None,
@@ -185,6 +149,7 @@ def show_command(
             wrote("graph", write_graph(graph, name, path, by_graphviz=path is dot))
 
 
+@command("schema", "The JSON schema of a data file.", "strata schema chip > chip.schema.json")
 def schema_command(
     kind: Annotated[
         str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))

@@ -6,24 +6,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, flag, picture, typed
 from strata.app.rows_out import answer, quantity_rows
-from strata.app.terminal import names_of, whole, wrote
+from strata.app.terminal import names_of, wrote
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.optimise.design.ledger import Ledger
-
-
-def register_codesign(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "codesign",
-        short_help="The best chip for a program under a budget, with its strategy.",
-        epilog="Example: strata codesign --technology deepflow-v100 --template deepflow-2021-capped "
-        "--budget deepflow-v100 --program lstm-lm-v100 --system 4 --strategy d4 --batch 256",
-    )(codesign_command)
 
 
 def _methods(incomplete: str) -> list[str]:
@@ -33,65 +22,38 @@ def _methods(incomplete: str) -> list[str]:
 
 
 CodesignTechnology = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="node or library, or a TOML path", autocompletion=names_of("technologies")
-    ),
+    str, typed("", "NAME", "node or library, or a TOML path", names_of("technologies"))
 ]
-CodesignBudget = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="area, power and their split", autocompletion=names_of("budget")),
-]
-CodesignProgram = Annotated[
-    str,
-    typer.Option("--program", "--model", metavar="NAME", help="what runs: a program or a model"),
-]
+CodesignBudget = Annotated[str, typed("", "NAME", "area, power and their split", names_of("budget"))]
+CodesignProgram = Annotated[str, typed("--program --model", "NAME", "what runs: a program or a model")]
 CodesignTemplate = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="units, levels of memory and networks", autocompletion=names_of("template")
-    ),
+    str, typed("", "NAME", "units, levels of memory and networks", names_of("template"))
 ]
-CodesignSystem = Annotated[
-    str, typer.Option(metavar="N or NxM", help="packages, or packages x devices of each")
-]
+CodesignSystem = Annotated[str, typed("", "N or NxM", "packages, or packages x devices of each")]
 CodesignStrategy = Annotated[
-    list[str] | None,
-    typer.Option(metavar="TEXT", help="how it is divided, like d4 or tp=8; several: the best is chosen"),
+    list[str] | None, typed("", "TEXT", "how it is divided, like d4 or tp=8; several: the best is chosen")
 ]
-CodesignPhase = Annotated[str, typer.Option(metavar="PHASE", help="train, prefill, decode or forward")]
-CodesignBatch = Annotated[float, typer.Option(metavar="N", help="sequences of a step")]
-CodesignInput = Annotated[float, typer.Option(metavar="N", help="tokens of a sequence")]
-CodesignOutput = Annotated[float, typer.Option(metavar="N", help="tokens generated")]
+CodesignPhase = Annotated[str, typed("", "PHASE", "train, prefill, decode or forward")]
+CodesignBatch = Annotated[float, typed("", "N", "sequences of a step")]
+CodesignInput = Annotated[float, typed("", "N", "tokens of a sequence")]
+CodesignOutput = Annotated[float, typed("", "N", "tokens generated")]
 CodesignFree = Annotated[
-    str,
-    typer.Option(
-        metavar="THING,...", help="what may change: area, power, perimeter, die_area, devices, strategy"
-    ),
+    str, typed("", "THING,...", "what may change: area, power, perimeter, die_area, devices, strategy")
 ]
-CodesignMethod = Annotated[
-    str, typer.Option(metavar="NAME", help="how it is searched", autocompletion=_methods)
-]
-CodesignEvaluations = Annotated[int, typer.Option(metavar="N", help="designs to evaluate")]
-CodesignSpend = Annotated[
-    str, typer.Option(metavar="all|stated", help="shares use the whole budget, or what stated ones do")
-]
-CodesignCompare = Annotated[
-    bool, typer.Option("--compare", help="run the other methods too, with as many evaluations")
-]
-CodesignSeed = Annotated[int, typer.Option(metavar="N", help="of what is drawn at random")]
-CodesignSvg = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="write a picture: how the search went, the split",
-        callback=picture_file,
-    ),
-]
+CodesignMethod = Annotated[str, typed("", "NAME", "how it is searched", _methods)]
+CodesignEvaluations = Annotated[int, typed("", "N", "designs to evaluate")]
+CodesignSpend = Annotated[str, typed("", "all|stated", "shares use the whole budget, or what stated ones do")]
+CodesignCompare = Annotated[bool, flag("--compare", "run the other methods too, with as many evaluations")]
+CodesignSeed = Annotated[int, typed("", "N", "of what is drawn at random")]
+CodesignSvg = Annotated[Path | None, picture("write a picture: how the search went, the split")]
 
 
+@command(
+    "codesign",
+    "The best chip for a program under a budget, with its strategy.",
+    "strata codesign --technology deepflow-v100 --template deepflow-2021-capped "
+    "--budget deepflow-v100 --program lstm-lm-v100 --system 4 --strategy d4 --batch 256",
+)
 def codesign_command(
     technology: CodesignTechnology,
     budget: CodesignBudget,

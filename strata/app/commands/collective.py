@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strata.app.commands.fabric import typed_dimensions
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, SystemName, TableFile, command, flag, picture, typed
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    names_of,
-    system_names,
-    typed_bytes,
-    whole,
-)
+from strata.app.terminal import names_of, typed_bytes
 from strata.errors import BadValue
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
@@ -47,112 +43,69 @@ PatternArgument = Annotated[
     ),
 ]
 BytesOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SIZE,...", help="whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
-    ),
-]
-SystemOption = Annotated[
-    str,
-    typer.Option(
-        "--system",
-        "-s",
-        metavar="NAME",
-        help="system, like 8xh200, 4x8xh100, or a TOML path",
-        autocompletion=system_names,
-    ),
+    str, typed("", "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table")
 ]
 FabricOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="in place of a system: fabric name, or a TOML path",
-        autocompletion=names_of("fabric"),
-    ),
+    str, typed("", "NAME", "in place of a system: fabric name, or a TOML path", names_of("fabric"))
 ]
 SizesOption = Annotated[
     str,
-    typer.Option(
-        metavar="N,N,...",
-        help="of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is "
-        "open]",
+    typed(
+        "",
+        "N,N,...",
+        "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
     ),
 ]
 RanksOption = Annotated[
-    str,
-    typer.Option(metavar="N,...", help="members of the group; a list makes a table  [default: every device]"),
+    str, typed("", "N,...", "members of the group; a list makes a table  [default: every device]")
 ]
-StrideOption = Annotated[
-    str, typer.Option(metavar="N", help="distance between members, in devices, innermost first")
-]
+StrideOption = Annotated[str, typed("", "N", "distance between members, in devices, innermost first")]
 EngineOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="whose ways of sending it may use: strata list engines",
-        autocompletion=names_of("engine"),
-    ),
+    str, typed("", "NAME", "whose ways of sending it may use: strata list engines", names_of("engine"))
 ]
 AlgorithmOption = Annotated[
     str,
-    typer.Option(
-        metavar="NAME,...",
-        help="ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
+    typed(
+        "",
+        "NAME,...",
+        "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
         "cheapest]",
     ),
 ]
 AlgorithmsOption = Annotated[
-    bool, typer.Option("--algorithms", help="every legal algorithm of each dimension side by side")
+    bool, flag("--algorithms", "every legal algorithm of each dimension side by side")
 ]
-LinksOption = Annotated[
-    bool, typer.Option("--links", help="on the links alone, whatever software sends there")
-]
+LinksOption = Annotated[bool, flag("--links", "on the links alone, whatever software sends there")]
 PacketsOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="packet by packet on the links alone, like ns3",
-        autocompletion=names_of("packets"),
-    ),
+    str, typed("", "NAME", "packet by packet on the links alone, like ns3", names_of("packets"))
 ]
 SimulateOption = Annotated[
-    bool,
-    typer.Option("--simulate", help="with --packets ns3: run it in ns-3, too (make ns3 builds the program)"),
+    bool, flag("--simulate", "with --packets ns3: run it in ns-3, too (make ns3 builds the program)")
 ]
 BesideOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--with",
-        metavar="PATTERN:SIZE[:RANKS[:STRIDE]]",
-        help="another collective of the same devices that runs at once",
+    typed(
+        "--with", "PATTERN:SIZE[:RANKS[:STRIDE]]", "another collective of the same devices that runs at once"
     ),
 ]
 SvgOption = Annotated[
     Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it "
-        "is one size)",
-        callback=picture_file,
+    picture(
+        "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it "
+        "is one size)"
     ),
 ]
 
 
-def register_collective(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "collective",
-        short_help="One collective on a fabric.",
-        epilog="Example: strata collective all_reduce --system 8xh200 --bytes 8kB,1MB,1GB",
-    )(collective_command)
-
-
+@command(
+    "collective",
+    "One collective on a fabric.",
+    "strata collective all_reduce --system 8xh200 --bytes 8kB,1MB,1GB",
+)
 def collective_command(
     pattern: PatternArgument,
     bytes: BytesOption,
-    system: SystemOption = "",
+    system: SystemName = "",
     fabric: FabricOption = "",
     sizes: SizesOption = "",
     ranks: RanksOption = "",
@@ -205,7 +158,7 @@ def _draw(network: Any, asked: dict[str, Any], path: Path) -> None:
     """The picture of what was asked, at many sizes."""
     import numpy as np
 
-    from strata.app.render.collective_picture import draw_collectives
+    from strata.app.render.collective import draw_collectives
     from strata.app.terminal import wrote
     from strata.pricing.network.collective_cost import collective
 

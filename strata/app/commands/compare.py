@@ -10,12 +10,14 @@ from typer.core import TyperCommand
 
 from strata.app.commands.options import (
     CacheFormat,
+    DraftText,
     GoalName,
     InputTokens,
     JsonFlag,
     OutputTokens,
     PhaseName,
     PicturesReport,
+    QuickFlag,
     SetItems,
     ShareOption,
     TableFile,
@@ -25,8 +27,10 @@ from strata.app.commands.options import (
 )
 from strata.app.commands.plan import USUAL_BATCHES, BatchList, TpotLimit, TtftLimit
 from strata.app.rows_out import answer
-from strata.app.terminal import names_of, system_names, typed_time, whole, wrote
+from strata.app.terminal import names_of, system_names, wrote
 from strata.errors import BadValue, UnknownName, require
+from strata.mapping.engine import USUAL_SERVER, usual_engine
+from strata.units import typed_time, whole
 
 if TYPE_CHECKING:
     from strata.search.compare import Comparison
@@ -58,7 +62,8 @@ EngineNames = Annotated[
     typer.Option(
         "--engine",
         metavar="NAME ...",
-        help="software: vllm,trtllm or others, or TOML paths  [default: ideal]",
+        help="software: vllm,trtllm or others, or TOML paths  "
+        f"[default: {USUAL_SERVER} where requests are served]",
         autocompletion=names_of("engine"),
     ),
 ]
@@ -154,6 +159,8 @@ def compare_command(
     kv: CacheFormat = "",
     set: SetItems = None,
     price: Prices = None,
+    speculative: DraftText = "",
+    quick: QuickFlag = False,
     json: JsonFlag = False,
     table: TableFile = None,
     svg: SvgFile = None,
@@ -165,6 +172,7 @@ def compare_command(
     from strata.app.commands.serving import typed_share
     from strata.search.compare import compare
     from strata.search.inputs import named_inputs
+    from strata.serving.served_options import drafting_of
 
     systems = _listed(system, "--system")
     prices = typed_prices(price, systems)
@@ -174,10 +182,13 @@ def compare_command(
 
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
     limits |= {"share": typed_share(share), "goal": goal, "against": against}
-    rows = (_listed(engine or ["ideal"], "--engine"), [text.strip() for text in plan or ["best"]])
+    engines = _listed(engine or [usual_engine(phase)], "--engine")
     largest = phase in ("prefill", "decode") and not batch
     models, work = _listed(model, "--model"), _typed_work(phase, batch, input, output)
-    found = compare(systems, models, work, *rows, **limits, largest=largest, inputs=inputs)
+    more: dict[str, Any] = {"largest": largest, "inputs": inputs, "quick": quick}
+    more["drafting"] = (lambda one: drafting_of(speculative, one, phase)) if speculative else None
+    plans = [text.strip() for text in plan or ["best"]]
+    found = compare(systems, models, work, engines, plans, **limits, **more)
     tell_comparison(found, json, table, svg, report)
 
 

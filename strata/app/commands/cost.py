@@ -16,7 +16,7 @@ from strata.app.commands.area import (
     silicon_changes,
     stacked_chips,
 )
-from strata.app.commands.options import DevicePrice, JsonFlag, TableFile, with_price
+from strata.app.commands.options import DevicePrice, JsonFlag, TableFile, command, flag, typed, with_price
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -24,7 +24,6 @@ from strata.app.terminal import (
 from strata.errors import BadValue
 
 if TYPE_CHECKING:
-    from strata.hardware.silicon.linear_power import LinearTotals
     from strata.hardware.silicon.system_cost import SystemCost
     from strata.hardware.system import System
 
@@ -37,32 +36,16 @@ OptionalChip = Annotated[
 
 WholeSystem = Annotated[
     str,
-    typer.Option(
-        "--system",
-        metavar="NAME",
-        help="a system instead of a chip, like 8xh200 or 256xstack-ref",
-        autocompletion=names_of("system"),
-    ),
+    typed("--system", "NAME", "a system instead of a chip, like 8xh200 or 256xstack-ref", names_of("system")),
 ]
 
 
 DfmodelFlag = Annotated[
-    bool,
-    typer.Option(
-        "--dfmodel", help="with --system: cost and power as DFModel counts chips, memory, links and ports"
-    ),
+    bool, flag("--dfmodel", "with --system: cost and power as DFModel counts chips, memory, links and ports")
 ]
 
 
-def register_cost(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "cost",
-        short_help="What a chip costs to make, or a system of them.",
-        epilog="Example: strata cost stack-ref --layers 2,4,8",
-    )(cost_command)
-
-
+@command("cost", "What a chip costs to make, or a system of them.", "strata cost stack-ref --layers 2,4,8")
 def cost_command(
     chip: OptionalChip = "",
     set: SiliconChanges = None,
@@ -151,10 +134,10 @@ def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[S
     return owner, system_cost(owner)
 
 
-def _linear_totals(name: str, floorplan: str, items: list[str] | None) -> tuple[System, LinearTotals]:
+def _linear_totals(name: str, floorplan: str, items: list[str] | None) -> tuple[System, Any]:
     """A system by name, its chip changed by `--set`, and what DFModel counts of it."""
-    from strata.hardware.silicon.linear_power import linear_totals
     from strata.hardware.system import system as make_system
+    from strata.shipped import needed_model
 
     owner = make_system(name, **silicon_changes(items, floorplan))
-    return owner, linear_totals(owner)
+    return owner, needed_model("system totals", "dfmodel")(owner)

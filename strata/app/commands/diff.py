@@ -7,20 +7,15 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, command
 from strata.app.rows_out import answer
 
 
-def register_diff(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "diff",
-        short_help="Two saved results, or two technologies, line by line.",
-        epilog="Example: strata diff a.json b.json (each saved with strata predict ... --json), or "
-        "strata diff n7 n5",
-    )(diff_command)
-
-
+@command(
+    "diff",
+    "Two saved results, or two technologies, line by line.",
+    "strata diff a.json b.json (each saved with strata predict ... --json), or strata diff n7 n5",
+)
 def diff_command(
     first: Annotated[
         str,

@@ -9,38 +9,27 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
     set_items,
     typed_bytes,
-    whole,
     wrote,
 )
 from strata.errors import BadValue
+from strata.units import whole
 
 MemoriesPicture = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="write a picture: every memory's share of its peak over the run",
-        callback=picture_file,
-    ),
+    Path | None, picture("write a picture: every memory's share of its peak over the run")
 ]
 
 
-def register_dram(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "dram",
-        short_help="What banks and timings leave of a memory's bandwidth.",
-        epilog="Example: strata dram hbm3 --run 32,256,1KiB --read-share 0.67",
-    )(dram_command)
-
-
+@command(
+    "dram",
+    "What banks and timings leave of a memory's bandwidth.",
+    "strata dram hbm3 --run 32,256,1KiB --read-share 0.67",
+)
 def dram_command(
     name: Annotated[
         str,
@@ -48,25 +37,23 @@ def dram_command(
     ],
     run: Annotated[
         str,
-        typer.Option(
-            metavar="SIZE,...",
-            help="bytes in a row at each visit to a bank; a list makes a table  [default: up to a row]",
+        typed(
+            "",
+            "SIZE,...",
+            "bytes in a row at each visit to a bank; a list makes a table  [default: up to a row]",
         ),
     ] = "",
-    read_share: Annotated[str, typer.Option(metavar="0..1", help="share of the visits that read")] = "1",
-    banks: Annotated[
-        str, typer.Option(metavar="N", help="banks it spreads over  [default: all of the channel]")
-    ] = "",
+    read_share: Annotated[str, typed("", "0..1", "share of the visits that read")] = "1",
+    banks: Annotated[str, typed("", "N", "banks it spreads over  [default: all of the channel]")] = "",
     outstanding: Annotated[
-        str, typer.Option(metavar="SIZE", help="bytes asked for and not yet there  [default: no limit]")
+        str, typed("", "SIZE", "bytes asked for and not yet there  [default: no limit]")
     ] = "",
     latency: Annotated[
-        str, typer.Option(metavar="TIME", help="of a request, for --outstanding  [default: the row's own]")
+        str, typed("", "TIME", "of a request, for --outstanding  [default: the row's own]")
     ] = "",
     hot: Annotated[bool, typer.Option("--hot", help="above 85 degC: refreshed twice as often")] = False,
     set: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="PATH=VALUE", help="change a number of it: timing.faw='20 ns'"),
+        list[str] | None, typed("--set", "PATH=VALUE", "change a number of it: timing.faw='20 ns'")
     ] = None,
     svg: MemoriesPicture = None,
     json: JsonFlag = False,

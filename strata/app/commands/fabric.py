@@ -7,29 +7,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    names_of,
-    set_items,
-    whole,
-    wrote,
-)
+from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.hardware.fabric import Fabric
 
 
-def register_fabric(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "fabric",
-        short_help="How a fabric is wired, and what that offers.",
-        epilog="Example: strata fabric hgx-h200 --sizes 8,4 --svg h200.svg",
-    )(fabric_command)
-
-
+@command(
+    "fabric",
+    "How a fabric is wired, and what that offers.",
+    "strata fabric hgx-h200 --sizes 8,4 --svg h200.svg",
+)
 def fabric_command(
     name: Annotated[
         str,
@@ -37,29 +29,17 @@ def fabric_command(
     ],
     sizes: Annotated[
         str,
-        typer.Option(
-            metavar="N,N,...",
-            help="members of each dimension, innermost first  [default: its own; 4 where it is open]",
+        typed(
+            "",
+            "N,N,...",
+            "members of each dimension, innermost first  [default: its own; 4 where it is open]",
         ),
     ] = "",
     set: Annotated[
         list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="PATH=VALUE",
-            help="change a number, as often as needed: infiniband.oversubscription=2",
-        ),
+        typed("--set", "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"),
     ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            "--svg",
-            "--picture",
-            metavar="FILE",
-            help="write a picture of its topology",
-            callback=picture_file,
-        ),
-    ] = None,
+    svg: Annotated[Path | None, picture("write a picture of its topology")] = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

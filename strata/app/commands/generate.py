@@ -5,74 +5,50 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer, quantity_rows
 from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue, require
 
 TechnologyName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="node or library, or a TOML path", autocompletion=names_of("technologies")
-    ),
+    str, typed("", "NAME", "node or library, or a TOML path", names_of("technologies"))
 ]
 
 
 BudgetName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="area, power and their split, or a TOML path", autocompletion=names_of("budget")
-    ),
+    str, typed("", "NAME", "area, power and their split, or a TOML path", names_of("budget"))
 ]
 
 
 TemplateName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="units, levels of memory and networks, or a TOML path",
-        autocompletion=names_of("template"),
-    ),
+    str, typed("", "NAME", "units, levels of memory and networks, or a TOML path", names_of("template"))
 ]
 
 
 DeviceName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="memory devices, or a TOML path  [default: the template's]",
-        autocompletion=names_of("device"),
-    ),
+    str, typed("", "NAME", "memory devices, or a TOML path  [default: the template's]", names_of("device"))
 ]
 
 
-LinkNames = Annotated[
-    list[str] | None, typer.Option(metavar="NETWORK=NAME", help="links of a network: inter=nvlink5")
-]
+LinkNames = Annotated[list[str] | None, typed("", "NETWORK=NAME", "links of a network: inter=nvlink5")]
 
 
 BudgetChanges = Annotated[
     list[str] | None,
-    typer.Option(
+    typed(
         "--set",
-        metavar="PATH=VALUE",
-        help="change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
+        "PATH=VALUE",
+        "change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
     ),
 ]
 
 
-def register_generate(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "generate",
-        short_help="A chip from technology, budgets and a template.",
-        epilog="Example: strata generate --technology n5 --budget h100 --template gpu --device hbm3e "
-        "--set power=500W --out chip.toml",
-    )(generate_command)
-
-
+@command(
+    "generate",
+    "A chip from technology, budgets and a template.",
+    "strata generate --technology n5 --budget h100 --template gpu --device hbm3e "
+    "--set power=500W --out chip.toml",
+)
 def generate_command(
     technology: TechnologyName,
     budget: BudgetName,
@@ -81,26 +57,15 @@ def generate_command(
     link: LinkNames = None,
     set: BudgetChanges = None,
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="write the chip, and the fabric of its networks beside it"),
+        Path | None, typed("", "FILE", "write the chip, and the fabric of its networks beside it")
     ] = None,
-    svg: Annotated[
-        Path | None,
-        typer.Option(
-            "--svg",
-            "--picture",
-            metavar="FILE",
-            help="write a picture: area and power by component",
-            callback=picture_file,
-        ),
-    ] = None,
+    svg: Annotated[Path | None, picture("write a picture: area and power by component")] = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
     """What fits a die and its package, how fast its power lets it run, what binds, what more would buy."""
     from strata.app.render.generation import draw_generation, generation_dict, generation_tables
-    from strata.hardware.generate.files import write_chip
-    from strata.hardware.generate.generate import generation
+    from strata.hardware.generate.generate import generation, write_chip
 
     if out is not None:
         require(out.suffix == ".toml", "a chip's file ends in .toml", out=str(out))

@@ -5,75 +5,55 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from strata.app.commands.options import ChipName, JsonFlag, TableFile, picture_file
+from strata.app.commands.options import ChipName, JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
     one_of,
     set_items,
-    typed_quantity,
-    whole,
     wrote,
 )
+from strata.units import typed_quantity, whole
 
 PowerOption = Annotated[
-    str, typer.Option(metavar="W", help="power of the logic die  [default: what the chip's limit leaves]")
+    str, typed("", "W", "power of the logic die  [default: what the chip's limit leaves]")
 ]
 DramPowerOption = Annotated[
-    str,
-    typer.Option(metavar="W", help="power of each DRAM layer  [default: sustained bandwidth, shared out]"),
+    str, typed("", "W", "power of each DRAM layer  [default: sustained bandwidth, shared out]")
 ]
-LayersOption = Annotated[str, typer.Option(metavar="N", help="DRAM layers  [default: the chip's]")]
+LayersOption = Annotated[str, typed("", "N", "DRAM layers  [default: the chip's]")]
 MapOption = Annotated[
     str,
-    typer.Option(
-        metavar="MAP",
-        help="power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
-        autocompletion=one_of("uniform", "hotspot"),
+    typed(
+        "",
+        "MAP",
+        "power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
+        one_of("uniform", "hotspot"),
     ),
 ]
 CoolingOption = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="air, liquid or a TOML path  [default: the chip's own, else liquid]",
-        autocompletion=names_of("cooling"),
+    typed(
+        "", "NAME", "air, liquid or a TOML path  [default: the chip's own, else liquid]", names_of("cooling")
     ),
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="change a number of the cooling, as often as needed: bond_thickness='5 um'",
-    ),
+    typed("--set", "PATH=VALUE", "change a number of the cooling, as often as needed: bond_thickness='5 um'"),
 ]
 TransientOption = Annotated[
-    str, typer.Option(metavar="TIME", help="temperatures in time after power is switched on, like 2s")
+    str, typed("", "TIME", "temperatures in time after power is switched on, like 2s")
 ]
 SvgOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="write a picture: a section through the stack, and a map of each die",
-        callback=picture_file,
-    ),
+    Path | None, picture("write a picture: a section through the stack, and a map of each die")
 ]
 
 
-def register_heat(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "heat",
-        short_help="Temperatures of a chip and the DRAM on it.",
-        epilog="Example: strata heat stack-ref --layers 8 --power 60 --svg heat.svg",
-    )(heat_command)
-
-
+@command(
+    "heat",
+    "Temperatures of a chip and the DRAM on it.",
+    "strata heat stack-ref --layers 8 --power 60 --svg heat.svg",
+)
 def heat_command(
     name: ChipName,
     power: PowerOption = "",
@@ -113,6 +93,6 @@ def heat_command(
         temperature_rows,
     )
     if svg:
-        from strata.app.render.heat_picture import draw_temperatures
+        from strata.app.render.heat import draw_temperatures
 
         wrote("picture", draw_temperatures(temperatures, svg))

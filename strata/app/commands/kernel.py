@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
+from collections.abc import Callable
+from inspect import Signature, signature
 from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, flag, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -16,9 +17,9 @@ from strata.app.terminal import (
     precision_names,
     set_items,
     typed_number,
-    whole,
 )
 from strata.errors import BadValue
+from strata.units import whole
 
 kernels = typer.Typer(
     name="kernel",
@@ -29,232 +30,55 @@ kernels = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
-
-
 MOST = 1000  # rows of a table of kernels
-
-
-KernelChip = Annotated[
-    str,
-    typer.Option(
-        "--chip", "-c", metavar="NAME", help="chip name, or a TOML path", autocompletion=names_of("chip")
-    ),
-]
-
-
+KernelChip = Annotated[str, typed("--chip -c", "NAME", "chip name, or a TOML path", names_of("chip"))]
 ArithmeticFormat = Annotated[
     str,
-    typer.Option(
-        metavar="FORMAT",
-        help="precision of the arithmetic and the weights (strata list precisions)",
-        autocompletion=precision_names,
+    typed(
+        "", "FORMAT", "precision of the arithmetic and the weights (strata list precisions)", precision_names
     ),
 ]
-
-
 ActivationFormat = Annotated[
-    str,
-    typer.Option(
-        metavar="FORMAT",
-        help="how activations are stored  [default: 16 bits or wider]",
-        autocompletion=precision_names,
-    ),
+    str, typed("", "FORMAT", "how activations are stored  [default: 16 bits or wider]", precision_names)
 ]
-
-
 WeightOnly = Annotated[
-    bool,
-    typer.Option(
-        "--weight-only", help="narrow weights are widened before use: their format needs no arithmetic"
-    ),
+    bool, flag("--weight-only", "narrow weights are widened before use: their format needs no arithmetic")
 ]
-
-
 ChipChanges = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="change a number of the chip, as often as needed: memory.bandwidth='6 TB/s'",
+    typed(
+        "--set", "PATH=VALUE", "change a number of the chip, as often as needed: memory.bandwidth='6 TB/s'"
     ),
 ]
-
-
-Resident = Annotated[
-    bool, typer.Option("--resident", help="activations come from and go to the cache where they fit")
-]
-
-
+Resident = Annotated[bool, flag("--resident", "activations come from and go to the cache where they fit")]
 Once = Annotated[
     bool,
-    typer.Option(
-        "--once",
-        help="run once at the highest clock  [default: repeated, at the clock the power limit allows]",
-    ),
+    flag("--once", "run once at the highest clock  [default: repeated, at the clock the power limit allows]"),
 ]
+Asked = tuple[dict[str, str], dict[str, Any]]  # sizes and options of a kernel, as typed
 
 
-EXAMPLE = "Example: strata kernel {}"
+def register_kernel(app: typer.Typer) -> None:
+    """Give an app the commands of all kernels."""
+    app.add_typer(kernels)
 
 
-def size_option(help: str, name: str = "") -> Any:
+def size_option(help: str) -> Any:
     """An option that takes a size or a list of sizes."""
-    return typer.Option(*([name] if name else []), metavar="N", help=help)
-
-
-@kernels.command(
-    "gemm",
-    short_help="A matrix product.",
-    epilog=EXAMPLE.format("gemm --chip h200 --m 1,64,4096 --n 8192 --k 8192 --precision fp8"),
-)
-def gemm_command(
-    chip: KernelChip,
-    m: Annotated[str, size_option("rows of the activations and the result")],
-    n: Annotated[str, size_option("columns of the weights and the result")],
-    k: Annotated[str, size_option("depth: columns of the activations, rows of the weights")],
-    batch: Annotated[str, size_option("products at once, each with weights of its own")] = "1",
-    precision: ArithmeticFormat = "bf16",
-    activations: ActivationFormat = "",
-    weight_only: WeightOnly = False,
-    set: ChipChanges = None,
-    resident: Resident = False,
-    once: Once = False,
-    json: JsonFlag = False,
-    table: TableFile = None,
-) -> None:
-    """A matrix product: out[m, n] = in[m, k] weight[k, n]."""
-    options = {"precision": precision, "activations": activations, "weight_only": weight_only}
-    sizes = {"m": m, "n": n, "k": k, "batch": batch}
-    answer_kernel(
-        chip, "gemm", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
-    )
-
-
-@kernels.command(
-    "grouped",
-    short_help="Products of routed experts.",
-    epilog=EXAMPLE.format("grouped --chip h200 --tokens 4096 --experts 128 --top-k 8 --n 1536 --k 4096"),
-)
-def grouped_command(
-    chip: KernelChip,
-    tokens: Annotated[str, size_option("tokens, each of which goes to some experts")],
-    experts: Annotated[str, size_option("experts, each with weights of its own")],
-    n: Annotated[str, size_option("columns of one expert's weights")],
-    k: Annotated[str, size_option("depth: rows of one expert's weights")],
-    top_k: Annotated[str, size_option("experts of one token")] = "1",
-    skew: Annotated[
-        str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")
-    ] = "0",
-    precision: ArithmeticFormat = "bf16",
-    activations: ActivationFormat = "",
-    weight_only: WeightOnly = False,
-    set: ChipChanges = None,
-    resident: Resident = False,
-    once: Once = False,
-    json: JsonFlag = False,
-    table: TableFile = None,
-) -> None:
-    """One grouped product: every token through its experts' weights."""
-    options = {
-        "precision": precision,
-        "activations": activations,
-        "weight_only": weight_only,
-        "skew": typed_number(skew, "--skew"),
-    }
-    sizes = {"tokens": tokens, "experts": experts, "n": n, "k": k, "top_k": top_k}
-    answer_kernel(
-        chip, "grouped", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
-    )
-
-
-@kernels.command(
-    "attention",
-    short_help="Attention over a cache.",
-    epilog=EXAMPLE.format(
-        "attention --chip h200 --sequences 64 --queries 1 --context 8192 --heads 32 --kv-heads 8 --head-dim "
-        "128"
-    ),
-)
-def attention_command(
-    chip: KernelChip,
-    context: Annotated[str, size_option("tokens of a sequence, the new ones included")],
-    heads: Annotated[str, size_option("query heads")],
-    head_dim: Annotated[str, size_option("width of a head")] = "128",
-    kv_heads: Annotated[str, size_option("heads of keys and values  [default: as heads]")] = "",
-    sequences: Annotated[str, size_option("sequences at once")] = "1",
-    queries: Annotated[str, size_option("new tokens of a sequence: 1 is a decode step  [default: 1]")] = "1",
-    precision: ArithmeticFormat = "bf16",
-    kv: Annotated[
-        str,
-        typer.Option(
-            metavar="FORMAT",
-            help="how keys and values are stored  [default: as activations]",
-            autocompletion=precision_names,
-        ),
-    ] = "",
-    full: Annotated[
-        bool, typer.Option("--full", help="each query attends to the whole context  [default: causal]")
-    ] = False,
-    set: ChipChanges = None,
-    once: Once = False,
-    json: JsonFlag = False,
-    table: TableFile = None,
-) -> None:
-    """Softmax attention of new tokens over a cache, as one fused kernel."""
-    sizes = {
-        "sequences": sequences,
-        "queries": queries,
-        "context": context,
-        "heads": heads,
-        "head_dim": head_dim,
-    }
-    sizes |= {"kv_heads": kv_heads} if kv_heads else {}
-    options = {"precision": precision, "kv": kv, "causal": not full}
-    answer_kernel(chip, "attention", sizes, options, changes=set, once=once, json=json, table=table)
-
-
-@kernels.command(
-    "stream",
-    short_help="A pass over memory.",
-    epilog=EXAMPLE.format("stream --chip h200 --op softmax --rows 8192 --columns 1024,8192"),
-)
-def stream_command(
-    chip: KernelChip,
-    rows: Annotated[str, size_option("rows of the result")],
-    columns: Annotated[str, size_option("columns of the result")],
-    op: Annotated[
-        str,
-        typer.Option(
-            metavar="OP",
-            help="copy, add, rms_norm, softmax, gelu or silu",
-            autocompletion=one_of("copy", "add", "rms_norm", "softmax", "gelu", "silu"),
-        ),
-    ] = "copy",
-    precision: ArithmeticFormat = "bf16",
-    set: ChipChanges = None,
-    resident: Resident = False,
-    once: Once = False,
-    json: JsonFlag = False,
-    table: TableFile = None,
-) -> None:
-    """An element-wise or row-wise kernel: copy, add, norm, softmax, gelu, gated silu."""
-    sizes, options = {"rows": rows, "columns": columns}, {"precision": precision, "op": op}
-    answer_kernel(
-        chip, "stream", sizes, options, changes=set, once=once, json=json, table=table, resident=resident
-    )
+    return typed("", "N", help)
 
 
 def answer_kernel(
-    chip: str,
+    chip: KernelChip,
     kind: str,
     sizes: dict[str, str],
     options: dict[str, Any],
     *,
-    changes: list[str] | None,
-    once: bool,
-    json: bool,
-    table: Path | None = None,
-    resident: bool = False,
+    set: ChipChanges = None,
+    resident: Resident = False,
+    once: Once = False,
+    json: JsonFlag = False,
+    table: TableFile = None,
 ) -> None:
     """Price every combination of the sizes and print it."""
     import numpy as np
@@ -273,7 +97,7 @@ def answer_kernel(
     rows = list(itertools.product(*lists.values()))
     if len(rows) > MOST:
         raise BadValue(f"a table of kernels has at most {MOST} rows, but the lists make {len(rows)}")
-    hardware = make_chip(chip, **set_items(changes, "chip", "memory.bandwidth='6 TB/s'"))
+    hardware = make_chip(chip, **set_items(set, "chip", "memory.bandwidth='6 TB/s'"))
     columns = dict(zip(lists, np.array(rows).T, strict=True))
     priced = kernel(hardware, kind, **columns, **options, resident=resident, repeated=not once)
     told = kernel_dicts(priced, len(rows))
@@ -286,3 +110,167 @@ def answer_kernel(
         json,
         table,
     )
+
+
+def kernel_command(
+    kind: str, short_help: str, example: str, *, resident: bool = False
+) -> Callable[[Callable[..., Asked]], Callable[..., Asked]]:
+    """Make a function that gives what was asked of a kernel a command, with the options of every kernel."""
+
+    def register(asked: Callable[..., Asked]) -> Callable[..., Asked]:
+        every = signature(answer_kernel, eval_str=True).parameters
+        last = [p for p in every.values() if p.kind is p.KEYWORD_ONLY and (resident or p.name != "resident")]
+
+        def command(chip: str, **given: Any) -> None:
+            rest = {p.name: given.pop(p.name) for p in last}
+            answer_kernel(chip, kind, *asked(**given), **rest)
+
+        own = signature(asked, eval_str=True).parameters.values()
+        command.__signature__ = Signature([every["chip"], *own, *last])  # type: ignore[attr-defined]
+        command.__doc__, command.__annotations__ = asked.__doc__, {}
+        epilog = f"Example: strata kernel {kind} --chip h200 {example}"
+        kernels.command(kind, short_help=short_help, epilog=epilog)(command)
+        return asked
+
+    return register
+
+
+@kernel_command("gemm", "A matrix product.", "--m 1,64,4096 --n 8192 --k 8192 --precision fp8", resident=True)
+def gemm_asked(
+    m: Annotated[str, size_option("rows of the activations and the result")],
+    n: Annotated[str, size_option("columns of the weights and the result")],
+    k: Annotated[str, size_option("depth: columns of the activations, rows of the weights")],
+    batch: Annotated[str, size_option("products at once, each with weights of its own")] = "1",
+    precision: ArithmeticFormat = "bf16",
+    activations: ActivationFormat = "",
+    weight_only: WeightOnly = False,
+) -> Asked:
+    """A matrix product: out[m, n] = in[m, k] weight[k, n]."""
+    options = {"precision": precision, "activations": activations, "weight_only": weight_only}
+    return {"m": m, "n": n, "k": k, "batch": batch}, options
+
+
+@kernel_command(
+    "grouped",
+    "Products of routed experts.",
+    "--tokens 4096 --experts 128 --top-k 8 --n 1536 --k 4096",
+    resident=True,
+)
+def grouped_asked(
+    tokens: Annotated[str, size_option("tokens, each of which goes to some experts")],
+    experts: Annotated[str, size_option("experts, each with weights of its own")],
+    n: Annotated[str, size_option("columns of one expert's weights")],
+    k: Annotated[str, size_option("depth: rows of one expert's weights")],
+    top_k: Annotated[str, size_option("experts of one token")] = "1",
+    skew: Annotated[str, typed("", "X", "exponent of the experts' popularity: 0 is uniform")] = "0",
+    precision: ArithmeticFormat = "bf16",
+    activations: ActivationFormat = "",
+    weight_only: WeightOnly = False,
+) -> Asked:
+    """One grouped product: every token through its experts' weights."""
+    options = {"precision": precision, "activations": activations, "weight_only": weight_only}
+    sizes = {"tokens": tokens, "experts": experts, "n": n, "k": k, "top_k": top_k}
+    return sizes, options | {"skew": typed_number(skew, "--skew")}
+
+
+@kernel_command(
+    "attention",
+    "Attention over a cache.",
+    "--sequences 64 --queries 1 --context 8192 --heads 32 --kv-heads 8 --head-dim 128",
+)
+def attention_asked(
+    context: Annotated[str, size_option("tokens of a sequence, the new ones included")],
+    heads: Annotated[str, size_option("query heads")],
+    head_dim: Annotated[str, size_option("width of a head")] = "128",
+    kv_heads: Annotated[str, size_option("heads of keys and values  [default: as heads]")] = "",
+    sequences: Annotated[str, size_option("sequences at once")] = "1",
+    queries: Annotated[str, size_option("new tokens of a sequence: 1 is a decode step  [default: 1]")] = "1",
+    precision: ArithmeticFormat = "bf16",
+    kv: Annotated[
+        str, typed("", "FORMAT", "how keys and values are stored  [default: as activations]", precision_names)
+    ] = "",
+    full: Annotated[
+        bool, flag("--full", "each query attends to the whole context  [default: causal]")
+    ] = False,
+) -> Asked:
+    """Softmax attention of new tokens over a cache, as one fused kernel."""
+    sizes = {"sequences": sequences, "queries": queries, "context": context, "heads": heads}
+    sizes |= {"head_dim": head_dim} | ({"kv_heads": kv_heads} if kv_heads else {})
+    return sizes, {"precision": precision, "kv": kv, "causal": not full}
+
+
+@kernel_command(
+    "stream", "A pass over memory.", "--op softmax --rows 8192 --columns 1024,8192", resident=True
+)
+def stream_asked(
+    rows: Annotated[str, size_option("rows of the result")],
+    columns: Annotated[str, size_option("columns of the result")],
+    op: Annotated[
+        str,
+        typed(
+            "",
+            "OP",
+            "copy, add, rms_norm, softmax, gelu or silu",
+            one_of("copy", "add", "rms_norm", "softmax", "gelu", "silu"),
+        ),
+    ] = "copy",
+    precision: ArithmeticFormat = "bf16",
+) -> Asked:
+    """An element-wise or row-wise kernel: copy, add, norm, softmax, gelu, gated silu."""
+    return {"rows": rows, "columns": columns}, {"precision": precision, "op": op}
+
+
+@kernel_command("lu", "An LU factorisation.", "--order 1024,8192 --precision fp64")
+def lu_asked(
+    order: Annotated[str, size_option("rows and columns of a matrix")],
+    batch: Annotated[str, size_option("matrices, one after the other")] = "1",
+    precision: ArithmeticFormat = "fp32",
+) -> Asked:
+    """P A = L U of a square matrix with partial pivoting, in blocks."""
+    return {"order": order, "batch": batch}, {"precision": precision}
+
+
+@kernel_command("fft", "Fourier transforms of lines.", "--points 4096 --lines 1024,32768", resident=True)
+def fft_asked(
+    points: Annotated[str, size_option("complex points of a line")],
+    lines: Annotated[str, size_option("lines at once")] = "1",
+    precision: ArithmeticFormat = "fp32",
+) -> Asked:
+    """Complex transforms along one axis; the precision is that of a real or imaginary part."""
+    return {"points": points, "lines": lines}, {"precision": precision}
+
+
+@kernel_command("scan", "Prefix sums along an axis.", "--length 8192 --inner 1,1024,8192", resident=True)
+def scan_asked(
+    length: Annotated[str, size_option("elements along the axis")],
+    outer: Annotated[str, size_option("lines whose elements follow those of other lines")] = "1",
+    inner: Annotated[str, size_option("neighbours in memory along other axes: 1 is the last axis")] = "1",
+    precision: ArithmeticFormat = "fp32",
+) -> Asked:
+    """Prefix sums along the middle axis of [outer, length, inner]."""
+    return {"length": length, "outer": outer, "inner": inner}, {"precision": precision}
+
+
+@kernel_command("sort", "A radix sort.", "--length 1000000,100000000", resident=True)
+def sort_asked(
+    length: Annotated[str, size_option("keys of a line, each with an index of 8 bytes")],
+    lines: Annotated[str, size_option("lines, each sorted by itself")] = "1",
+    precision: ArithmeticFormat = "fp32",
+) -> Asked:
+    """Keys and their indices brought into order, digit by digit."""
+    return {"length": length, "lines": lines}, {"precision": precision}
+
+
+@kernel_command(
+    "embedding_bag",
+    "Rows of a table added up by bag.",
+    "--bags 65536 --per-bag 1,20,100 --width 128",
+)
+def embedding_bag_asked(
+    bags: Annotated[str, size_option("bags: rows of the result")],
+    per_bag: Annotated[str, size_option("rows of the table added up for a bag")],
+    width: Annotated[str, size_option("elements of a row")],
+    precision: ArithmeticFormat = "fp32",
+) -> Asked:
+    """Rows at random addresses of a table, added up bag by bag, as PyTorch does it."""
+    return {"bags": bags, "per_bag": per_bag, "width": width}, {"precision": precision}

@@ -17,8 +17,15 @@ from strata.app.commands.options import (
 )
 from strata.app.commands.simulate_options import NoPrefix, SequencesOption, TokensOption
 from strata.app.rows_out import keep_table
-from strata.app.terminal import names_of, print_json, put_line, system_names, whole
+from strata.app.terminal import (
+    names_of,
+    print_json,
+    put_line,
+    system_names,
+)
 from strata.errors import BadValue, require
+from strata.mapping.engine import USUAL_SERVER
+from strata.units import whole
 
 PlanOption = Annotated[
     str, typed("--plan", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", short="-p")
@@ -58,7 +65,7 @@ def launch_written(
     model: ModelName,
     plan: PlanOption = "",
     system: SystemOption = "",
-    engine: EngineOption = "vllm",
+    engine: EngineOption = USUAL_SERVER,
     checkpoint: CheckpointOption = "",
     context: ContextOption = "",
     sequences: SequencesOption = "",
@@ -74,35 +81,37 @@ def launch_written(
     table: TableFile = None,
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
-    from strata.search.inputs import named_inputs, usual_plan
-    from strata.serving.launch import devices_per_machine, launch_command
-    from strata.workload.tasks import serve
+    from strata.mapping.plan import plan as make_plan
+    from strata.search.inputs import served_inputs
+    from strata.serving.launch import LIMITS, devices_per_machine, launch_command, launched_plan
 
     require(role in ("both", "prefill", "decode"), "--role is prefill or decode", role=role)
     if not plan and not system:
         raise BadValue("launch needs --plan, or --system to find the best plan on it")
     guess, _, window = draft.partition(":")
     require(not draft or bool(window), "--draft is written like mtp:3 or llama-3.2-1b:4", given=draft)
+    ahead = int(whole(window, "--draft")) if window else 0
     machine = int(whole(per_node, "--per-node")) if per_node else 0
     limits = {"sequences": sequences, "tokens": tokens}
-    changes = [*(set or []), *[f"engine.{k}={whole(v, f'--{k}'):g}" for k, v in limits.items() if v]]
+    changes = [f"engine.{LIMITS[k]}={whole(v, f'--{k}'):.0f}" for k, v in limits.items() if v]
     found = []
     for name in engine.split(","):
-        hardware, served, software = named_inputs(
-            model, system or "1xh200", name.strip(), weights, kv, changes
-        )
-        chosen = plan or usual_plan(hardware, served, serve(1.0, 1024.0, 256.0), software)
+        named = (model, system or "1xh200", name.strip(), weights, kv, [*(set or []), *changes])
+        hardware, served, software = served_inputs(*named)
+        chosen = make_plan(plan) if plan else launched_plan(hardware, served, software, ahead)
+        if system and float(chosen.devices) > float(hardware.devices):
+            raise BadValue(f"plan {plan} has {float(chosen.devices):g} devices, more than {hardware.name}")
         found.append(
             launch_command(
                 served,
-                chosen,  # type: ignore[arg-type]
+                chosen,
                 software,
                 checkpoint=checkpoint,
                 context=int(whole(context, "--context")) if context else 0,
                 prefix_caching=not no_prefix_caching,
                 role=role,
                 draft=guess,
-                window=int(whole(window, "--draft")) if window else 0,
+                window=ahead,
                 per_node=machine or (devices_per_machine(hardware) if system else 0),
             )
         )

@@ -17,11 +17,19 @@ from strata.app.commands.options import (
     JsonFlag,
     SystemName,
     TableFile,
-    picture_file,
+    command,
+    picture,
+    typed,
 )
 from strata.app.rows_out import answer
-from strata.app.terminal import names_of, one_of, precision_names, whole, wrote
+from strata.app.terminal import (
+    names_of,
+    one_of,
+    precision_names,
+    wrote,
+)
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.hardware.system import System
@@ -31,90 +39,57 @@ if TYPE_CHECKING:
     from strata.workload.tasks import Workload
 
 
-def register_map(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "map",
-        short_help="Kernels of a program on chips: layouts and fused partitions, proved best.",
-        epilog="Example: strata map --program gpt3-layer --system 8xsn10 --plan tp=8 --svg map.svg. "
-        "(`strata mapping` is about devices of a mesh on links.)",
-    )(map_command)
-
-
 MapProgram = Annotated[
     str,
-    typer.Option(
-        "--program",
-        "--model",
-        "-m",
-        metavar="NAME",
-        help="program or model, or the path of its file",
-        autocompletion=names_of("programs", "models"),
+    typed(
+        "--program --model -m",
+        "NAME",
+        "program or model, or the path of its file",
+        names_of("programs", "models"),
     ),
 ]
 MapPhase = Annotated[
     str,
-    typer.Option(
-        metavar="PHASE",
-        help="forward, train, prefill or decode",
-        autocompletion=one_of("forward", "train", "prefill", "decode"),
-    ),
+    typed("", "PHASE", "forward, train, prefill or decode", one_of("forward", "train", "prefill", "decode")),
 ]
 MapPlan = Annotated[
-    str,
-    typer.Option(
-        "--plan", "-p", metavar="DEGREES", help="fixed degrees, like tp=8,dp=2  [default: all are searched]"
-    ),
+    str, typed("--plan -p", "DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]")
 ]
-MapLayouts = Annotated[
-    str,
-    typer.Option(metavar="free|given", help="layouts are searched, or those of the --plan"),
-]
+MapLayouts = Annotated[str, typed("", "free|given", "layouts are searched, or those of the --plan")]
 MapPrecision = Annotated[
     str,
-    typer.Option(
-        metavar="FORMAT",
-        help="precision of all tensors of a program, like bf16  [default: the program's]",
-        autocompletion=precision_names,
+    typed(
+        "",
+        "FORMAT",
+        "precision of all tensors of a program, like bf16  [default: the program's]",
+        precision_names,
     ),
 ]
 MapRules = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", help="whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path"
-    ),
+    str, typed("", "NAME", "whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path")
 ]
 MapChanges = Annotated[
-    list[str] | None,
-    typer.Option("--rule", metavar="SWITCH=WORD", help="change a switch of fusion, like overlap=none"),
+    list[str] | None, typed("--rule", "SWITCH=WORD", "change a switch of fusion, like overlap=none")
 ]
 MapPin = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE.toml", help="groups of kernels to compare with: [[partition]] kernels = [...]"
-    ),
+    Path | None, typed("", "FILE.toml", "groups of kernels to compare with: [[partition]] kernels = [...]")
 ]
-MapTiles = Annotated[
-    str, typer.Option(metavar="N,N,...", help="numbers of tiles allowed  [default: powers of two to 1024]")
-]
-MapLayers = Annotated[str, typer.Option(metavar="N", help="layers of the program, one after the other")]
-MapMicro = Annotated[
-    str, typer.Option(metavar="N", help="sequences of a micro-batch  [default: 1 in training, else all]")
-]
-MapTogether = Annotated[
-    str, typer.Option(metavar="N", help="micro-batches that stream through a partition before the next")
-]
-MapSeconds = Annotated[float, typer.Option(metavar="S", help="time for the search")]
-MapNext = Annotated[int, typer.Option("--next", metavar="N", help="next best mappings to show")]
-MapSvg = Annotated[
-    Path | None,
-    typer.Option("--svg", "--picture", metavar="FILE", help="draw the mapping", callback=picture_file),
-]
-MapRoofline = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="mappings under the roofs of DRAM and network")
-]
+MapTiles = Annotated[str, typed("", "N,N,...", "numbers of tiles allowed  [default: powers of two to 1024]")]
+MapLayers = Annotated[str, typed("", "N", "layers of the program, one after the other")]
+MapMicro = Annotated[str, typed("", "N", "sequences of a micro-batch  [default: 1 in training, else all]")]
+MapTogether = Annotated[str, typed("", "N", "micro-batches that stream through a partition before the next")]
+MapSeconds = Annotated[float, typed("", "S", "time for the search")]
+MapNext = Annotated[int, typed("--next", "N", "next best mappings to show")]
+MapSvg = Annotated[Path | None, picture("draw the mapping")]
+MapRoofline = Annotated[Path | None, typed("", "FILE", "mappings under the roofs of DRAM and network")]
 
 
+@command(
+    "map",
+    "Kernels of a program on chips: layouts and fused partitions, proved best.",
+    "strata map --program gpt3-layer --system 8xsn10 --plan tp=8 --svg map.svg. "
+    "(`strata mapping` is about devices of a mesh on links.)",
+)
 def map_command(
     program: MapProgram,
     system: SystemName,
@@ -143,8 +118,7 @@ def map_command(
     tiles; with the proof that none is quicker, or the gap.
     """
     from strata.app.render.map import map_dict, map_notes, map_tables
-    from strata.app.render.map_picture import draw_map
-    from strata.app.render.map_roofline import draw_map_roofline, svg_name
+    from strata.app.render.map_picture import draw_map, draw_map_roofline, svg_name
     from strata.hardware.system import as_system
     from strata.optimise.mappings.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules

@@ -7,68 +7,49 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, flag, picture, typed
 from strata.app.rows_out import answer
-from strata.app.terminal import names_of, typed_bytes, typed_quantity, whole, wrote
+from strata.app.terminal import names_of, typed_bytes, wrote
 from strata.errors import BadValue
+from strata.units import typed_quantity, whole
 
 if TYPE_CHECKING:
     from strata.mapping.device_mapping import LogicalDimension
     from strata.pricing.network.link_sharing import DeviceGrid
 
 
-MeshPicture = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg", "--picture", metavar="FILE", help="write a picture of the best", callback=picture_file
-    ),
-]
+MeshPicture = Annotated[Path | None, picture("write a picture of the best")]
 
 
-def register_mapping(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "mapping",
-        short_help="Devices of a mesh on links: every order, link sharing, the best.",
-        epilog="Example: strata mapping RC-4-2-d8-p2 --package 8x8 --packages 2 --svg mapping.svg. "
-        "(`strata map` is about kernels of a program on chips.)",
-    )(mapping_command)
-
-
+@command(
+    "mapping",
+    "Devices of a mesh on links: every order, link sharing, the best.",
+    "strata mapping RC-4-2-d8-p2 --package 8x8 --packages 2 --svg mapping.svg. "
+    "(`strata map` is about kernels of a program on chips.)",
+)
 def mapping_command(
     strategy: Annotated[
         str, typer.Argument(metavar="STRATEGY", help="kernel parallelism, like RC-4-2-d8-p2, or --mesh")
     ] = "",
     mesh: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME=N,...",
-            help="degrees of the mesh, each a ring, or NAME=N:chain, NAME=N:full",
-        ),
+        str, typed("", "NAME=N,...", "degrees of the mesh, each a ring, or NAME=N:chain, NAME=N:full")
     ] = "",
-    fabric: Annotated[
-        str, typer.Option(metavar="NAME", help="fabric to lay it on", autocompletion=names_of("fabric"))
-    ] = "",
-    sizes: Annotated[
-        str, typer.Option(metavar="N,N,...", help="members of the fabric's dimensions, innermost first")
-    ] = "",
+    fabric: Annotated[str, typed("", "NAME", "fabric to lay it on", names_of("fabric"))] = "",
+    sizes: Annotated[str, typed("", "N,N,...", "members of the fabric's dimensions, innermost first")] = "",
     package: Annotated[
-        str, typer.Option(metavar="WxW", help="instead of a fabric: packages that are meshes of this size")
+        str, typed("", "WxW", "instead of a fabric: packages that are meshes of this size")
     ] = "",
-    packages: Annotated[str, typer.Option(metavar="N", help="of them, in a chain")] = "1",
-    intra: Annotated[
-        str, typer.Option(metavar="B/s", help="bandwidth of a link inside a package, one direction")
-    ] = "1 TB/s",
-    inter: Annotated[str, typer.Option(metavar="B/s", help="and of one between packages")] = "100 GB/s",
+    packages: Annotated[str, typed("", "N", "of them, in a chain")] = "1",
+    intra: Annotated[str, typed("", "B/s", "bandwidth of a link inside a package, one direction")] = "1 TB/s",
+    inter: Annotated[str, typed("", "B/s", "and of one between packages")] = "100 GB/s",
     volumes: Annotated[
         str,
-        typer.Option(
-            metavar="NAME=BYTES,...",
-            help="what a step sends over one edge of each dimension  [default: 1 MB each]",
+        typed(
+            "", "NAME=BYTES,...", "what a step sends over one edge of each dimension  [default: 1 MB each]"
         ),
     ] = "",
     together: Annotated[
-        bool, typer.Option("--together", help="rank by the time when all dimensions send at once")
+        bool, flag("--together", "rank by the time when all dimensions send at once")
     ] = False,
     svg: MeshPicture = None,
     json: JsonFlag = False,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag
+from strata.app.commands.options import JsonFlag, command, flag, typed
 from strata.app.terminal import (
     names_of,
     print_json,
@@ -25,60 +25,41 @@ if TYPE_CHECKING:
 COLLECTIVES_KIND = "collectives"
 
 
-def register_measure(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "measure",
-        short_help="Time kernels, power and collectives on the GPUs at hand.",
-        epilog="Example: strata measure --out mine --quick",
-    )(measure_command)
-
-
-MeasuredOut = Annotated[
-    Path, typer.Option(metavar="DIR", help="folder to write to; rows that are there already are kept")
-]
+MeasuredOut = Annotated[Path, typed("", "DIR", "folder to write to; rows that are there already are kept")]
 MeasuredKinds = Annotated[
     list[str] | None,
-    typer.Option(
-        "--only",
-        "--what",
-        metavar="KIND",
-        help="gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, "
+    typed(
+        "--only --what",
+        "KIND",
+        "gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, "
         "under torchrun",
     ),
 ]
-QuickFlag = Annotated[
-    bool, typer.Option("--quick", help="few shapes and short readings: about a minute instead of ten")
-]
+QuickFlag = Annotated[bool, flag("--quick", "few shapes and short readings: about a minute instead of ten")]
 MeasuredChip = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="the chip this is, or its TOML; it names the folder  [default: from the GPU's name]",
-        autocompletion=names_of("chip"),
+    typed(
+        "",
+        "NAME",
+        "the chip this is, or its TOML; it names the folder  [default: from the GPU's name]",
+        names_of("chip"),
     ),
 ]
 MeasuredOps = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="OP", help="collectives: all_reduce, all_gather, reduce_scatter, all_to_all  [default: all]"
-    ),
+    typed("", "OP", "collectives: all_reduce, all_gather, reduce_scatter, all_to_all  [default: all]"),
 ]
 MeasuredSizes = Annotated[
-    str,
-    typer.Option(
-        metavar="BYTES", help="collectives: whole buffers, 1M,4M or powers of two as 1K:1G  [default: 1K:1G]"
-    ),
+    str, typed("", "BYTES", "collectives: whole buffers, 1M,4M or powers of two as 1K:1G  [default: 1K:1G]")
 ]
-MeasuredFormat = Annotated[str, typer.Option(metavar="FORMAT", help="collectives: bfloat16, half or float")]
-JoinedBy = Annotated[
-    str, typer.Option(metavar="NAME", help="collectives: what joins the nodes: infiniband, roce, efa ...")
-]
-NodeAdapters = Annotated[
-    str, typer.Option(metavar="TEXT", help="collectives: adapters of a node, as '8x400G'")
-]
+MeasuredFormat = Annotated[str, typed("", "FORMAT", "collectives: bfloat16, half or float")]
+JoinedBy = Annotated[str, typed("", "NAME", "collectives: what joins the nodes: infiniband, roce, efa ...")]
+NodeAdapters = Annotated[str, typed("", "TEXT", "collectives: adapters of a node, as '8x400G'")]
 
 
+@command(
+    "measure", "Time kernels, power and collectives on the GPUs at hand.", "strata measure --out mine --quick"
+)
 def measure_command(
     out: MeasuredOut,
     only: MeasuredKinds = None,
@@ -160,7 +141,7 @@ def _on_rank_0(work: Any) -> None:
 def _collectives(out: Path, op: list[str], sizes: str, chip: str, json: bool, asked: dict[str, Any]) -> None:
     from dataclasses import replace
 
-    from strata.app.render.logged import measured_collectives
+    from strata.app.render.accuracy import measured_collectives
     from strata.hardware.chip import chip as read_chip
     from strata.validation.measure import collectives
     from strata.validation.readers.collective_files import BETWEEN_NODES, IN_NODE

@@ -2,195 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from strata.app.terminal import names_of, one_of, precision_names, system_names, whole, wrote
+from strata.app.terminal import (
+    names_of,
+    one_of,
+    precision_names,
+    system_names,
+    wrote,
+)
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.result import Result
 
 
-def typed(flag: str, metavar: str, help: str, *, short: str = "", complete: Any = None) -> Any:
-    """An option that takes a value: its flag, what stands for the value, what it is for, and the words that
-    complete it.
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def typed(
+    flags: str, metavar: str, help: str, complete: Any = None, *, short: str = "", check: Any = None
+) -> Any:
+    """An option that takes a value: its flags ("": as its parameter is called), what stands for the value,
+    what it is for, the words that complete it, and what looks at the value first.
     """
-    names = (flag, short) if short else (flag,)
-    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete)
+    names = [*flags.split(), *short.split()]
+    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete, callback=check)
 
 
-ModelName = Annotated[
-    str,
-    typed(
-        "--model",
-        "NAME",
-        "model or program: a name, or path of a config.json, program, .onnx model or .et trace",
-        short="-m",
-        complete=names_of("models", "programs"),
-    ),
-]
+def flag(name: str, help: str) -> Any:
+    """An option that takes no value."""
+    return typer.Option(name, help=help)
 
 
-SystemName = Annotated[
-    str,
-    typed(
-        "--system",
-        "NAME",
-        "system, like 8xh200, 4x8xh100, or a TOML path",
-        short="-s",
-        complete=system_names,
-    ),
-]
+def command(name: str, short_help: str, example: str) -> Callable[[Command], Command]:
+    """Make a function a command: its name, what it is for, and an example."""
 
+    def named(function: Command) -> Command:
+        about = {"short_help": short_help, "epilog": f"Example: {example}"}
+        function.__dict__["command"] = {"name": name, **about}
+        return function
 
-BatchSize = Annotated[
-    str, typer.Option("--batch", "-b", metavar="N", help="sequences at once over the whole system")
-]
-
-
-InputTokens = Annotated[
-    str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a sequence (train: its length)")
-]
-
-
-OutputTokens = Annotated[
-    str,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="N",
-        help="tokens generated for a sequence (decode: its context is input + output/2)",
-    ),
-]
-
-
-PhaseName = Annotated[
-    str,
-    typer.Option(
-        metavar="PHASE",
-        help="serve (read prompts, then generate), prefill, decode (one step) or train (one step)",
-        autocompletion=one_of("serve", "prefill", "decode", "train"),
-    ),
-]
-
-
-PlanText = Annotated[
-    str,
-    typer.Option(
-        "--plan",
-        "-p",
-        metavar="PLAN",
-        help="parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...), or kernel "
-        "parallelism, like RC-4-2-d8-p2  [default: the best legal plan]",
-    ),
-]
-
-
-EngineName = Annotated[
-    str,
-    typer.Option(
-        "--engine",
-        metavar="NAME",
-        help="software: ideal, vllm, sglang, trtllm, megatron, or a TOML path",
-        autocompletion=names_of("engine"),
-    ),
-]
-
-
-SetItems = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--set",
-        metavar="PATH=VALUE",
-        help="change a number, as often as needed: chip.memory.bandwidth='6 TB/s' or =x2 or =+10%, "
-        "fabric.latency='1 us', model.kv=fp8, economics.electricity='0.12 USD/kWh'",
-    ),
-]
-
-
-FabricName = Annotated[
-    str,
-    typer.Option(
-        "--fabric",
-        metavar="NAME",
-        help="join the system's chips by another fabric, by name or TOML path  [default: the system's]",
-        autocompletion=names_of("fabric"),
-    ),
-]
-
-
-DevicePrice = Annotated[
-    str,
-    typer.Option(
-        "--price",
-        metavar="USD/h",
-        help="price of a device-hour as rented, like '2.5 USD/h'  [default: bought, hosted and powered]",
-    ),
-]
-
-
-WeightFormat = Annotated[
-    str,
-    typer.Option(
-        metavar="FORMAT",
-        help="precision of the weights, like fp8  [default: as published]",
-        autocompletion=precision_names,
-    ),
-]
-
-
-CacheFormat = Annotated[
-    str,
-    typer.Option(
-        "--kv",
-        metavar="FORMAT",
-        help="precision of the KV cache  [default: bf16]",
-        autocompletion=precision_names,
-    ),
-]
-
-
-RoutingFile = Annotated[
-    str,
-    typer.Option(
-        "--routing",
-        metavar="FILE",
-        help="picks of each expert, a line for each layer (CSV or JSON)  [default: even]",
-    ),
-]
-
-
-LoraAdapters = Annotated[
-    str,
-    typer.Option(
-        "--lora",
-        metavar="RANK[:MODULES]",
-        help="train only low-rank adapters, like 16 or 16:attention,ffn.down (--phase train)",
-    ),
-]
-
-
-FrozenModules = Annotated[
-    str,
-    typer.Option(
-        "--frozen",
-        metavar="NAMES",
-        help="modules that are not trained, like embedding,attention (--phase train)",
-    ),
-]
-
-
-OverlapMode = Annotated[
-    str,
-    typer.Option(
-        "--overlap",
-        metavar="HOW",
-        help="communication beside computation: none, tiles or dual_batch  [default: the engine's]",
-        autocompletion=one_of("none", "tiles", "dual_batch"),
-    ),
-]
+    return named
 
 
 def picture_file(path: Path | None) -> Path | None:
@@ -202,6 +59,125 @@ def picture_file(path: Path | None) -> Path | None:
     return check_picture(path)
 
 
+def picture(help: str) -> Any:
+    """The option of a picture's file, and what it shows."""
+    return typed("--svg --picture", "FILE", help, check=picture_file)
+
+
+ModelName = Annotated[
+    str,
+    typed(
+        "--model -m",
+        "NAME",
+        "model or program: a name, or path of a config.json, program, .onnx model or .et trace",
+        names_of("models", "programs"),
+    ),
+]
+SystemName = Annotated[
+    str, typed("--system -s", "NAME", "system, like 8xh200, 4x8xh100, or a TOML path", system_names)
+]
+BatchSize = Annotated[str, typed("--batch -b", "N", "sequences at once over the whole system")]
+InputTokens = Annotated[str, typed("--input -i", "N", "prompt tokens of a sequence (train: its length)")]
+OutputTokens = Annotated[
+    str,
+    typed("--output -o", "N", "tokens generated for a sequence (decode: its context is input + output/2)"),
+]
+PhaseName = Annotated[
+    str,
+    typed(
+        "",
+        "PHASE",
+        "serve (read prompts, then generate), prefill, decode (one step) or train (one step)",
+        one_of("serve", "prefill", "decode", "train"),
+    ),
+]
+PlanText = Annotated[
+    str,
+    typed(
+        "--plan -p",
+        "PLAN",
+        "parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...), or kernel "
+        "parallelism, like RC-4-2-d8-p2  [default: the best legal plan]",
+    ),
+]
+EngineName = Annotated[
+    str,
+    typed(
+        "--engine",
+        "NAME",
+        "software: ideal, vllm, sglang, trtllm, megatron, or a TOML path",
+        names_of("engine"),
+    ),
+]
+SetItems = Annotated[
+    list[str] | None,
+    typed(
+        "--set",
+        "PATH=VALUE",
+        "change a number, as often as needed: chip.memory.bandwidth='6 TB/s' or =x2 or =+10%, "
+        "fabric.latency='1 us', model.kv=fp8, economics.electricity='0.12 USD/kWh'",
+    ),
+]
+FabricName = Annotated[
+    str,
+    typed(
+        "--fabric",
+        "NAME",
+        "join the system's chips by another fabric, by name or TOML path  [default: the system's]",
+        names_of("fabric"),
+    ),
+]
+DraftText = Annotated[
+    str,
+    typed(
+        "--speculative",
+        "GUESS",
+        "draft=NAME (or mtp: the model's own module),acceptance=0.7 and, if told, window=3 (serving: or "
+        "best), branches=1, plan=tp=8",
+        complete=one_of("draft=", "draft=mtp,acceptance="),
+    ),
+]
+QuickFlag = Annotated[
+    bool, flag("--quick", "requests in closed form alone; else the best plans are simulated")
+]
+DevicePrice = Annotated[
+    str,
+    typed(
+        "--price",
+        "USD/h",
+        "price of a device-hour as rented, like '2.5 USD/h'  [default: bought, hosted and powered]",
+    ),
+]
+WeightFormat = Annotated[
+    str, typed("", "FORMAT", "precision of the weights, like fp8  [default: as published]", precision_names)
+]
+CacheFormat = Annotated[
+    str, typed("--kv", "FORMAT", "precision of the KV cache  [default: bf16]", precision_names)
+]
+RoutingFile = Annotated[
+    str,
+    typed("--routing", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: even]"),
+]
+LoraAdapters = Annotated[
+    str,
+    typed(
+        "--lora",
+        "RANK[:MODULES]",
+        "train only low-rank adapters, like 16 or 16:attention,ffn.down (--phase train)",
+    ),
+]
+FrozenModules = Annotated[
+    str, typed("--frozen", "NAMES", "modules that are not trained, like embedding,attention (--phase train)")
+]
+OverlapMode = Annotated[
+    str,
+    typed(
+        "--overlap",
+        "HOW",
+        "communication beside computation: none, tiles or dual_batch  [default: the engine's]",
+        one_of("none", "tiles", "dual_batch"),
+    ),
+]
 JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
@@ -215,35 +191,28 @@ def _table_file(path: Path | None) -> Path | None:
 
 TableFile = Annotated[
     Path | None,
-    typer.Option(
+    typed(
         "--table",
-        metavar="FILE",
-        help="write the rows to a file, by its ending .csv or .parquet; columns are in SI units",
-        callback=_table_file,
+        "FILE",
+        "write the rows to a file, by its ending .csv or .parquet; columns are in SI units",
+        check=_table_file,
     ),
 ]
-
-
 ChakraPrefix = Annotated[
     Path | None,
-    typer.Option(
+    typed(
         "--chakra",
-        metavar="PREFIX",
-        help="write the step as Chakra traces for ASTRA-sim: PREFIX.0.et, ... and PREFIX.groups.json",
+        "PREFIX",
+        "write the step as Chakra traces for ASTRA-sim: PREFIX.0.et, ... and PREFIX.groups.json",
     ),
 ]
-ReportFile = Annotated[Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report")]
-PicturesReport = Annotated[
-    Path | None, typer.Option("--report", metavar="FILE", help="write an HTML report with pictures")
-]
+ReportFile = Annotated[Path | None, typed("--report", "FILE", "write an HTML report")]
+PicturesReport = Annotated[Path | None, typed("--report", "FILE", "write an HTML report with pictures")]
 ChipName = Annotated[
     str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("chip"))
 ]
 MeasuredFolder = Annotated[
-    Path | None,
-    typer.Option(
-        "--data", metavar="DIR", help="folder of measurements  [default: the project's validation/]"
-    ),
+    Path | None, typed("--data", "DIR", "folder of measurements  [default: the project's validation/]")
 ]
 
 
@@ -274,22 +243,18 @@ def with_overlap(changes: list[str] | None, overlap: str) -> list[str]:
 
 GoalName = Annotated[
     str,
-    typer.Option(
+    typed(
         "--goal",
-        metavar="GOAL",
-        help="what is best: throughput (tokens/s), cheapest (USD/Mtoken), fastest (time of a request) or "
+        "GOAL",
+        "what is best: throughput (tokens/s), cheapest (USD/Mtoken), fastest (time of a request) or "
         "efficient (tokens a joule)",
-        autocompletion=one_of("throughput", "cheapest", "fastest", "efficient"),
+        one_of("throughput", "cheapest", "fastest", "efficient"),
     ),
 ]
-
-
 ShareOption = Annotated[
     str,
-    typer.Option(
-        "--share",
-        metavar="SHARE",
-        help="of requests that keep the limit on TTFT, like 95%  [default: their mean does]",
+    typed(
+        "--share", "SHARE", "of requests that keep the limit on TTFT, like 95%  [default: their mean does]"
     ),
 ]
 

@@ -11,6 +11,7 @@ import typer
 from strata.app.commands.options import (
     CacheFormat,
     DevicePrice,
+    DraftText,
     EngineName,
     FrozenModules,
     GoalName,
@@ -21,6 +22,7 @@ from strata.app.commands.options import (
     OutputTokens,
     OverlapMode,
     PhaseName,
+    QuickFlag,
     ReportFile,
     RoutingFile,
     SetItems,
@@ -33,15 +35,17 @@ from strata.app.commands.options import (
     with_price,
 )
 from strata.app.rows_out import keep_table
-from strata.app.terminal import print_json, say, typed_time, whole, wrote
-from strata.errors import BadValue
+from strata.app.terminal import print_json, say, status_line, wrote
+from strata.errors import require
+from strata.mapping.engine import usual_engine
+from strata.units import typed_time, whole
 
 if TYPE_CHECKING:
     from strata.search.plan_for import PlanRanking
 
 USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
-UNTYPED = ("weights", "kv", "routing", "lora", "frozen")
-USUAL = {"phase": "serve", "engine": "ideal", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
+UNTYPED = ("weights", "kv", "routing", "lora", "frozen", "speculative")
+USUAL = {"phase": "serve", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
 
 
 BatchList = Annotated[
@@ -82,7 +86,7 @@ def plan_command(
     input: InputTokens = "1024",
     output: OutputTokens = "1024",
     phase: PhaseName = "serve",
-    engine: EngineName = "ideal",
+    engine: EngineName = "",
     weights: WeightFormat = "",
     kv: CacheFormat = "",
     set: SetItems = None,
@@ -96,49 +100,63 @@ def plan_command(
     lora: LoraAdapters = "",
     frozen: FrozenModules = "",
     overlap: OverlapMode = "",
+    speculative: DraftText = "",
     price: DevicePrice = "",
+    quick: QuickFlag = False,
     json: JsonFlag = False,
     table: TableFile = None,
     report: ReportFile = None,
 ) -> None:
     """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
     from strata.app.commands.serving import typed_share
-    from strata.app.render.accuracy import interval_of
     from strata.app.render.prediction import dimmed
-    from strata.app.render.ranking import hint_text, ranking_dict, ranking_table
+    from strata.app.render.ranking import hint_text, ranking_table
     from strata.search.inputs import named_inputs, phase_of
     from strata.search.plan_for import plan_for
+    from strata.serving.served_options import drafting_of
 
+    engine = engine or usual_engine(phase)
     batches, size = _typed_batches(batch), typed_sizes("1", input, output)
     limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
-    count, changes = int(whole(top, "--top")), with_price(with_overlap(set, overlap), price)
+    changes = with_price(with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
-    kind = phase_of(served, phase)
+    kind, fine_tuned = phase_of(served, phase), (routing, lora, frozen)
     tried = _usual_batches(kind, batches, size, hardware, served)
-    work = _typed_work(served, kind, tried, size, (routing, lora, frozen))
-    largest = kind in ("prefill", "decode") and batches is None
-    limits |= {"share": typed_share(share), "goal": goal, "top": count, "where": where, "largest": largest}
-    ranking = plan_for(hardware, served, work, software, **limits)
-    none = ranking.why_none or ranking.served is not None  # what is served says it in its table
+    work = _typed_work(served, kind, tried, size, fine_tuned)
+    limits |= {"share": typed_share(share), "goal": goal, "top": int(whole(top, "--top")), "where": where}
+    limits["largest"] = kind in ("prefill", "decode") and batches is None
+    limits |= {"drafting": drafting_of(speculative, served, kind), "quick": quick}
+    with status_line("pricing plans") as heard:
+        ranking = plan_for(hardware, served, work, software, **limits, heard=heard)
+    lines = _told(ranking, json, table)
+    if not json:
+        options = {"model": model, "system": system}
+        options |= {name: f"{size[name]:g}" for name in ("input", "output")}
+        options |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
+        options |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
+        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(options, changes)))
+    _write_report(ranking, report, lines)
+
+
+def _told(ranking: PlanRanking, json: bool, table: Path | None) -> list[str]:
+    """What machines are told; lines of the interval for people. What is served says its own in its table."""
+    from strata.app.render.accuracy import interval_of
+    from strata.app.render.ranking import ranking_dict
+
+    none = ranking.why_none or ranking.served is not None
     interval, lines = (None, []) if none else interval_of(ranking.nearest)
     told = ranking_dict(ranking) if json or table else {}
     if json:
         print_json(told | ({} if interval is None else {"interval": interval}))
-    if ranking.why_none:
-        raise BadValue(ranking.why_none)
+    require(not ranking.why_none, ranking.why_none)
     keep_table(table, told, "plans")
-    if not json:
-        options = {"model": model, "system": system, "input": f"{size['input']:g}"}
-        options |= {"output": f"{size['output']:g}", "phase": phase, "engine": engine, "weights": weights}
-        options |= {"kv": kv, "routing": routing, "lora": lora, "frozen": frozen}
-        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(options, changes)))
-    _write_report(ranking, report, lines)
+    return lines
 
 
 def _write_report(ranking: PlanRanking, path: Path | None, lines: list[str]) -> None:
     if path is None:
         return
-    from strata.app.render.plan_report import plan_report
+    from strata.app.render.prediction_report import plan_report
 
     wrote("report", plan_report(ranking, path, lines))
 

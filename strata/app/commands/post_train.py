@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from strata.app.commands.options import (
     CacheFormat,
     DevicePrice,
@@ -15,13 +13,22 @@ from strata.app.commands.options import (
     SetItems,
     SystemName,
     TableFile,
-    picture_file,
+    command,
+    flag,
+    picture,
     typed,
     with_price,
 )
 from strata.app.rows_out import answer
-from strata.app.terminal import names_of, one_of, typed_number, whole, wrote
+from strata.app.terminal import (
+    names_of,
+    one_of,
+    typed_number,
+    wrote,
+)
 from strata.errors import BadValue, require
+from strata.mapping.engine import USUAL_SERVER
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.training.post_training import PostTraining
@@ -29,11 +36,10 @@ if TYPE_CHECKING:
 RecipeOption = Annotated[
     str,
     typed(
-        "--recipe",
+        "--recipe -r",
         "NAME",
         "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
-        short="-r",
-        complete=names_of("recipe"),
+        names_of("recipe"),
     ),
 ]
 RolloutPlan = Annotated[
@@ -48,16 +54,10 @@ TrainingPlan = Annotated[
     ),
 ]
 RolloutEngine = Annotated[
-    str,
-    typed(
-        "--rollout-engine", "NAME", "software that samples: vllm, sglang, trtllm", complete=names_of("engine")
-    ),
+    str, typed("--rollout-engine", "NAME", "software that samples: vllm, sglang, trtllm", names_of("engine"))
 ]
 TrainingEngine = Annotated[
-    str,
-    typed(
-        "--training-engine", "NAME", "software that trains: megatron, pytorch", complete=names_of("engine")
-    ),
+    str, typed("--training-engine", "NAME", "software that trains: megatron, pytorch", names_of("engine"))
 ]
 PoolsOption = Annotated[
     str,
@@ -65,12 +65,10 @@ PoolsOption = Annotated[
         "--pools",
         "one|two",
         "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
-        complete=one_of("one", "two"),
+        one_of("one", "two"),
     ),
 ]
-AsyncOption = Annotated[
-    bool, typer.Option("--async", help="two pools, one step off policy: both work at the same time")
-]
+AsyncOption = Annotated[bool, flag("--async", "two pools, one step off policy: both work at the same time")]
 DevicesOption = Annotated[
     str, typed("--rollout-devices", "N", "devices that sample, of two pools  [default: the best split]")
 ]
@@ -81,15 +79,11 @@ KeepOption = Annotated[
         "yes|no",
         "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
         "[default: the quicker]",
-        complete=one_of("yes", "no"),
+        one_of("yes", "no"),
     ),
 ]
-PartialOption = Annotated[
-    bool, typer.Option("--partial", help="responses that are not done go on in the next iteration")
-]
-BatchOption = Annotated[
-    str, typed("--batch", "N", "prompts of an iteration  [default: the recipe's]", short="-b")
-]
+PartialOption = Annotated[bool, flag("--partial", "responses that are not done go on in the next iteration")]
+BatchOption = Annotated[str, typed("--batch -b", "N", "prompts of an iteration  [default: the recipe's]")]
 GroupOption = Annotated[str, typed("--group", "N", "responses sampled for each prompt")]
 PromptOption = Annotated[str, typed("--prompt", "N", "tokens of a prompt")]
 ResponseOption = Annotated[str, typed("--response", "N", "tokens of a response, on average")]
@@ -99,34 +93,21 @@ SpreadOption = Annotated[
 ]
 MinibatchOption = Annotated[str, typed("--minibatch", "N", "samples of one optimiser step")]
 EpochsOption = Annotated[str, typed("--epochs", "N", "times each sample is trained on")]
-SvgOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="write a picture: phases on a time line",
-        callback=picture_file,
-    ),
-]
+SvgOption = Annotated[Path | None, picture("write a picture: phases on a time line")]
 
 
-def register_post_train(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "post-train",
-        short_help="Reinforcement learning: rollouts, scoring, training.",
-        epilog="Example: strata post-train -m qwen3-32b -s 64xh100 --recipe grpo --svg iteration.svg",
-    )(post_train_command)
-
-
+@command(
+    "post-train",
+    "Reinforcement learning: rollouts, scoring, training.",
+    "strata post-train -m qwen3-32b -s 64xh100 --recipe grpo --svg iteration.svg",
+)
 def post_train_command(
     model: ModelName,
     system: SystemName,
     recipe: RecipeOption = "grpo",
     rollout_plan: RolloutPlan = "",
     training_plan: TrainingPlan = "",
-    rollout_engine: RolloutEngine = "vllm",
+    rollout_engine: RolloutEngine = USUAL_SERVER,
     training_engine: TrainingEngine = "megatron",
     pools: PoolsOption = "",
     asynchronous: AsyncOption = False,
@@ -181,6 +162,6 @@ def _tell(found: PostTraining, json: bool, table: Path | None, svg: Path | None)
     if found.why_none:
         raise BadValue(found.why_none)
     if svg is not None:
-        from strata.app.render.post_training_picture import draw_post_training
+        from strata.app.render.post_training import draw_post_training
 
         wrote("picture", draw_post_training(found, svg))

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
@@ -21,51 +19,43 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
-    picture_file,
+    command,
+    picture,
+    typed,
 )
 from strata.app.rows_out import answer
-from strata.app.terminal import whole, wrote
+from strata.app.terminal import wrote
 from strata.errors import BadValue
+from strata.units import whole
 
 CapsOption = Annotated[
     str,
-    typer.Option(
-        metavar="W",
-        help="caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)"
+    typed(
+        "",
+        "W",
+        "caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)"
         "  [default: from 40 % of its limit to all of it]",
     ),
 ]
 InputOption = Annotated[
     str,
-    typer.Option(
-        "--input",
-        "-i",
-        metavar="N",
-        help="prompt tokens of a sequence; 200:800 where only bounds are known: answers are ranges",
+    typed(
+        "--input -i",
+        "N",
+        "prompt tokens of a sequence; 200:800 where only bounds are known: answers are ranges",
     ),
 ]
 SvgOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="write a picture: speed, latency, power and energy against the cap",
-        callback=picture_file,
-    ),
+    Path | None, picture("write a picture: speed, latency, power and energy against the cap")
 ]
 
 
-def register_power_cap(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "power-cap",
-        short_help="Speed and energy against a cap of power.",
-        epilog="Example: strata power-cap -m llama-3-70b -s 8xh200 -b 256 -i 1024 -o 256 --plan tp=8 "
-        "--caps 300:700:9 --svg caps.svg",
-    )(power_cap_command)
-
-
+@command(
+    "power-cap",
+    "Speed and energy against a cap of power.",
+    "strata power-cap -m llama-3-70b -s 8xh200 -b 256 -i 1024 -o 256 --plan tp=8 "
+    "--caps 300:700:9 --svg caps.svg",
+)
 def power_cap_command(
     model: ModelName,
     system: SystemName,
@@ -100,7 +90,7 @@ def power_cap_command(
     )
     answer(lambda: power_cap_dict(found), lambda: power_cap_tables(found), json, table, "rows")
     if svg is not None:
-        from strata.app.render.power_cap_picture import draw_power_caps
+        from strata.app.render.power_cap import draw_power_caps
 
         wrote("picture", draw_power_caps(found, svg))
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
@@ -30,7 +28,10 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
+    command,
+    flag,
     picture_file,
+    typed,
     typed_sizes,
     with_overlap,
     with_price,
@@ -47,30 +48,18 @@ if TYPE_CHECKING:
     from strata.workload.tasks import Workload
 
 
-ExplainFlag = Annotated[
-    bool, typer.Option("--explain", help="say where time and memory go and what would help")
-]
-TraceFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="write the step as a trace for ui.perfetto.dev")
-]
+ExplainFlag = Annotated[bool, flag("--explain", "say where time and memory go and what would help")]
+TraceFile = Annotated[Path | None, typed("", "FILE", "write the step as a trace for ui.perfetto.dev")]
 RooflinePicture = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="draw the chip's roofs with the step's ops on them", callback=picture_file
-    ),
+    Path | None, typed("", "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file)
 ]
 
 
-def register_predict(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "predict",
-        short_help="Predict a model on a system.",
-        epilog="Example: strata predict -m deepseek-v3 -s 8xb200 --batch 64 --input 1024 --output 1024 "
-        "--explain",
-    )(predict_command)
-
-
+@command(
+    "predict",
+    "Predict a model on a system.",
+    "strata predict -m deepseek-v3 -s 8xb200 --batch 64 --input 1024 --output 1024 --explain",
+)
 def predict_command(
     model: ModelName,
     system: SystemName,

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, PicturesReport, TableFile
+from strata.app.commands.options import JsonFlag, PicturesReport, TableFile, command, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     complain,
     names_of,
     one_of,
-    whole,
     wrote,
 )
 from strata.errors import BadValue
+from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.search.outcome import Progress
@@ -45,77 +45,48 @@ SpaceArgument = Annotated[
     ),
 ]
 GoalOption = Annotated[
-    str,
-    typer.Option(
-        "--goal",
-        "-g",
-        metavar="METRIC,...",
-        help="what to make best; several give a frontier",
-        autocompletion=_goals,
-    ),
+    str, typed("--goal -g", "METRIC,...", "what to make best; several give a frontier", _goals)
 ]
 LimitOption = Annotated[
-    list[str] | None,
-    typer.Option(metavar="LIMIT", help="what every answer keeps, like 'tpot<=40ms'; as often as needed"),
+    list[str] | None, typed("", "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
+    typed(
         "--set",
-        metavar="AXIS=CHOICES",
-        help="keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
+        "AXIS=CHOICES",
+        "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
     ),
 ]
 SamplerOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="who says what comes next: exact proves its answer, the others do not",
-        autocompletion=_samplers,
-    ),
+    str, typed("", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers)
 ]
 ExecutorOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="who does the work: one, cores, jax or ray",
-        autocompletion=one_of("one", "cores", "jax", "ray"),
-    ),
+    str, typed("", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray"))
 ]
-WorkersOption = Annotated[
-    str, typer.Option(metavar="N", help="processes of cores and ray  [default: one a core]")
-]
+WorkersOption = Annotated[str, typed("", "N", "processes of cores and ray  [default: one a core]")]
 AddressOption = Annotated[
     str,
-    typer.Option(
-        metavar="ADDRESS",
-        help="a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
+    typed(
+        "",
+        "ADDRESS",
+        "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
     ),
 ]
-BudgetOption = Annotated[
-    str, typer.Option(metavar="N", help="points to evaluate at most  [default: the sampler's]")
-]
+BudgetOption = Annotated[str, typed("", "N", "points to evaluate at most  [default: the sampler's]")]
 GapOption = Annotated[
-    float | None,
-    typer.Option(
-        metavar="SHARE", help="near enough to the proven bound, like 0.001  [default: the sampler's]"
-    ),
+    float | None, typed("", "SHARE", "near enough to the proven bound, like 0.001  [default: the sampler's]")
 ]
-SeedOption = Annotated[int, typer.Option(metavar="N", help="the same seed asks for the same points")]
-OutOption = Annotated[Path | None, typer.Option(metavar="FOLDER", help="keep every point, as Parquet")]
+SeedOption = Annotated[int, typed("", "N", "the same seed asks for the same points")]
+OutOption = Annotated[Path | None, typed("", "FOLDER", "keep every point, as Parquet")]
 ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with the study in --out")]
 
 
-def register_search(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "search",
-        short_help="The best designs of a space, under limits.",
-        epilog="Example: strata search next-node --goal tokens_per_s --limit 'tpot<=20ms' --out "
-        "out/next-node",
-    )(search_command)
-
-
+@command(
+    "search",
+    "The best designs of a space, under limits.",
+    "strata search next-node --goal tokens_per_s --limit 'tpot<=20ms' --out out/next-node",
+)
 def search_command(
     space: SpaceArgument,
     goal: GoalOption = "tokens_per_s",

@@ -7,29 +7,20 @@ from typing import Annotated
 
 import typer
 
+from strata.app.commands.options import command, typed
 from strata.app.terminal import put_line
 from strata.errors import BadValue
 from strata.shipped import extra_package
 
-HostName = Annotated[str, typer.Option("--host", metavar="ADDRESS", help="address to bind to")]
+HostName = Annotated[str, typed("--host", "ADDRESS", "address to bind to")]
 PortNumber = Annotated[
     int, typer.Option("--port", metavar="N", help="port; 0 takes a free one", min=0, max=65535)
 ]
-StudyFolder = Annotated[
-    Path, typer.Option("--studies", metavar="DIR", help="the one folder it reads and writes studies in")
-]
+StudyFolder = Annotated[Path, typed("--studies", "DIR", "the one folder it reads and writes studies in")]
 OpenFlag = Annotated[bool, typer.Option("--open", help="open the page in the browser")]
 
 
-def register_serve(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "serve",
-        short_help="Explore designs in a browser.",
-        epilog="Example: strata serve, then open http://127.0.0.1:8765",
-    )(serve_command)
-
-
+@command("serve", "Explore designs in a browser.", "strata serve, then open http://127.0.0.1:8765")
 def serve_command(
     host: HostName = "127.0.0.1",
     port: PortNumber = 8765,

@@ -9,9 +9,11 @@ import typer
 
 from strata.app.commands.options import (
     DevicePrice,
+    DraftText,
     GoalName,
     JsonFlag,
     PicturesReport,
+    QuickFlag,
     ShareOption,
     TableFile,
     with_price,
@@ -19,26 +21,21 @@ from strata.app.commands.options import (
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     names_of,
-    one_of,
     precision_names,
     print_json,
     say,
+    status_line,
     system_names,
-    typed_quantity,
-    typed_time,
-    whole,
     wrote,
 )
 from strata.drawing import PICTURE_KINDS
-from strata.errors import BadValue, UnknownName, require
-from strata.units import parse
+from strata.errors import require
+from strata.mapping.engine import USUAL_SERVER
+from strata.units import parse, typed_quantity, typed_time, whole
 
 if TYPE_CHECKING:
     from strata.serving.under_load import UnderLoad
     from strata.workload.model import Model
-
-
-GUESS = ("draft", "acceptance", "window", "branches", "plan")
 
 
 ModelOption = Annotated[
@@ -119,14 +116,6 @@ PrefillDevicesOption = Annotated[
     str,
     typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]"),
 ]
-SpeculativeOption = Annotated[
-    str,
-    typer.Option(
-        metavar="GUESS",
-        help="draft=NAME,acceptance=0.7 and, if told, window=4 (or best), branches=1, plan=tp=8",
-        autocompletion=one_of("draft="),
-    ),
-]
 PictureOption = Annotated[
     Path | None,
     typer.Option(
@@ -178,7 +167,7 @@ def serving_command(
     share: ShareOption = "",
     goal: GoalName = "throughput",
     plan: PlanOption = "",
-    engine: EngineOption = "ideal",
+    engine: EngineOption = USUAL_SERVER,
     chunk: ChunkOption = "",
     sequences: SequencesOption = "",
     variation: VariationOption = "0",
@@ -186,26 +175,28 @@ def serving_command(
     routing: RoutingOption = "",
     disaggregated: DisaggregatedOption = False,
     prefill_devices: PrefillDevicesOption = "",
-    speculative: SpeculativeOption = "",
+    speculative: DraftText = "",
     picture: PictureOption = None,
     weights: WeightsOption = "",
     kv: KvOption = "",
     set: SetOption = None,
     price: DevicePrice = "",
+    quick: QuickFlag = False,
     json: JsonFlag = False,
     table: TableFile = None,
     report: PicturesReport = None,
 ) -> None:
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
     from strata.app.render.serving import under_load_dict, under_load_rows, under_load_tables
-    from strata.search.inputs import named_inputs
+    from strata.search.inputs import served_inputs
     from strata.serving.requests import Requests
+    from strata.serving.served_options import typed_draft
     from strata.serving.under_load import serve_under_load
 
     drawn = picture is None or picture.suffix.lower() in (".html", *PICTURE_KINDS)
     require(drawn, f"--frontier writes .html, {', '.join(PICTURE_KINDS)}", file=str(picture))
     require(not (rate and clients), "--rate and --clients are two kinds of load; give one")
-    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_price(set, price))
+    hardware, served, software = served_inputs(model, system, engine, weights, kv, with_price(set, price))
     sizes = (whole(input, "--input"), whole(output, "--output"), _amount(variation, "--variation"))
     requests = Requests(*sizes, **_typed_routing(served, routing, skew))
     load: dict[str, Any] = {"rate": _per_second(rate), "clients": _optional(clients, "--clients")}
@@ -213,13 +204,13 @@ def serving_command(
     apart = int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else 0
     pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
     load |= {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot"), **pools}
-    load |= {"share": typed_share(share), "goal": goal}
-    load |= {**typed_draft(speculative), "with_frontier": picture is not None or report is not None}
-    found = serve_under_load(hardware, served, requests, plan or None, software, **load)
+    load |= {"share": typed_share(share), "goal": goal, "quick": quick}
+    load |= {**typed_draft(speculative, served), "with_frontier": picture is not None or report is not None}
+    with status_line("pricing plans") as heard:
+        found = serve_under_load(hardware, served, requests, plan or None, software, **load, heard=heard)
     if json:
         print_json(under_load_dict(found))
-    if found.why_none:
-        raise BadValue(found.why_none)
+    require(not found.why_none, found.why_none)
     if not json:
         say(*under_load_tables(found))
     keep_table(table, under_load_dict(found) if table else None, under_load_rows)
@@ -273,40 +264,3 @@ def _amount(text: str, option: str) -> float:
     value = parse(text, "1", option)
     require(value >= 0, f"{option} must not be negative", given=text)
     return value
-
-
-def typed_draft(text: str) -> dict[str, Any]:
-    """The guess that is typed, and whether its window is to be found; nothing where nothing is."""
-    from strata.mapping.plan import plan as make_plan
-    from strata.serving.speculation import Drafting
-    from strata.workload.model import model as make_model
-
-    if not text:
-        return {}
-    given: dict[str, str] = {}
-    key = ""
-    for item in text.split(","):
-        name, equals, value = item.partition("=")
-        if key == "plan" and name not in GUESS:
-            given["plan"] += f",{item}"
-            continue
-        if not equals or not value:
-            raise BadValue(
-                f"--speculative is written like draft=llama-3.2-1b,acceptance=0.7,window=4, but got '{text}'"
-            )
-        if name not in GUESS:
-            raise UnknownName("part of a guess", name, GUESS, ", ".join(GUESS))
-        key, given[name] = name, value
-    for name in ("draft", "acceptance"):
-        require(
-            name in given, f"--speculative needs {name}, like draft=llama-3.2-1b,acceptance=0.7", given=text
-        )
-    free = given.get("window") == "best"
-    wanted = [k for k in ("acceptance", "window", "branches") if k in given and not (k == "window" and free)]
-    numbers: dict[str, float] = {k: parse(given[k], "1", k) for k in wanted}
-    for name in ("window", "branches"):
-        require(
-            numbers.get(name, 1.0) % 1 == 0, f"{name} must be a whole number", **{name: numbers.get(name)}
-        )
-    plan = make_plan(given["plan"]) if "plan" in given else None
-    return {"draft": Drafting(make_model(given["draft"]), **numbers, plan=plan), "free_window": free}

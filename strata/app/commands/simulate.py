@@ -12,6 +12,7 @@ import typer
 from strata.app.commands.options import (
     CacheFormat,
     DevicePrice,
+    DraftText,
     JsonFlag,
     ModelName,
     SetItems,
@@ -29,6 +30,7 @@ from strata.app.commands.simulate_options import (
     CostFlag,
     CountOption,
     DecodeOption,
+    DecodeWorkers,
     EngineOption,
     EvictionOption,
     FindRate,
@@ -47,6 +49,7 @@ from strata.app.commands.simulate_options import (
     PlanOption,
     PoolsFile,
     PrefillOption,
+    PrefillWorkers,
     PrioritiesFlag,
     RateOption,
     RatesOption,
@@ -57,7 +60,6 @@ from strata.app.commands.simulate_options import (
     SequencesOption,
     ShareOption,
     SkewOption,
-    SpeculativeOption,
     SpeedOption,
     TiersOption,
     TokensOption,
@@ -66,8 +68,10 @@ from strata.app.commands.simulate_options import (
     TtftOption,
 )
 from strata.app.rows_out import answer, write_rows
-from strata.app.terminal import say, typed_quantity, wrote
+from strata.app.terminal import say, status_line, wrote
 from strata.errors import BadValue
+from strata.mapping.engine import USUAL_SERVER
+from strata.units import typed_quantity
 
 if TYPE_CHECKING:
     from strata.simulate.server.fleet import Load
@@ -97,7 +101,7 @@ def simulate_command(
     seed: SeedOption = "",
     speed: SpeedOption = "",
     plan: PlanOption = "",
-    engine: EngineOption = "vllm",
+    engine: EngineOption = USUAL_SERVER,
     sequences: SequencesOption = "",
     tokens: TokensOption = "",
     kv_blocks: BlocksOption = "",
@@ -106,8 +110,10 @@ def simulate_command(
     replicas: ReplicasOption = "1",
     prefill: PrefillOption = "",
     decode: DecodeOption = "",
+    prefill_workers: PrefillWorkers = "",
+    decode_workers: DecodeWorkers = "",
     power_cap: CapOption = "",
-    speculative: SpeculativeOption = "",
+    speculative: DraftText = "",
     eviction: EvictionOption = "recompute",
     kv_tiers: TiersOption = "",
     priorities: PrioritiesFlag = False,
@@ -160,20 +166,21 @@ def _told(asked: SimulateInputs, data: Callable[[], Any], shown: Callable[[], An
 
 
 def _run(asked: SimulateInputs) -> bool:
+    from strata.app.render.prediction import dimmed
+    from strata.app.render.served import served_interval
     from strata.app.render.simulated import run_tables
     from strata.serving.launch import launch_commands
-    from strata.serving.simulated import simulate_services
 
     told = asked.told
     keep = any(told[n] is not None for n in ("requests", "html", "perfetto"))
-    services = asked.deployments()
     with _bar(asked.load) as progress:
-        run = simulate_services(
-            services, asked.load, router=told["router"], slo=asked.slo, keep=keep, progress=progress
-        )
+        run = asked.run(keep, progress)
     commands = launch_commands(run.services) if told["launch"] else []
     also = {"launch": [c.to_dict() for c in commands]} if commands else {}
-    _told(asked, lambda: run.to_dict() | also, lambda: run_tables(run, asked.share))
+    means = (run.times[name].mean for name in ("ttft", "tpot"))
+    interval, lines = served_interval(run.system, run.model, run.engine.name, *means)
+    data = run.to_dict() | also | ({} if interval is None else {"interval": interval})
+    _told(asked, lambda: data, lambda: [*run_tables(run, asked.share), *dimmed(lines)])
     if commands and not told["json"]:
         say(*["\n" + c.text for c in commands])
     if told["requests"] is not None:
@@ -249,7 +256,8 @@ def _fleet(asked: SimulateInputs) -> bool:
     from strata.app.render.simulated import fleet_dict, fleet_tables
     from strata.serving.simulated_fleet import fleet_for
 
-    services = [*asked.services(), *asked.others()]
+    every = [asked.deployment, *asked.others()]
+    services = [s for one in every for s in one.priced(asked.load, asked.slo)]
     with _runs_bar() as told:
         found = fleet_for(
             services,
@@ -300,12 +308,10 @@ def _caps(asked: SimulateInputs) -> bool:
     from strata.serving.simulated_fleet import services_capped
 
     caps = typed_caps(asked.told["caps"])
-    options = {k: v for k, v in asked.options.items() if k != "power_cap"}
-    inputs = {"model": asked.model, "plan": asked.told["plan"], "engine": asked.engine}
     runs = []
     with _runs_bar() as told:
-        for name, service in services_capped(asked.system, caps, **inputs, **options):
-            run = simulate_services([service], asked.load, router=asked.told["router"], slo=asked.slo)
+        for name, services in services_capped(asked.deployment, caps, asked.load, asked.slo):
+            run = simulate_services(services, asked.load, router=asked.told["router"], slo=asked.slo)
             told(0.0, run)
             runs.append((name, run))
             if run.stopped:
@@ -344,18 +350,13 @@ def _bar(load: Load) -> Iterator[Callable[[float, int], bool] | None]:
 @contextmanager
 def _runs_bar() -> Iterator[Callable[[float, Any], None]]:
     """A line on stderr, where that is a terminal: runs so far."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn
-
-    screen = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task, count = bar.add_task("pricing", total=None), 0
+    with status_line("pricing") as say_now:
+        count = 0
 
         def told(rate: float, run: Any) -> None:
             nonlocal count
             count += 1
             at = f" at {rate:.3g} requests/s" if rate else ""
-            bar.update(task, description=f"run {count}: {run.fleet_text}{at}, {run.kept:.1%} within limits")
+            say_now(f"run {count}: {run.fleet_text}{at}, {run.kept:.1%} within limits")
 
         yield told

@@ -74,16 +74,9 @@ PrefillOption = Annotated[
 DecodeOption = Annotated[
     str, typed("--decode", "PLAN", "devices apart that generate, like tp=4 (with --prefill)")
 ]
+PrefillWorkers = Annotated[str, typed("--prefill-workers", "N", "workers that read prompts  [default: 1]")]
+DecodeWorkers = Annotated[str, typed("--decode-workers", "N", "workers that generate  [default: 1]")]
 CapOption = Annotated[str, typed("--power-cap", "W", "limit of each device's power")]
-SpeculativeOption = Annotated[
-    str,
-    typed(
-        "--speculative",
-        "GUESS",
-        "draft=NAME (or mtp: the model's own module),acceptance=0.7 and, if told, window=3, branches=1",
-        complete=one_of("draft=", "draft=mtp,acceptance="),
-    ),
-]
 EvictionOption = Annotated[
     str,
     typed(

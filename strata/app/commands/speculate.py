@@ -7,114 +7,70 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, picture_file
+from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
     one_of,
     system_names,
     typed_number,
-    whole,
     wrote,
 )
 from strata.errors import BadValue, require
+from strata.mapping.engine import USUAL_SERVER
+from strata.units import whole
 
 MOST = 64  # windows or acceptances of a table
 
 TargetOption = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="model that decodes: name, or path of a Hugging Face config.json",
-        autocompletion=names_of("models"),
-    ),
+    typed("", "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")),
 ]
-DraftOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME,...",
-        help="models that guess, one table each",
-        autocompletion=names_of("models"),
-    ),
-]
+DraftOption = Annotated[str, typed("", "NAME,...", "models that guess, one table each", names_of("models"))]
 SystemOption = Annotated[
-    str,
-    typer.Option(
-        "--system",
-        "-s",
-        metavar="NAME",
-        help="system of both, like 16xsn40l, or a TOML path",
-        autocompletion=system_names,
-    ),
+    str, typed("--system -s", "NAME", "system of both, like 16xsn40l, or a TOML path", system_names)
 ]
-WindowOption = Annotated[
-    str, typer.Option(metavar="K", help="tokens a guess is deep: 4, a list 2,4,8 or a range 1:8")
-]
+WindowOption = Annotated[str, typed("", "K", "tokens a guess is deep: 4, a list 2,4,8 or a range 1:8")]
 AcceptanceOption = Annotated[
-    str,
-    typer.Option(
-        metavar="SHARE,...", help="chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8"
-    ),
+    str, typed("", "SHARE,...", "chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8")
 ]
 TreeFlag = Annotated[bool, typer.Option("--tree", help="guess trees of two branches; --branches for others")]
 BranchesOption = Annotated[
-    str, typer.Option(metavar="N", help="alternatives at each level of a guess  [default: 1, a sequence]")
+    str, typed("", "N", "alternatives at each level of a guess  [default: 1, a sequence]")
 ]
 CountingOption = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
-        autocompletion=one_of("independent", "proportional"),
+    typed(
+        "",
+        "NAME",
+        "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
+        one_of("independent", "proportional"),
     ),
 ]
-BatchOption = Annotated[str, typer.Option("--batch", "-b", metavar="N", help="sequences at once")]
-ContextOption = Annotated[str, typer.Option(metavar="N", help="tokens of a sequence so far")]
+BatchOption = Annotated[str, typed("--batch -b", "N", "sequences at once")]
+ContextOption = Annotated[str, typed("", "N", "tokens of a sequence so far")]
 PlanOption = Annotated[
-    str,
-    typer.Option(
-        "--plan", "-p", metavar="PLAN", help="of the target, like tp=16  [default: its quickest that fits]"
-    ),
+    str, typed("--plan -p", "PLAN", "of the target, like tp=16  [default: its quickest that fits]")
 ]
-DraftPlanOption = Annotated[
-    str, typer.Option(metavar="PLAN", help="of the drafts  [default: the quickest of each]")
-]
+DraftPlanOption = Annotated[str, typed("", "PLAN", "of the drafts  [default: the quickest of each]")]
 EngineOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="software: ideal, vllm, sglang, trtllm, or a TOML path",
-        autocompletion=names_of("engine"),
-    ),
+    str, typed("", "NAME", "software: ideal, vllm, sglang, trtllm, or a TOML path", names_of("engine"))
 ]
 SetOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--set", metavar="PATH=VALUE", help="change a number of chip, fabric or engine, as often as needed"
-    ),
+    typed("--set", "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"),
 ]
 SvgOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="write a heat map of tokens/s over window and acceptance, by draft",
-        callback=picture_file,
-    ),
+    Path | None, picture("write a heat map of tokens/s over window and acceptance, by draft")
 ]
 
 
-def register_speculate(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "speculate",
-        short_help="Speculative decoding: drafts, windows, acceptances.",
-        epilog="Example: strata speculate --target llama-3.1-405b --draft llama-3.1-8b --system 16xsn40l "
-        "--window 1:8 --acceptance 0.6,0.8",
-    )(speculate_command)
-
-
+@command(
+    "speculate",
+    "Speculative decoding: drafts, windows, acceptances.",
+    "strata speculate --target llama-3.1-405b --draft llama-3.1-8b --system 16xsn40l "
+    "--window 1:8 --acceptance 0.6,0.8",
+)
 def speculate_command(
     target: TargetOption,
     draft: DraftOption,
@@ -128,7 +84,7 @@ def speculate_command(
     context: ContextOption = "2048",
     plan: PlanOption = "",
     draft_plan: DraftPlanOption = "",
-    engine: EngineOption = "ideal",
+    engine: EngineOption = USUAL_SERVER,
     set: SetOption = None,
     svg: SvgOption = None,
     json: JsonFlag = False,
@@ -165,7 +121,7 @@ def speculate_command(
         lambda: draft_comparison_dict(found), lambda: draft_comparison_tables(found), json, table, draft_rows
     )
     if svg is not None:
-        from strata.app.render.speculate_picture import draw_comparison
+        from strata.app.render.speculate import draw_comparison
 
         wrote("picture", draw_comparison(found, svg))
 

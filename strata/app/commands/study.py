@@ -7,20 +7,11 @@ from typing import Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile
+from strata.app.commands.options import JsonFlag, TableFile, command, flag, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     wrote,
 )
-
-
-def register_study(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "study",
-        short_help="Repeat a published study, claim by claim.",
-        epilog="Example: strata study deepstack-layers --report out/layers.html",
-    )(study_command)
 
 
 def _study_names(incomplete: str) -> list[str]:
@@ -29,6 +20,11 @@ def _study_names(incomplete: str) -> list[str]:
     return [n for n in study_names() if n.startswith(incomplete)]
 
 
+@command(
+    "study",
+    "Repeat a published study, claim by claim.",
+    "strata study deepstack-layers --report out/layers.html",
+)
 def study_command(
     name: Annotated[
         str,
@@ -40,11 +36,9 @@ def study_command(
     ] = "",
     json: JsonFlag = False,
     table: TableFile = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write an HTML page with pictures")
-    ] = None,
+    report: Annotated[Path | None, typed("", "FILE", "write an HTML page with pictures")] = None,
     write: Annotated[
-        bool, typer.Option("--write", help="keep what was found, and the pictures, in the study's folder")
+        bool, flag("--write", "keep what was found, and the pictures, in the study's folder")
     ] = False,
 ) -> None:
     """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
@@ -73,6 +67,6 @@ def study_command(
         drawn = draw_study(outcome, outcome.study.folder)
         wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
     if report:
-        from strata.app.render.study_report import study_report
+        from strata.app.render.study import study_report
 
         wrote("report", study_report(outcome, report))

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
@@ -22,6 +20,9 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
+    command,
+    flag,
+    typed,
     typed_sizes,
     with_price,
 )
@@ -30,45 +31,34 @@ from strata.app.terminal import metric_names, print_json, say, wrote
 
 VaryOption = Annotated[
     list[str],
-    typer.Option(
-        metavar="AXIS",
-        help="an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
+    typed(
+        "",
+        "AXIS",
+        "an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
         "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: system=8xh200,8xb200, "
         "engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', model.layers=40,80",
     ),
 ]
 PlanOption = Annotated[
     str,
-    typer.Option(
-        "--plan",
-        "-p",
-        metavar="PLAN",
-        help="parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
+    typed(
+        "--plan -p",
+        "PLAN",
+        "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
     ),
 ]
-MetricOption = Annotated[
-    str,
-    typer.Option(metavar="NAME", help="what to show; --json has all of them", autocompletion=metric_names),
-]
+MetricOption = Annotated[str, typed("", "NAME", "what to show; --json has all of them", metric_names)]
 WhereOption = Annotated[
-    str,
-    typer.Option(metavar="CONDITION", help="with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"),
+    str, typed("", "CONDITION", "with --plan best: only plans like this, '(ep == 1) & (cp == 1)'")
 ]
-OrdersOption = Annotated[
-    bool, typer.Option("--orders", help="with --plan best: every order of each plan on the fabric")
-]
+OrdersOption = Annotated[bool, flag("--orders", "with --plan best: every order of each plan on the fabric")]
 
 
-def register_sweep(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "sweep",
-        short_help="Vary several things at once.",
-        epilog="Example: strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 "
-        "--vary chip.memory.bandwidth='2:8:4 TB/s'",
-    )(sweep_command)
-
-
+@command(
+    "sweep",
+    "Vary several things at once.",
+    "strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 --vary chip.memory.bandwidth='2:8:4 TB/s'",
+)
 def sweep_command(
     vary: VaryOption,
     model: ModelName = "",
@@ -123,6 +113,6 @@ def sweep_command(
     if table:
         wrote("table", write_rows(table, *sweep_rows(swept)))
     if report:
-        from strata.app.render.sweep_report import sweep_report
+        from strata.app.render.sweep import sweep_report
 
         wrote("report", sweep_report(swept, report))

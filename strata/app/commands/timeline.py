@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from strata.app.commands.options import (
     BatchSize,
     CacheFormat,
@@ -23,6 +21,9 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
+    command,
+    flag,
+    typed,
     typed_sizes,
     with_overlap,
     write_chakra,
@@ -31,49 +32,36 @@ from strata.app.rows_out import answer
 from strata.app.terminal import one_of, wrote
 from strata.errors import BadValue
 
-
-def register_timeline(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "timeline",
-        short_help="Simulate a step event by event; compare pipeline schedules.",
-        epilog="Example: strata timeline -m llama-3-70b -s 8x8xh200 --batch 64 --input 4096 "
-        "--plan tp=8,pp=4,dp=2,microbatches=16,zero=1 --compare",
-    )(timeline_command)
-
-
 ScheduleName = Annotated[
     str,
-    typer.Option(
+    typed(
         "--schedule",
-        metavar="NAME",
-        help="gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
-        autocompletion=one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
+        "NAME",
+        "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
+        one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
     ),
 ]
-CompareFlag = Annotated[
-    bool, typer.Option("--compare", help="every schedule side by side, a stage's passes as tasks")
-]
-SerialFlag = Annotated[
-    bool, typer.Option("--serial", help="nothing runs beside anything, as the closed form counts")
-]
+CompareFlag = Annotated[bool, flag("--compare", "every schedule side by side, a stage's passes as tasks")]
+SerialFlag = Annotated[bool, flag("--serial", "nothing runs beside anything, as the closed form counts")]
 DetailName = Annotated[
     str,
-    typer.Option(
+    typed(
         "--detail",
-        metavar="WHAT",
-        help="tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
-        autocompletion=one_of("auto", "op", "block", "stage"),
+        "WHAT",
+        "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
+        one_of("auto", "op", "block", "stage"),
     ),
 ]
-GanttFile = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="write a Gantt chart as one HTML file")
-]
-TraceFile = Annotated[
-    Path | None, typer.Option("--trace", metavar="FILE", help="write a trace for ui.perfetto.dev")
-]
+GanttFile = Annotated[Path | None, typed("--html", "FILE", "write a Gantt chart as one HTML file")]
+TraceFile = Annotated[Path | None, typed("--trace", "FILE", "write a trace for ui.perfetto.dev")]
 
 
+@command(
+    "timeline",
+    "Simulate a step event by event; compare pipeline schedules.",
+    "strata timeline -m llama-3-70b -s 8x8xh200 --batch 64 --input 4096 "
+    "--plan tp=8,pp=4,dp=2,microbatches=16,zero=1 --compare",
+)
 def timeline_command(
     model: ModelName,
     system: SystemName,

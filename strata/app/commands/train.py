@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from strata.app.commands.options import (
     DevicePrice,
     EngineName,
@@ -21,79 +19,74 @@ from strata.app.commands.options import (
     SystemName,
     TableFile,
     WeightFormat,
-    picture_file,
+    command,
+    picture,
+    typed,
     with_price,
 )
 from strata.app.rows_out import keep_table
-from strata.app.terminal import names_of, one_of, print_json, say, typed_time, whole, wrote
+from strata.app.terminal import (
+    names_of,
+    one_of,
+    print_json,
+    say,
+    wrote,
+)
 from strata.errors import BadValue
+from strata.units import typed_time, whole
 
 if TYPE_CHECKING:
     from strata.training.reliability import Reliability
     from strata.training.run import TrainRun
     from strata.training.scaling import ScalingCurve
 
-TokenCount = Annotated[str, typer.Option("--tokens", metavar="N", help="tokens to train on, like 2T or 300B")]
+TokenCount = Annotated[str, typed("--tokens", "N", "tokens to train on, like 2T or 300B")]
 TrainBatch = Annotated[
-    str,
-    typer.Option("--batch", "-b", metavar="N", help="sequences of a step  [default: about 4M tokens a step]"),
+    str, typed("--batch -b", "N", "sequences of a step  [default: about 4M tokens a step]")
 ]
-TrainLength = Annotated[str, typer.Option("--length", "-l", metavar="N", help="tokens of a sequence")]
+TrainLength = Annotated[str, typed("--length -l", "N", "tokens of a sequence")]
 TrainGoal = Annotated[
     str,
-    typer.Option(
+    typed(
         "--goal",
-        metavar="GOAL",
-        help="what the best plan is: throughput, cheapest (USD/token) or efficient (J/token)",
-        autocompletion=one_of("throughput", "cheapest", "efficient"),
+        "GOAL",
+        "what the best plan is: throughput, cheapest (USD/token) or efficient (J/token)",
+        one_of("throughput", "cheapest", "efficient"),
     ),
 ]
-PlanFilter = Annotated[
-    str, typer.Option("--where", metavar="CONDITION", help="only plans like this: '(tp == 8) & (cp == 1)'")
-]
-Shown = Annotated[str, typer.Option("--top", metavar="N", help="how many plans to show")]
+PlanFilter = Annotated[str, typed("--where", "CONDITION", "only plans like this: '(tp == 8) & (cp == 1)'")]
+Shown = Annotated[str, typed("--top", "N", "how many plans to show")]
 ReliabilityName = Annotated[
     str,
-    typer.Option(
+    typed(
         "--reliability",
-        metavar="NAME",
-        help="failures, checkpoints and stragglers as stated: a name or a TOML path",
-        autocompletion=names_of("reliability"),
+        "NAME",
+        "failures, checkpoints and stragglers as stated: a name or a TOML path",
+        names_of("reliability"),
     ),
 ]
 CheckpointEvery = Annotated[
-    str,
-    typer.Option("--checkpoint-every", metavar="TIME", help="like 1800s  [default: the best interval]"),
+    str, typed("--checkpoint-every", "TIME", "like 1800s  [default: the best interval]")
 ]
 ScaleCounts = Annotated[
-    str,
-    typer.Option("--scale", metavar="N,N,...", help="device counts: the best plan of each, strong and weak"),
+    str, typed("--scale", "N,N,...", "device counts: the best plan of each, strong and weak")
 ]
 TimelineFile = Annotated[
     Path | None,
-    typer.Option(
+    typed(
         "--timeline",
-        metavar="FILE",
-        help="the step by stage, as a page (.html), a trace for ui.perfetto.dev (.json) or a picture (.svg)",
+        "FILE",
+        "the step by stage, as a page (.html), a trace for ui.perfetto.dev (.json) or a picture (.svg)",
     ),
 ]
-RunPicture = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg", "--picture", metavar="FILE", help="draw the run (and its scaling)", callback=picture_file
-    ),
-]
+RunPicture = Annotated[Path | None, picture("draw the run (and its scaling)")]
 
 
-def register_train(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "train",
-        short_help="A run of training: days, money, energy, and the best plan.",
-        epilog="Example: strata train --model llama-3-70b --system 512xh100 --tokens 2T",
-    )(train_command)
-
-
+@command(
+    "train",
+    "A run of training: days, money, energy, and the best plan.",
+    "strata train --model llama-3-70b --system 512xh100 --tokens 2T",
+)
 def train_command(
     model: ModelName,
     system: SystemName,
@@ -196,6 +189,6 @@ def _write_pictures(
         write = {".html": made.to_html, ".svg": made.to_svg, ".json": made.to_perfetto}[kind]
         wrote("timeline", write(timeline), " (open it at https://ui.perfetto.dev)" if kind == ".json" else "")
     if svg is not None:
-        from strata.app.render.training_picture import draw_run
+        from strata.app.render.training_report import draw_run
 
         wrote("picture", draw_run(run, curves, svg))

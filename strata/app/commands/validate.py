@@ -9,41 +9,38 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import wrote
-from strata.errors import BadFile
+from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched
 
 
-def register_validate(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "validate",
-        short_help="Predictions against measurements.",
-        epilog="Example: strata validate --report out/accuracy.html",
-    )(validate_command)
-
-
+@command("validate", "Predictions against measurements.", "strata validate --report out/accuracy.html")
 def validate_command(
+    file: Annotated[
+        str, typer.Argument(metavar="[FILE]", help="one file of the folder, like serving/silicon.csv")
+    ] = "",
     data: MeasuredFolder = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'",
+        typed(
+            "", "NAME", "some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'"
         ),
+    ] = None,
+    row: Annotated[
+        int | None, typed("", "N", "one line of FILE: the command that predicts it, beside what was measured")
     ] = None,
     json: JsonFlag = False,
     table: TableFile = None,
     report: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="write an HTML page with predicted against measured")
+        Path | None, typed("", "FILE", "write an HTML page with predicted against measured")
     ] = None,
     pictures: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="write a picture (SVG) for each file, and an overview")
+        Path | None, typed("", "DIR", "write a picture (SVG) for each file, and an overview")
     ] = None,
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
@@ -51,8 +48,14 @@ def validate_command(
     from strata.validation import validate
 
     folder, drawn = data or shipped_folder("validation"), report is not None or pictures is not None
+    if file and Path(file).resolve().is_relative_to(folder.resolve()):
+        file = Path(file).resolve().relative_to(folder.resolve()).as_posix()
+    if row is not None:
+        _row(folder, file, row, json, table)
+        return
+    only = [*(only or []), *([file] if file else [])]
     with files_bar() as tell:
-        outcome = validate(folder, keep_points=drawn, unseen=data is None, only=only or (), progress=tell)
+        outcome = validate(folder, keep_points=drawn, unseen=data is None, only=only, progress=tell)
     points = outcome.pop("points", [])
     answer(lambda: outcome, lambda: [accuracy_table(outcome)], json, table, accuracy_rows)
     if report:
@@ -65,6 +68,34 @@ def validate_command(
         wrote("pictures", pictures, f" ({len(draw_accuracy(points, pictures))} files)")
     if unread := unread_line(outcome):
         raise BadFile(unread)
+
+
+def _row(folder: Path, name: str, line: int, json: bool, table: Path | None) -> None:
+    """One measured row and the command that predicts it."""
+    from strata.app.render.accuracy import row_table
+    from strata.validation.readers.registry import data_files, served_kind
+    from strata.validation.readers.served_files import row_of_file
+
+    require(bool(name), "--row is of one file: strata validate FILE --row N")
+    every = data_files(folder)
+    if name not in every:
+        raise UnknownName("file of measurements", name, every, "strata validate")
+    kind = served_kind(name)
+    if kind is None:
+        raise BadValue(f"rows of {name} have no command yet; those of serving/* have")
+    points = row_of_file(folder, name, kind, line)
+    rows = [
+        {
+            "command": point.command,
+            "at": point.metric.at,
+            "predicted": point.predicted if not point.why else None,
+            "measured": point.metric.measured,
+            "group": point.metric.group,
+            **({"why": point.why} if point.why else {}),
+        }
+        for point in points
+    ]
+    answer(lambda: rows, lambda: [row_table(rows)], json, table)
 
 
 @contextmanager

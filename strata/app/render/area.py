@@ -58,11 +58,7 @@ def _unit(energy: EnergyComparison) -> str:
 def energies_table(chip: Chip, silicon: Silicon) -> Any:
     """The same for people."""
 
-    table = plain_table()
-    table.add_column("energy", no_wrap=True)
-    for name in ("by geometry", "stated"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("of what")
+    table = plain_table("<energy", ">by geometry", ">stated", "of what")
     for e in energies_of(chip, silicon):
         table.add_row(
             e.name,
@@ -102,10 +98,7 @@ def network_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any] | N
 def area_tables(chip: Chip, silicon: Silicon, area: Area) -> list[Any]:
     """One die for people."""
 
-    table = plain_table()
-    table.add_column("part", no_wrap=True)
-    for name in ("mm2", "share"):
-        table.add_column(name, justify="right")
+    table = plain_table("<part", ">mm2", ">share")
     fits, asked = float(usable_cores(area, silicon)), float(chip.compute.cores)
     drawn = area if asked == fits or fits < 1.0 else area_as_stated(chip, silicon)
     for name, value in drawn.parts.items():
@@ -145,9 +138,7 @@ def _network_text(told: dict[str, Any], cores: float) -> str:
 
 def stacks_table(name: str, counts: list[float], areas: list[Area]) -> Any:
     """Dies under stacks of different depth, a line each."""
-    table = plain_table()
-    for column in ("layers", "cores", *areas[0].parts):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = plain_table(*(f">{column}" for column in ("layers", "cores", *areas[0].parts)))
     for layers, each in zip(counts, areas, strict=True):
         table.add_row(
             f"{layers:g}", f"{float(each.cores):g}", *(f"{float(v) * MM2:.2f}" for v in each.parts.values())

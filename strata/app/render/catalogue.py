@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.config_facts import config_facts, unread_text
-from strata.app.render.marks import legend, mark_text, marked, source_text
-from strata.app.render.mixer_numbers import layer_kinds, mixer_numbers
+from strata.app.render.config_facts import config_facts, layer_kinds, mixer_numbers, unread_text
+from strata.app.render.marks import legend, mark_text, marked, source_text, versions_text
 from strata.app.render.technology import PARTS, part_numbers
 from strata.app.terminal import plain_table, titled
 from strata.errors import UnknownName
@@ -204,6 +203,7 @@ def _described(kind: str, name: str) -> dict[str, Any]:
         "title": getattr(record, "title", ""),
         "note": getattr(record, "note", ""),
         "numbers": part_numbers(record) if kind in PARTS else _numbers(record),
+        **({"versions": [vars(release) for release in record.versions]} if kind == "engine" else {}),
     }
 
 
@@ -346,10 +346,7 @@ def description_table(described: dict[str, Any]) -> Any:
     heading = f"{described['name']}: {described['title']}" + (
         f"\n{described['note']}" if described["note"] else ""
     )
-    table = plain_table()
-    table.add_column("quantity", no_wrap=True)
-    table.add_column("value", justify="right", no_wrap=True)
-    table.add_column("mark", no_wrap=True)
+    table = plain_table("<quantity", ">value", "<mark")
     table.add_column("source", overflow="fold")
     for path, entry in described["numbers"].items():
         table.add_row(
@@ -359,7 +356,7 @@ def description_table(described: dict[str, Any]) -> Any:
             source_text(entry),
             style="yellow" if entry["assumed"] else "",
         )
-    below = (legend(described["numbers"]), unread_text(described))
+    below = (legend(described["numbers"]), versions_text(described), unread_text(described))
     return titled(heading, table, "\n".join(line for line in below if line))
 
 

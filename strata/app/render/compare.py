@@ -91,6 +91,7 @@ def _row_dict(found: Comparison, index: int, told: RowTrust | None) -> dict[str,
         return data | {"fits": False, "why_none": row.why_none}
     data |= {"fits": True, "why_none": None, "rank": rank.index(index) + 1}
     data |= {"plan": answer.plan, "batch": answer.batch, "limited_by": answer.limited_by or None}
+    data["devices_used"] = float(answer.result.system.devices)
     data["metrics"] = compared_metrics(row, answer, found.phase)
     data["intervals"] = {name: one.to_dict() for name, one in told.every.items()}
     data["goal_interval"] = None if told.bounds is None else {"low": told.bounds[0], "high": told.bounds[1]}
@@ -215,6 +216,9 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
     rows = f" ({min(counted)}{most} rows each)" if counted else ""
     shown += f"; 80 %: where {found.means} of like cases measured would lie{rows}, ? where none was; "
     shown += "by: what one more sequence would break"
+    for i, answer in ((i, row.answer) for i, row in enumerate(found.rows)):
+        if answer is not None and answer.served is not None and answer.served.used:
+            shown += f"\n{found.label(i)}: {answer.served.used}, the others idle and paid for"
     best = found.ranking[0]
     near = _near_best(found, trusted)
     sure = f"; not distinguishable from it: {', '.join(near)}" if near else ""

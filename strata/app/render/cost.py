@@ -11,7 +11,6 @@ from strata.app.terminal import plain_table, titled
 from strata.hardware.chip import Chip
 from strata.hardware.money import economics
 from strata.hardware.silicon.cost import Cost
-from strata.hardware.silicon.linear_power import LinearTotals
 from strata.hardware.silicon.manufacturing import Silicon
 from strata.hardware.silicon.system_cost import SystemCost
 from strata.hardware.system import System
@@ -30,10 +29,7 @@ def cost_dict(cost: Cost) -> dict[str, Any]:
 
 def cost_tables(chip: Chip, silicon: Silicon, counts: list[float], costs: list[Cost]) -> list[Any]:
     """Costs for people: a column for each stack."""
-    table = plain_table()
-    table.add_column("part", no_wrap=True)
-    for head in [f"{n:g} layers" for n in counts] or ["USD"]:
-        table.add_column(head, justify="right", no_wrap=True)
+    table = plain_table("<part", *(f">{head}" for head in [f"{n:g} layers" for n in counts] or ["USD"]))
     for name in costs[0].parts:
         table.add_row(name, *(f"{float(each.parts[name]):,.2f}" for each in costs))
     table.add_row("made", *(f"{float(each.made):,.2f}" for each in costs), style="bold")
@@ -73,10 +69,7 @@ def system_cost_dict(system: System, cost: SystemCost) -> dict[str, Any]:
 
 def system_cost_table(system: System, cost: SystemCost) -> Any:
     """Costs of a system for people."""
-    table = plain_table()
-    table.add_column("part", no_wrap=True)
-    for name in ("USD", "a device"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table("<part", ">USD", ">a device")
 
     def row(name: str, value: Any, **style: Any) -> None:
         shown = (
@@ -105,7 +98,7 @@ def system_cost_table(system: System, cost: SystemCost) -> Any:
     )
 
 
-def linear_totals_dict(system: System, totals: LinearTotals) -> dict[str, Any]:
+def linear_totals_dict(system: System, totals: Any) -> dict[str, Any]:
     """Cost and power by DFModel's counts, for machines."""
     cost, power = ({k: float(v) for k, v in part.items()} for part in (totals.cost, totals.power))
     return {
@@ -118,12 +111,9 @@ def linear_totals_dict(system: System, totals: LinearTotals) -> dict[str, Any]:
     }
 
 
-def linear_totals_table(system: System, totals: LinearTotals) -> Any:
+def linear_totals_table(system: System, totals: Any) -> Any:
     """Cost and power by DFModel's counts, for people."""
-    table = plain_table()
-    table.add_column("part", no_wrap=True)
-    for name in ("USD", "W"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table("<part", ">USD", ">W")
     for name, power in totals.power.items():
         cost = totals.cost.get(name)
         table.add_row(name, "unknown" if cost is None else f"{float(cost):,.0f}", f"{float(power):,.0f}")

@@ -106,10 +106,7 @@ def difference_dict(changed: WhatIf) -> dict[str, Any]:
 
 def difference_table(changed: WhatIf) -> Any:
     """What was set and what it does: before, after, and their ratio."""
-    table = plain_table()
-    table.add_column("", no_wrap=True)
-    for column in ("before", "after", "ratio"):
-        table.add_column(column, justify="right", no_wrap=True)
+    table = plain_table("<", ">before", ">after", ">ratio")
     for one in changed.fields:
         sides = [_shown(value, one.unit) for value in (one.before, one.after)]
         table.add_row(one.name, *sides, _ratio_text(one.ratio), style="dim")

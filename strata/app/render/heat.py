@@ -1,11 +1,16 @@
-"""Temperatures of a chip for machines and for people."""
+"""Temperatures of a chip for machines, for people, and as a picture."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from strata.app.terminal import plain_table, titled
-from strata.arrays import Number
+from strata.arrays import Array, Number
+from strata.drawing import DARK, GREY, Canvas, Point
+from strata.hardware.thermal.grid import Layer
 from strata.hardware.thermal.report import Temperatures
 from strata.units import show
 
@@ -61,10 +66,7 @@ def temperature_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
 
 def temperatures_tables(temperatures: Temperatures) -> list[Any]:
     """Temperatures for people."""
-    dies = plain_table()
-    dies.add_column("die", no_wrap=True)
-    for name in ("power", "hottest", "mean", "coolest", "limit", "left"):
-        dies.add_column(name, justify="right", no_wrap=True)
+    dies = plain_table("<die", ">power", ">hottest", ">mean", ">coolest", ">limit", ">left")
     for d in temperatures.dies:
         dies.add_row(
             d.name,
@@ -73,10 +75,7 @@ def temperatures_tables(temperatures: Temperatures) -> list[Any]:
             f"{d.limit - d.hottest:.1f} K",
             style="bold" if d is temperatures.binding else "",
         )
-    way = plain_table()
-    way.add_column("way to the coolant", no_wrap=True)
-    for name in ("resistance", "power", "rise"):
-        way.add_column(name, justify="right", no_wrap=True)
+    way = plain_table("<way to the coolant", ">resistance", ">power", ">rise")
     for p in temperatures.path:
         way.add_row(p.name, f"{p.resistance:.4f} K/W", show(p.power, "W"), f"{p.rise:.1f} K")
     cooling = temperatures.cooling
@@ -96,8 +95,7 @@ def _in_time(temperatures: Temperatures) -> list[Any]:
     """A few of the temperatures after power is switched on."""
     if temperatures.history is None:
         return []
-    table = plain_table()
-    table.add_column("after", justify="right", no_wrap=True)
+    table = plain_table(">after")
     memory = [d.name for d in temperatures.dies if d.name != "logic"]
     for name in ("logic", *(["hottest DRAM"] if memory else [])):
         table.add_column(name, justify="right", no_wrap=True)
@@ -115,3 +113,158 @@ def celsius(kelvin: Number) -> str:
     '85.0 °C'
     """
     return f"{kelvin - 273.15:.1f} °C"
+
+
+RAMP = (
+    "#fffade",
+    "#fcd480",
+    "#f59652",
+    "#da523e",
+    "#a01e3c",
+    "#540e34",
+)  # cool to hot: pale yellow to dark wine
+OVER = "#b03030"  # of what is above its limit
+LEFT, TOP, WIDE, LABELS = 24.0, 84.0, 420.0, 196.0  # of the section, and the room for its labels
+SIDE, GAP, ACROSS = 112.0, 18.0, 4  # of a map, between maps, and maps in a row
+TALL = 430.0  # of the section at most
+FOOT = 70.0
+# Heights of layers, not to scale: bonds would be hairs and the sink would be all.
+HEIGHTS = {"sink": 64.0, "lid": 44.0, "interface": 12.0, "bond": 6.0, "logic": 26.0, "dram": 20.0}
+
+
+class HeatCanvas(Canvas):
+    """A canvas with one scale of colours for temperatures [K]."""
+
+    def __init__(self, width: float, height: float, scale: Point) -> None:
+        super().__init__(width, height)
+        from matplotlib.colors import LinearSegmentedColormap
+
+        self.scale = scale
+        self.ramp = LinearSegmentedColormap.from_list("heat", RAMP)
+
+    def field(self, kelvin: Array, corner: Point, size: Point) -> None:
+        """Temperatures in a rectangle."""
+        self.image(kelvin, self.scale, corner, size, self.ramp)
+
+
+def draw_temperatures(temperatures: Temperatures, path: Path) -> Path:
+    """A stack's temperatures as SVG."""
+    dies, cooling, binding = temperatures.dies, temperatures.cooling, temperatures.binding
+    layers = temperatures.field.problem.assembly.layers
+    low = min(temperatures.field.coolest(layer.name) for layer in layers)
+    high = max(d.hottest for d in dies)
+    right = LEFT + WIDE + LABELS
+    below = TOP + max(sum(drawn_heights(temperatures)), -(-len(dies) // ACROSS) * (SIDE + 40))
+    scale = (low, high if high > low + 1e-9 else low + 1.0)
+    canvas = HeatCanvas(right + ACROSS * (SIDE + GAP) + 6, below + FOOT, scale)
+    cooled = cooling.title.split(",")[0] or "its cooling"
+    title = f"{temperatures.chip.name}: {show(temperatures.power, 'W')} under {cooled}"
+    canvas.text((LEFT, 28), title, 15, DARK, bold=True)
+    facts = f"{binding.name} binds: {celsius(binding.hottest)} of {celsius(binding.limit)} · "
+    facts += f"coolant {celsius(float(cooling.ambient))} · "
+    facts += f"{show(temperatures.highest_power, 'W')} reach the limit"
+    canvas.text((LEFT, 48), facts, 12, GREY if temperatures.infeasible is None else OVER)
+    canvas.text((LEFT, TOP - 10), "section through the hottest point; heights not to scale", 11, GREY)
+    said = "each die from above, from the coolant down; o: its hottest point"
+    canvas.text((right, TOP - 10), said, 11, GREY)
+    draw_section(canvas, temperatures)
+    for i, die in enumerate(dies):
+        corner = right + (i % ACROSS) * (SIDE + GAP), TOP + (i // ACROSS) * (SIDE + 40)
+        draw_die(canvas, temperatures, die.name, corner)
+    draw_scale(canvas, temperatures, (LEFT, below + FOOT - 34))
+    return canvas.save(path)
+
+
+def _kind(layer: Layer) -> str:
+    return layer.name.removesuffix(" bulk").rstrip("0123456789")
+
+
+def drawn_layers(temperatures: Temperatures) -> list[Layer]:
+    """Layers from the coolant down; a die is drawn once, with the temperatures of its hot face."""
+    layers = reversed(temperatures.field.problem.assembly.layers)
+    return [layer for layer in layers if not layer.name.endswith(" bulk")]
+
+
+def drawn_heights(temperatures: Temperatures) -> list[float]:
+    """How high each of these layers is drawn."""
+    heights = [HEIGHTS.get(_kind(layer), 16.0) for layer in drawn_layers(temperatures)]
+    shrink = min(1.0, TALL / sum(heights))
+    return [h * shrink for h in heights]
+
+
+def draw_section(canvas: HeatCanvas, temperatures: Temperatures) -> None:
+    """Layers on each other, each as wide as it is against the widest, coloured by temperatures along x."""
+    field = temperatures.field
+    edges, places = field.problem.edges, field.problem.places
+    hot = max(temperatures.dies, key=lambda d: d.hottest).name
+    peak = np.unravel_index(np.argmax(field.of(hot)), field.of(hot).shape)
+    row = places[hot][0].first + int(peak[1])
+    y, widest = TOP, edges[-1] - edges[0]
+    thick = {name.removesuffix(" bulk"): 0.0 for name in places}
+    for layer in field.problem.assembly.layers:
+        thick[layer.name.removesuffix(" bulk")] += layer.thickness
+    named: set[str] = set()
+    for layer, height in zip(drawn_layers(temperatures), drawn_heights(temperatures), strict=True):
+        own, kind = places[layer.name][0], _kind(layer)
+        across = field.of(layer.name)[::-1, row - own.first, :]  # the top slice first
+        wide = WIDE * layer.side / widest
+        corner, size = (LEFT + (WIDE - wide) / 2, y), (wide, height)
+        canvas.field(even(across, edges[own.first : own.first + len(own.widths) + 1]), corner, size)
+        canvas.box(corner, size, fill="none", edge="#fff", width=0.8)
+        # Bonds are all alike: the first is named, and nothing that is too thin for its letters.
+        first = kind not in named and (height >= 9.5 or kind == "bond")
+        if first or (kind == "dram" and height >= 11.0):
+            middle, name = y + height / 2, "bonds" if kind == "bond" else layer.name
+            said = f"{name}, {show(thick[layer.name], 'm')}: {celsius(field.hottest(layer.name))}"
+            start = (corner[0] + wide + 3, middle)
+            canvas.line(start, (LEFT + WIDE + 6, middle), GREY, width=0.6, alpha=0.6)
+            canvas.text((LEFT + WIDE + 10, middle + 3.5), said, 10.5, DARK)
+        named.add(kind)
+        y += height
+    canvas.text((LEFT + WIDE / 2, y + 14), "board", 10.5, GREY, centred=True)
+
+
+def draw_die(canvas: HeatCanvas, temperatures: Temperatures, name: str, corner: Point) -> None:
+    """One die from above, with its hottest point."""
+    kelvin = temperatures.field.of(name)[0]
+    x, y = corner
+    binds = temperatures.binding.name == name
+    canvas.field(kelvin, corner, (SIDE, SIDE))
+    edge, width = (DARK, 2.0) if binds else ("#d8d8d8", 1.0)
+    canvas.box(corner, (SIDE, SIDE), fill="none", edge=edge, width=width)
+    row, column = np.unravel_index(np.argmax(kelvin), kelvin.shape)
+    spot = x + (column + 0.5) / kelvin.shape[1] * SIDE, y + (row + 0.5) / kelvin.shape[0] * SIDE
+    canvas.circle(spot, 4.0, fill="none", edge="#fff", width=1.6)
+    die = next(d for d in temperatures.dies if d.name == name)
+    canvas.text((x, y + SIDE + 14), f"{name}, {show(die.power, 'W')}", 11, DARK, bold=binds)
+    said = f"{die.coolest - 273.15:.1f} to {celsius(die.hottest)}"
+    canvas.text((x, y + SIDE + 27), said, 10.5, OVER if die.hottest > die.limit else GREY)
+
+
+def draw_scale(canvas: HeatCanvas, temperatures: Temperatures, corner: Point) -> None:
+    """The scale of colours, with the limits that lie on it."""
+    (x, y), (low, high) = corner, canvas.scale
+    canvas.field(np.linspace(low, high, 128)[None], corner, (WIDE, 12.0))
+    for kelvin in np.linspace(low, high, 5):
+        place = x + (kelvin - low) / (high - low) * WIDE
+        canvas.text((place, y + 26), celsius(float(kelvin)), 10, GREY, centred=True)
+    cooling = temperatures.cooling
+    for said, limit in (
+        ("DRAM limit", float(cooling.dram_limit)),
+        ("logic limit", float(cooling.logic_limit)),
+    ):
+        if low < limit < high:
+            place = x + (limit - low) / (high - low) * WIDE
+            canvas.line((place, y - 5), (place, y + 14), DARK, width=1.4, alpha=1.0)
+            canvas.text((place, y - 8), said, 10, DARK, centred=True)
+
+
+def even(values: Array, edges: Array, count: int = 96) -> Array:
+    """Cells of unequal width as equal ones, between cell middles by straight lines.
+
+    >>> even(np.array([[1.0, 3.0]]), np.array([0.0, 1.0, 3.0]), count=3).round(2).tolist()
+    [[1.0, 2.33, 3.0]]
+    """
+    middles = (edges[1:] + edges[:-1]) / 2
+    pixels = np.linspace(edges[0], edges[-1], 2 * count + 1)[1::2]
+    return np.array([np.interp(pixels, middles, row) for row in values])

@@ -186,10 +186,7 @@ def layout_lines(found: ProgramMapping) -> list[str]:
 
 
 def losses_table(others: Sequence[ComparedMapping]) -> Any:
-    table = plain_table()
-    table.add_column("mapping")
-    for heading in ("partitions", "time", "slower by"):
-        table.add_column(heading, justify="right", no_wrap=True)
+    table = plain_table("mapping", ">partitions", ">time", ">slower by")
     for each in others:
         if each.reason:
             table.add_row(each.name, "", "does not fit", each.reason)

@@ -30,12 +30,13 @@ def mapping_tables(
     """Orders with their sharing, best first, and what the best leaves to each dimension."""
     best = mappings[0]
     networks = [n for n in best.grid.networks if any(m.sharing[n] for m in mappings)]
-    orders = plain_table()
-    for name in ("", "order", "laid by"):
-        orders.add_column(name, no_wrap=True)
-    for name in (*networks, "one by one", "all at once"):
-        orders.add_column(name, justify="right", no_wrap=True)
-    orders.add_column("over several networks", no_wrap=True)
+    orders = plain_table(
+        "<",
+        "<order",
+        "<laid by",
+        *(f">{name}" for name in (*networks, "one by one", "all at once")),
+        "<over several networks",
+    )
     for mapping in mappings[:shown]:
         orders.add_row(
             "*" if mapping is best else "",
@@ -57,11 +58,7 @@ def mapping_tables(
 
 def _left(best: DeviceMapping) -> Any:
     """What a mapping leaves to each dimension."""
-    left = plain_table()
-    for name in ("dimension", "networks"):
-        left.add_column(name, no_wrap=True)
-    for name in ("alone", "all at once"):
-        left.add_column(name, justify="right", no_wrap=True)
+    left = plain_table("<dimension", "<networks", ">alone", ">all at once")
     for dimension in best.mesh:
         if dimension.degree > 1:
             name = dimension.name

@@ -51,3 +51,16 @@ def legend(numbers: dict[str, dict[str, Any]]) -> str:
     told = ", ".join(f"{count[mark]} {mark}" for mark in kinds)
     meaning = "; ".join(f"{mark}: {MARKS[mark]}" for mark in kinds)
     return f"{len(numbers)} numbers: {told}\n{meaning}"
+
+
+def versions_text(described: dict[str, Any]) -> str:
+    """The releases that `name@version` takes, and those in which something changed."""
+    versions = described.get("versions")
+    if not versions:
+        return ""
+    first, last = versions[0], versions[-1]
+    changed = [f"{', '.join(v['changes'])} up to {v['version']}" for v in versions if v["changes"]]
+    span = f"versions {first['version']} ({first['date']}) to {last['version']} ({last['date']})"
+    return f"{span}, as {described['name']}@{last['version']}" + (
+        f"; other: {'; '.join(changed)}" if changed else ""
+    )

@@ -180,9 +180,7 @@ def _several(outcome: SearchOutcome) -> Any:
 
 
 def _out(outcome: SearchOutcome) -> Any:
-    table = plain_table(show_header=False)
-    table.add_column(justify="right")
-    table.add_column()
+    table = plain_table(">", "", show_header=False)
     table.add_column(style="dim", no_wrap=True)
     for rule, (points, alone) in outcome.reasons.items():
         table.add_row(f"{points:,}", rule, f"{alone:,} by this alone" if alone < points else "")
@@ -190,9 +188,7 @@ def _out(outcome: SearchOutcome) -> Any:
 
 
 def _gains(title: str, gains: list[Gain]) -> Any:
-    table = plain_table(show_header=False)
-    table.add_column()
-    table.add_column(justify="right")
+    table = plain_table("", ">", show_header=False)
     for gain in gains:
         out = gain.speedup != gain.speedup
         bought = f"out: {gain.note}" if out else gain.note or f"{gain.speedup:+.1%}"

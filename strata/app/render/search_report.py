@@ -17,13 +17,17 @@ from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.search_figures import (
     AXES,
     THREADS,
+    Trait,
     came_figure,
     choices_html,
     cloud_figure,
+    importance,
     pair_html,
+    relative_worths,
     threads_figure,
+    trade_metrics,
+    traits_of,
 )
-from strata.app.render.search_traits import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.drawing import keep
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.units import show

@@ -14,7 +14,9 @@ from strata.serving.load_metrics import LoadMetrics
 from strata.units import show
 
 if TYPE_CHECKING:
+    from strata.hardware.system import System
     from strata.serving.served_plans import ServedPlan, ServedPlans
+    from strata.workload.model import Model
 
 SEEN_UNITS = {
     "requests_per_s": "1/s",
@@ -57,8 +59,44 @@ def served_dict(one: ServedPlan) -> dict[str, Any]:
         "batch": one.clients,
         "limited_by": one.limited_by or None,
         "slots": one.slots,
+        "devices": float(one.load.devices),
+        "devices_used": float(one.plan.devices),
         **seen_dict(one.load),
+        "simulated": one.simulated,
+        "closed_form": None if one.closed is None else _closed_dict(one.closed),
     }
+
+
+def _closed_dict(closed: LoadMetrics) -> dict[str, Any]:
+    """What the closed form says of clients that were simulated, or why it says nothing."""
+    times = {name: float(getattr(closed, name)) for name in ("ttft", "tpot", "rate")}
+    return {**times, "refused": str(closed.refusal) or None}
+
+
+def simulated_text(found: ServedPlans) -> str:
+    """Which plans were simulated, and where the closed form says something else by more than a tenth."""
+    from strata.serving.simulated_plans import MOST_CLIENTS, closed_form_errors
+
+    shown = [one for one in found.choices if one.simulated]
+    if not shown:
+        many = found.choices[0].clients > MOST_CLIENTS
+        why = f"more than {MOST_CLIENTS:,} clients" if many else "--quick"
+        return f"in closed form, not simulated ({why})"
+    rest = ", the others in closed form" if len(found.choices) > len(shown) else ""
+    lines = [
+        f"simulated request by request: the first {len(shown)}{rest}"
+        if rest
+        else "simulated request by request"
+    ]
+    words = {"ttft": "TTFT", "tpot": "TPOT", "rate": "requests/s"}
+    for one in shown:
+        off = [f"{words[name]} {value:+.0%}" for name, value in closed_form_errors(one).items()]
+        refused = "" if one.closed is None else str(one.closed.refusal)
+        if refused:
+            lines.append(f"{plan_text(one.plan)}: {refused}")
+        elif off:
+            lines.append(f"{plan_text(one.plan)}: the closed form differs, {', '.join(off)}")
+    return "\n".join(lines)
 
 
 def dollars_text(value: Any) -> str:
@@ -84,25 +122,36 @@ def device_hour_text(found: ServedPlans) -> str:
         "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting included "
         "(mean, 95th percentile of TTFT, mean)"
     )
+    text += f"\n{simulated_text(found)}" if found.choices else ""
     if not found.choices or not np.isfinite(found.choices[0].load.cost_per_device_hour):
         return f"{text}; no price is known"
-    return f"{text}\n{dollars_text(found.choices[0].load.cost_per_device_hour)} USD per device-hour"
+    best = found.choices[0]
+    used = f"; {best.used}, the others idle and paid for" if best.used else ""
+    return f"{text}\n{dollars_text(best.load.cost_per_device_hour)} USD per device-hour{used}"
 
 
 def trust_of(found: ServedPlans, load: LoadMetrics | None = None) -> tuple[dict[str, Any] | None, list[str]]:
     """How far like cases measured were off, for what requests see under a load that was asked for, else for
     what clients of the best plan see; nothing of a load that no plan carries.
     """
-    from strata.app.render.accuracy import intervals_told
-    from strata.validation.accuracy.trust import trust_served
-
     if load is None:
         if not found.choices:
             return None, []
         load = found.choices[0].load
     if not np.isfinite(load.ttft):
         return None, []
-    made = found.curve
-    where = (made.system, made.model, made.engine.name)
-    asked = (("ttft", float(load.ttft), "request"), ("tpot", float(load.tpot), "decode"))
-    return intervals_told(trust_served(*where, *one) for one in asked)
+    where = (found.curve.system, found.curve.model, found.curve.engine.name)
+    return served_interval(*where, float(load.ttft), float(load.tpot))
+
+
+def served_interval(
+    system: System, model: Model, engine: str, ttft: float, tpot: float
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """How far first tokens and token times of a served model were off in runs like it, for machines and for
+    people.
+    """
+    from strata.app.render.accuracy import intervals_told
+    from strata.validation.accuracy.trust import trust_served
+
+    asked = (("ttft", ttft, "request"), ("tpot", tpot, "decode"))
+    return intervals_told(trust_served(system, model, engine, *one) for one in asked)

@@ -43,9 +43,9 @@ def _plans(answer: UnderLoad) -> Any:
     table.add_column("plan", no_wrap=True)
     limited = bool(found.limits.text)
     names = ("batch", "requests/s", "tokens/s/device", *SEEN_COLUMNS, "slots")
-    for name in (*names, "at random") if limited else names:
+    for name in names:
         table.add_column(name, justify="right", no_wrap=True)
-    for i, one in enumerate(found.choices[:6]):
+    for one in found.choices[:6]:
         load = one.load
         cells = [
             f"{one.clients:g}",
@@ -54,10 +54,12 @@ def _plans(answer: UnderLoad) -> Any:
             *(text(load) for text in SEEN_COLUMNS.values()),
             f"{one.slots:g}",
         ]
-        table.add_row(plan_text(one.plan), *cells, *([f"{float(answer.rates[i]):.3g}"] if limited else []))
+        table.add_row(plan_text(one.plan), *cells)
     below = device_hour_text(found)
     if limited:
-        below += "\nat random: the most requests/s that keep the limits where they arrive at random"
+        how = "simulated" if answer.at_rate is not None else "in closed form"
+        rate = f"{float(answer.rates[0]):.3g} requests/s"
+        below += f"\narriving at random, {rate} keep the limits with the first plan ({how})"
     trusted = trust_of(found)[1] if answer.load is None else []
     return titled(answer.question, table, "\n".join([below, *trusted]))
 
@@ -167,7 +169,7 @@ def _pools(answer: UnderLoad) -> Any:
         )
         table.add_row(*cells)
     best = max(answer.splits or [], key=lambda s: s.rate, default=None)
-    together = float(np.max(answer.rates))
+    together = float(answer.rates[0]) if answer.at_rate is not None else float(np.max(answer.rates))
     below = (
         ""
         if best is None or together <= 0
@@ -185,7 +187,7 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
     return {
         "question": {
             "model": c.model.name,
-            "system": c.system.name,
+            "system": (c.within or c.system).name,
             "engine": c.engine.name,
             **vars(c.requests),
             **answer.limits.told,
@@ -215,13 +217,16 @@ def _load_dict(load: LoadMetrics) -> dict[str, float]:
 
 def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
     """What one plan carries."""
-    one, served = answer.curve.at(i), answer.served.choices[i]
+    served = answer.served.choices[i]
+    row, one = served.row, answer.curve.at(served.row)
+    own = answer.at_rate if i == 0 else None
     return {
         **served_dict(served),
-        "goodput": float(answer.rates[i]),
+        "goodput": float(answer.rates[row]),
         "most_rate": float(most_rate(one)[0]),
         "most_clients": served.clients,
-        "at_goodput": _load_dict(open_load(one, answer.rates[i : i + 1]).at(0)),
+        "goodput_simulated": own is not None,
+        "at_goodput": _load_dict(own or open_load(one, answer.rates[row]).at(0)),
     }
 
 
@@ -245,5 +250,6 @@ def _pools_dict(split: Disaggregation) -> dict[str, Any]:
         "read_time": split.read_time,
         "send_time": split.send_time,
         "sent_bytes": split.sent,
-        "at_goodput": _load_dict(split.load(split.rate)),
+        "simulated": split.simulated is not None,
+        "at_goodput": _load_dict(split.simulated or split.load(split.rate)),
     }

@@ -85,7 +85,8 @@ def _latency(found: UnderLoad) -> str:
     if not np.isfinite(most) or most <= 0:
         return ""
     rates = most * np.array(LOADS)
-    loads = [open_load(one, rate).at(0) for rate in rates]
+    every = open_load(one.only([0] * len(rates)), rates)
+    loads = [every.at(i) for i in range(len(rates))]
     first = {
         "mean": [float(load.ttft) for load in loads],
         "95 % within": [float(load.ttft_p95) for load in loads],

@@ -8,7 +8,8 @@ from strata.app.render.served import dollars_text, joules_text
 from strata.app.terminal import plain_table, titled
 from strata.serving.simulated_answers import CostFrontier, LargestRate, answer_row
 from strata.serving.simulated_fleet import FleetAnswer
-from strata.serving.simulated_result import UNITS, ServiceSimulation
+from strata.serving.simulated_result import UNITS, Served
+from strata.simulate.server.saturation import LEVEL
 from strata.simulate.server.statistics import LatencyStatistics
 from strata.units import show
 
@@ -19,7 +20,7 @@ ROW_UNITS = {
     "cost_per_mtoken": "USD",
     "energy_per_token": "J",
     "power": "W",
-    "kept": "1",
+    **dict.fromkeys(("kept", "kept_low", "kept_high", "requests", "warm_up"), "1"),
     **{f"{n}_{q}": "s" for n in ("ttft", "tpot", "latency") for q in ("mean", "p50", "p95", "p99")},
 }
 LABELS = {
@@ -38,7 +39,7 @@ def slo_text(slo: dict[str, float]) -> str:
     return ", ".join(f"{names[n]} at most {show(v, 's')}" for n, v in slo.items())
 
 
-def run_tables(run: ServiceSimulation, share: float) -> list[Any]:
+def run_tables(run: Served, share: float) -> list[Any]:
     """One run: latencies, then what was served and what it took."""
     times = plain_table()
     times.add_column("", style="dim", no_wrap=True)
@@ -52,7 +53,7 @@ def run_tables(run: ServiceSimulation, share: float) -> list[Any]:
     return [titled(run.title, times, "\n".join(_remarks(run))), *models, "", _served(run, share)]
 
 
-def _by_model(run: ServiceSimulation) -> Any:
+def _by_model(run: Served) -> Any:
     """What requests for each of several models saw."""
     table = plain_table()
     table.add_column("asked for", no_wrap=True)
@@ -79,7 +80,7 @@ def _cells(times: LatencyStatistics) -> list[str]:
     ]
 
 
-def _remarks(run: ServiceSimulation) -> list[str]:
+def _remarks(run: Served) -> list[str]:
     """What must be known of the numbers."""
     found = ["time per output token: of each request over its own tokens; between tokens: of all tokens"]
     if run.saturated_from is not None:
@@ -103,7 +104,7 @@ def _remarks(run: ServiceSimulation) -> list[str]:
     return found
 
 
-def _served(run: ServiceSimulation, share: float) -> Any:
+def _served(run: Served, share: float) -> Any:
     table = plain_table(show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(justify="right", style="bold", no_wrap=True)
@@ -144,11 +145,11 @@ def _served(run: ServiceSimulation, share: float) -> Any:
 # ---------------------------------------------------------------------------------- rates
 
 
-def curve_dict(runs: list[tuple[float, ServiceSimulation]]) -> dict[str, Any]:
+def curve_dict(runs: list[tuple[float, Served]]) -> dict[str, Any]:
     return {"rates": [answer_row(rate, run) for rate, run in runs], "units": dict(ROW_UNITS)}
 
 
-def curve_tables(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, float]) -> list[Any]:
+def curve_tables(runs: list[tuple[float, Served]], slo: dict[str, float]) -> list[Any]:
     """Latency over load."""
     if not runs:
         return ["stopped before the first run was over"]
@@ -157,7 +158,7 @@ def curve_tables(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, flo
     return [titled(title, _runs_table(runs, bool(slo)), f"the same requests at every rate{limits}")]
 
 
-def _runs_table(runs: list[tuple[float, ServiceSimulation]], limited: bool) -> Any:
+def _runs_table(runs: list[tuple[float, Served]], limited: bool) -> Any:
     table = plain_table()
     names = (
         "requests/s",
@@ -171,7 +172,8 @@ def _runs_table(runs: list[tuple[float, ServiceSimulation]], limited: bool) -> A
         "USD/Mtok",
         "J/token",
     )
-    for name in (*names, *(["within"] if limited else []), ""):
+    judged = [f"{100 * LEVEL:g} % sure", "of"] if runs[0][1].steady is not None else []
+    for name in (*names, *(["within"] if limited else []), *judged, ""):
         table.add_column(name, justify="right", no_wrap=True)
     for rate, run in runs:
         t, p, e = (run.times[n] for n in ("ttft", "tpot", "latency"))
@@ -179,8 +181,12 @@ def _runs_table(runs: list[tuple[float, ServiceSimulation]], limited: bool) -> A
         cells += [show(t.percentile(q), "s") for q in (0.95, 0.99)]
         cells += [show(p.mean, "s"), show(p.percentile(0.95), "s"), show(e.mean, "s")]
         cells += [dollars_text(run.cost_per_mtoken), joules_text(run.energy_per_token)]
-        within = [f"{run.kept:.1%}" if not run.given_up else f"< {run.kept:.1%}"] if limited else []
+        within = [f"{run.kept:.1%}"] if limited else []
         state = "saturated" if run.saturated else "given up" if run.given_up else ""
+        if run.steady is not None:
+            low, high, verdict = run.steady.low, run.steady.high, run.steady.verdict
+            within += [f"{100 * low:.1f}-{100 * high:.1f}%", f"{run.steady.requests:,}"]
+            state = verdict if verdict != "kept" else ""
         table.add_row(*cells, *within, state)
     return table
 
@@ -192,9 +198,11 @@ def rate_dict(found: LargestRate) -> dict[str, Any]:
         "width": found.width,
         "share": found.share,
         "stopped": found.stopped,
+        "confidence": found.confidence,
         "run": found.run.to_dict() if found.run else None,
         "runs": [answer_row(rate, run) for rate, run in sorted(found.runs, key=lambda p: p[0])],
-        "units": {**UNITS, **ROW_UNITS, "fails_at": "1/s", "width": "1", "share": "1"},
+        "units": {**UNITS, **ROW_UNITS, "fails_at": "1/s", "width": "1", "share": "1"}
+        | dict.fromkeys(("level", "confirmed", "confirmed_requests"), "1"),
     }
 
 
@@ -207,15 +215,30 @@ def rate_tables(found: LargestRate, slo: dict[str, float]) -> list[Any]:
     if found.rate and found.above == float("inf"):
         said = f"every rate up to {found.rate:.3g} requests/s keeps {asked}: too few requests (--count)"
     elif found.rate:
-        said = f"{found.rate:.3g} requests/s keep {asked}; {found.above:.3g} do not"
-        said += f" (found within {found.width:.1%}, {len(found.runs)} runs of the same requests)"
+        above = next(one.steady for rate, one in found.runs if rate == found.above)
+        said = f"{found.rate:.3g} requests/s keep {asked}; {found.above:.3g} "
+        said += "may not" if above and above.verdict == "undecided" else "do not"
     else:
         said = f"no rate keeps {asked}: not even {found.above:.2g} requests/s"
     if found.stopped:
         said += "; stopped: what is known so far"
-    title = run.title
     rows = sorted(found.runs, key=lambda p: p[0])
-    return [titled(f"{title}: {said}", _runs_table(rows, True))]
+    return [titled(f"{run.title}: {said}", _runs_table(rows, True), _sureness(found))]
+
+
+def _sureness(found: LargestRate) -> str:
+    """How sure the largest rate is, in words."""
+    many = f"{len(found.runs)} runs of the same requests"
+    steady = found.run.steady if found.run else None
+    if steady is None:
+        return many
+    other = found.confirmed.steady if found.confirmed else None
+    again = f"; drawn anew {other.kept:.1%} of {other.requests:,}" if other else ""
+    dropped = f", after a warm-up of {steady.warm_up:,}" if steady.warm_up else ""
+    return (
+        f"{steady.kept:.1%} of {steady.requests:,} requests{dropped}; {100 * LEVEL:g} % sure: "
+        f"{steady.low:.1%} to {steady.high:.1%}; the rate within {found.width:.1%}, by {many}{again}"
+    )
 
 
 # ---------------------------------------------------------------------------------- fleets
@@ -299,14 +322,14 @@ def cost_frontier_tables(found: CostFrontier) -> list[Any]:
     return [titled(f"cost against {seen}", table, below)]
 
 
-def caps_dict(runs: list[tuple[str, ServiceSimulation]]) -> dict[str, Any]:
+def caps_dict(runs: list[tuple[str, Served]]) -> dict[str, Any]:
     rows = [{"cap": name} | answer_row(0.0, run) for name, run in runs]
     for row in rows:
         del row["rate"]
     return {"caps": rows, "units": dict(ROW_UNITS)}
 
 
-def caps_tables(runs: list[tuple[str, ServiceSimulation]]) -> list[Any]:
+def caps_tables(runs: list[tuple[str, Served]]) -> list[Any]:
     """The same load at power caps and at fixed clocks."""
     table = plain_table()
     table.add_column("each device", no_wrap=True)

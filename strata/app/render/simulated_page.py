@@ -11,7 +11,7 @@ from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
 from strata.pricing.trace_events import keep_trace, trace_slice
 from strata.serving.observed import StepsRecord
-from strata.serving.simulated_result import ServiceSimulation
+from strata.serving.simulated_result import Served
 from strata.simulate.gantt import PLOT, TOP, zoomed_page, zoomed_plot
 from strata.simulate.server.request import Request
 from strata.units import show
@@ -53,7 +53,7 @@ def _said(r: Request) -> str:
     )
 
 
-def service_page(run: ServiceSimulation, path: Path) -> Path:
+def service_page(run: Served, path: Path) -> Path:
     """A page that opens offline: curves of batches and caches, and every request as a bar; wheel to zoom."""
     served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
     require(bool(served), "no request was served: there is nothing to draw", requests=0)
@@ -71,7 +71,7 @@ def service_page(run: ServiceSimulation, path: Path) -> Path:
     return keep(path, text.replace("</h1>", f"</h1>\n{_summary(run)}", 1))
 
 
-def _summary(run: ServiceSimulation) -> str:
+def _summary(run: Served) -> str:
     """Latencies in a small table."""
     head = "".join(f"<th>{n}</th>" for n in ("", "mean", "p50", "p95", "p99"))
     rows = []
@@ -175,7 +175,7 @@ def joined_steps(steps: list[StepsRecord], most: int) -> list[StepsRecord]:
     return found
 
 
-def service_trace(run: ServiceSimulation, path: Path) -> Path:
+def service_trace(run: Served, path: Path) -> Path:
     """Chrome trace JSON: a process of requests, and one of each replica with its steps and counters."""
     served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
     rows: list[dict[str, Any]] = [_named("requests", 0)]

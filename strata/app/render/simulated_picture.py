@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.drawing import COLOURS, GREY, STYLE, pyplot_of, save
 from strata.serving.simulated_answers import CostFrontier
-from strata.serving.simulated_result import ServiceSimulation
+from strata.serving.simulated_result import Served
 from strata.simulate.server.statistics import LatencyStatistics
 from strata.units import show
 
@@ -41,7 +41,7 @@ def _thinned(times: LatencyStatistics) -> tuple[Any, Any]:
     return x, share
 
 
-def draw_latencies(run: ServiceSimulation, path: Path) -> Path:
+def draw_latencies(run: Served, path: Path) -> Path:
     """The share of requests within a time, for each latency; with limits and percentiles."""
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):
@@ -94,7 +94,7 @@ def _distribution(axes: Any, times: LatencyStatistics, colour: str, title: str) 
     time_axis(axes.xaxis, log)
 
 
-def draw_load_latency(runs: list[tuple[float, ServiceSimulation]], slo: dict[str, float], path: Path) -> Path:
+def draw_load_latency(runs: list[tuple[float, Served]], slo: dict[str, float], path: Path) -> Path:
     """Latencies over the rate of requests: median, 95th and 99th percentile; what is saturated hollow."""
     pyplot = pyplot_of()
     with pyplot.rc_context(STYLE):

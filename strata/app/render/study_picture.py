@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.mapping_roofline import mapping_roofline
+from strata.app.render.map_picture import mapping_roofline
 from strata.app.render.study_grid import draw_cells, draw_stacks
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require

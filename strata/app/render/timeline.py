@@ -29,9 +29,7 @@ def simulation_table(made: Simulation) -> list[Any]:
     why = plain_table(show_header=False)
     for what, seconds in made.why:
         why.add_row(what, _signed(seconds, made.step_time))
-    busy = plain_table()
-    busy.add_column("resource")
-    busy.add_column("busy", justify="right")
+    busy = plain_table("resource", ">busy")
     used = made.utilisation
     names = sorted(used, key=by_place)
     for name in names[:MOST_RESOURCES]:
@@ -63,11 +61,9 @@ def comparison_dict(result: Result, found: dict[str, Simulation | str]) -> dict[
 
 def comparison_table(result: Result, found: dict[str, Simulation | str]) -> Any:
     """Schedules side by side, or why one cannot run."""
-    table = plain_table()
-    table.add_column("schedule")
-    for name in ("time", "closed form", "bubble", "busiest stage", "idlest stage", "busiest link"):
-        table.add_column(name, justify="right")
-    table.add_column("")
+    table = plain_table(
+        "schedule", ">time", ">closed form", ">bubble", ">busiest stage", ">idlest stage", ">busiest link", ""
+    )
     for name, made in found.items():
         if isinstance(made, str):
             table.add_row(name, *[""] * 6, made)

@@ -1,5 +1,5 @@
-"""A run of training as a page: days and money, memory by stage, where a step goes, what stops take, other
-plans, scaling, sources.
+"""A run of training as a page and as a picture: days and money, memory by stage, where a step goes, what
+stops take, other plans, scaling, sources.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from strata.app.render.page_bars import (
 from strata.app.render.page_told import printed_html, result_records, sources_html
 from strata.app.render.training import (
     STEP_WORDS,
+    days_text,
     few_digits,
     goodput_table,
     levers_table,
@@ -37,12 +38,12 @@ from strata.app.render.training import (
     step_parts,
     train_dict,
 )
-from strata.drawing import keep
+from strata.drawing import COLOURS, DARK, GREY, STYLE, keep, pyplot_of, save
 from strata.evaluate import stage_memory
 from strata.mapping.plan import plan_text
 from strata.search.plan_for import why_behind
 from strata.training.reliability import MONTH
-from strata.training.run import TrainRun
+from strata.training.run import TrainRun, count_text
 from strata.training.scaling import ScalingCurve
 from strata.units import show
 
@@ -178,3 +179,131 @@ def _others(run: TrainRun) -> list[str]:
     below += [f"{count:,} plans are out: {why}" for why, count in found.out.items()]
     heading = "The best plans, one for each division of the devices"
     return [section(heading, table, paragraphs(below, "dim")), printed_html(levers_table(found))]
+
+
+WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
+WAIT_COLOUR, WORK_COLOUR = COLOURS[1], COLOURS[0]
+
+
+def draw_run(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
+    """The picture, as SVG; scaling curves as a second row where there are any."""
+    pyplot = pyplot_of()
+    with pyplot.rc_context(STYLE):
+        rows = 2 if curves else 1
+        figure, axes = pyplot.subplots(
+            rows,
+            3,
+            figsize=(WIDTH, ROW * rows + HEAD),
+            squeeze=False,
+            gridspec_kw={"width_ratios": (1.25, 1, 1)},
+        )
+        _draw_memory(axes[0][0], run)
+        _draw_step(axes[0][1], run)
+        _draw_month(axes[0][2], run)
+        if curves:
+            _draw_scaling(axes[1], curves)
+        _head(figure, run, ROW * rows + HEAD)
+        return save(pyplot, figure, path)
+
+
+def _head(figure: Any, run: TrainRun, height: float) -> None:
+    """What the run is and its plan, above all parts."""
+    r = run.result
+    said = f"{r.model.name} on {r.system.name}: {count_text(run.tokens)} tokens in {days_text(run.days)}, "
+    said += f"MFU {run.mfu:.1%}, goodput {float(run.goodput.share):.1%}"
+    figure.text(0.012, 1 - 0.12 / height, said, fontsize=12, weight="bold", color=DARK, va="top")
+    figure.text(0.012, 1 - 0.36 / height, plan_text(run.plan), fontsize=8.5, color=GREY, va="top")
+    figure.tight_layout(rect=(0, 0, 1, 1 - HEAD / height))
+
+
+def _draw_memory(axes: Any, run: TrainRun) -> None:
+    """Stages as bars that lie, the first on top, filled by purpose."""
+    held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
+    stages = len(next(iter(held.values())))
+    places, left = np.arange(stages), np.zeros(stages)
+    for place, (name, sizes) in enumerate((n, s) for n, s in held.items() if np.max(s) > 0):
+        axes.barh(places, sizes / 1e9, left=left, color=COLOURS[place % len(COLOURS)], label=name, height=0.8)
+        left = left + sizes / 1e9
+    axes.axvline(limit / 1e9, color=DARK, linewidth=1.0, linestyle="--")
+    axes.text(limit / 1e9, -0.7, show(limit, "B"), ha="right", va="bottom", fontsize=8, color=DARK)
+    names = (
+        [f"stage {i}" for i in places] if stages > 1 else ["fullest stage" if run.plan.pp > 1 else "device"]
+    )
+    few = places if stages <= 16 else places[:: max(stages // 8, 1)]
+    axes.set_yticks(few, [names[i] for i in few])
+    axes.set_ylim(stages - 0.4 + max(0.8, 0.42 * stages), -0.75)
+    axes.set(title="memory of a device [GB]", xlim=(0, limit / 1e9 * 1.04))
+    axes.grid(axis="y", visible=False)
+    axes.legend(fontsize=7.5, ncols=3, loc="lower left", frameon=False, handlelength=1.0, columnspacing=1.0)
+
+
+def _draw_step(axes: Any, run: TrainRun) -> None:
+    """Where a step's time goes, the work first."""
+    whole = float(run.result.metrics.step_time)
+    parts = {name: time for name, time in step_parts(run).items() if time > 2e-3 * whole}
+    waits = run.waits
+    places = np.arange(len(parts))
+    colours = [WAIT_COLOUR if name in waits else WORK_COLOUR for name in parts]
+    shares = [100 * time / whole for time in parts.values()]
+    axes.barh(places, shares, color=colours, height=0.7)
+    for place, (share, time) in enumerate(zip(shares, parts.values(), strict=True)):
+        axes.text(
+            share + 1.0, place, f"{show(time, 's')}, {share:.1f} %", va="center", fontsize=8, color=DARK
+        )
+    axes.set_yticks(places, [_folded(STEP_WORDS.get(name, name)) for name in parts])
+    axes.invert_yaxis()
+    axes.set(title=f"a step of {show(whole, 's')} [%]", xlim=(0, max(shares) * 1.45))
+    axes.grid(axis="y", visible=False)
+
+
+def _folded(words: str, most: int = 16) -> str:
+    lines = [""]
+    for word in words.split():
+        if lines[-1] and len(lines[-1]) + len(word) >= most:
+            lines.append("")
+        lines[-1] = f"{lines[-1]} {word}".strip()
+    return "\n".join(lines)
+
+
+def _draw_month(axes: Any, run: TrainRun) -> None:
+    """What a month loses, in hours."""
+    kept = run.goodput
+    places, hours = np.arange(len(kept.lost)), [float(s) * MONTH / 3600.0 for s in kept.lost.values()]
+    axes.barh(places, hours, color=COLOURS[3], height=0.7)
+    for place, each in enumerate(hours):
+        axes.text(each + 0.02 * max(hours), place, f"{each:.1f} h", va="center", fontsize=8, color=DARK)
+    axes.set_yticks(places, [_folded(name) for name in kept.lost])
+    axes.invert_yaxis()
+    axes.set(title="hours lost in a month", xlim=(0, max(*hours, 1e-9) * 1.25))
+    axes.grid(axis="y", visible=False)
+
+
+def _draw_scaling(axes: Any, curves: list[ScalingCurve]) -> None:
+    """Tokens/s of a device, days and money over devices, with what perfect scaling would be."""
+    for curve, colour in zip(curves, COLOURS, strict=False):
+        runs = curve.runs
+        counts = [float(run.result.system.devices) for run in runs]
+        rates = [run.tokens_per_s_per_device * float(run.goodput.share) for run in runs]
+        line = {"color": colour, "marker": "o", "markersize": 3.5, "linewidth": 1.4, "label": curve.kind}
+        axes[0].plot(counts, rates, **line)
+        axes[1].plot(counts, [run.days for run in runs], **line)
+        axes[2].plot(counts, [run.cost / 1e6 for run in runs], **line)
+    first = curves[0].runs
+    counts = [float(run.result.system.devices) for run in first]
+    perfect = [first[0].days * counts[0] / n for n in counts]
+    axes[1].plot(counts, perfect, color=GREY, linewidth=0.9, linestyle=":", label="perfect")
+    axes[0].set_title("tokens/s/GPU, goodput included")
+    axes[1].set(title="days", yscale="log")
+    axes[2].set_title("million USD")
+    for each in (axes[0], axes[2]):
+        each.set_ylim(0, each.get_ylim()[1] * 1.1)
+    longest = max(run.days for curve in curves for run in curve.runs)
+    ticks = [m * 10.0**e for e in range(-3, 6) for m in (1, 2, 5) if m * 10.0**e <= longest * 1.5]
+    axes[1].set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes[1].set_ylim(min(perfect) * 0.8, longest * 1.25)
+    for each in axes:
+        each.set_xscale("log", base=2)
+        each.set_xticks(counts, [f"{n:,.0f}" for n in counts], rotation=30 if len(counts) > 5 else 0)
+        each.minorticks_off()
+        each.set_xlabel("devices")
+        each.legend(fontsize=8, frameon=False)

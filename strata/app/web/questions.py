@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
 
@@ -14,6 +15,7 @@ def _no_file(name: str) -> str:
     return name
 
 
+Answer = TypeVar("Answer", bound=Callable[..., Any])
 Name = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+:-]*$", max_length=80),
@@ -51,3 +53,16 @@ class Route:
     job: bool = False  # long: started, watched and cancelled
     kept: bool = False  # of a job: it goes on where nobody watches, as what it finds is kept
     example: dict[str, Any] | None = None
+
+
+def answers(
+    path: str, says: str, question: type[WebQuestion] = NoQuestion, **more: Any
+) -> Callable[[Answer], Answer]:
+    """Make a function of `answers` the one that answers what is asked at a path."""
+
+    def named(function: Answer) -> Answer:
+        call = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
+        function.__dict__["route"] = Route(path=path, call=call, says=says, question=question, **more)
+        return function
+
+    return named

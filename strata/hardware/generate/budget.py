@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-from strata.arrays import Number, has_axes, namespace, register_pytree
+import numpy as np
+
+from strata.arrays import Number, has_axes, leaves, namespace, register_pytree
 from strata.errors import UnknownName, require
-from strata.params import Sources, by_name, names, quantity, read_record, remembered, text
+from strata.hardware.components import LinkPhy, Logic, MemoryDevice
+from strata.hardware.generate.template import Template, check_template
+from strata.hardware.generate.voltage import Supplied
+from strata.params import Sources, by_name, names, quantity, remembered, sourced_record, text
 
 
 @register_pytree
@@ -63,8 +68,7 @@ def budget(name: str) -> Budget:
 def _budget(name: str) -> Budget:
     if not name.endswith(".toml") and name.lower() not in names("budget"):
         raise UnknownName("budget", name, names("budget"), "strata list budgets")
-    read, params, _ = read_record(Budget, "budget", name)
-    return replace(read, sources=Sources(params))
+    return sourced_record(Budget, "budget", name)
 
 
 def die_edge(budget: Budget) -> Number:
@@ -155,3 +159,35 @@ def _most(value: Number) -> float:
 
 def _shown(value: Number) -> str:
     return f"{_most(value):.6g}"
+
+
+def check_inputs(
+    logic: Logic,
+    budget: Budget,
+    template: Template,
+    device: MemoryDevice,
+    links: tuple[LinkPhy, ...],
+    *,
+    names: tuple[str, ...],
+) -> None:
+    """Refuse shares above 1 and voltages out of order; numbers still being traced are taken as they are."""
+    given = leaves((budget, logic, device, template))
+    if any(not isinstance(v, (float, int, np.ndarray, np.generic)) for v in given):
+        return
+    check_template(template)
+    assert template.rules is not None
+    check_shares(budget, names, sums=template.rules.sums == "at most 1")
+    supplied: list[tuple[str, Supplied]] = [("logic", logic), (device.name, device)]
+    supplied += [(link.name, link) for link in links]
+    for name, part in supplied:
+        low = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.min_voltage))
+        high = np.all(np.asarray(part.min_voltage) <= np.asarray(part.max_voltage))
+        nominal = np.all(np.asarray(part.threshold_voltage) < np.asarray(part.voltage))
+        require(
+            bool(low and high and nominal),
+            f"{name}: voltages must keep threshold < lowest <= highest and threshold < nominal",
+            threshold=part.threshold_voltage,
+            lowest=part.min_voltage,
+            nominal=part.voltage,
+            highest=part.max_voltage,
+        )

@@ -5,12 +5,13 @@ what it lacks: highest voltages, ports, leakage, units left out where power is s
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from strata.arrays import Number
-from strata.errors import BadValue, Infeasible
+from strata.errors import BadValue, Infeasible, require
 from strata.hardware.chip import Chip
 from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.fabric import Fabric
@@ -21,6 +22,8 @@ from strata.hardware.generate.recipe import changed_recipe, recipe
 from strata.hardware.generate.report import binding, fits_budgets, not_fitting, used, worth_of_more
 from strata.hardware.generate.template import Template
 from strata.hardware.technology import Technology
+from strata.params import Sources
+from strata.params.written import as_toml, record_table
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,3 +101,22 @@ def generation(
     made = given.made()
     fits = fits_budgets(made)
     return Generation(made=made, chip=chip_of(made, fits), fits=fits)
+
+
+def write_chip(found: Generation, path: Path) -> list[Path]:
+    """Write a chip's file and, where it has networks of its own, their fabric beside it."""
+    require(path.suffix == ".toml", "a chip's file ends in .toml", out=str(path))
+    chip, joined = found.chip, found.fabric
+    written = [path]
+    if joined is not None:
+        beside = path.with_name(f"{path.stem}-fabric.toml")
+        table = record_table(replace(joined, name=beside.stem), Sources())
+        for dimension in table["dimension"]:
+            for number in dimension.values():
+                if isinstance(number, dict):
+                    number["source"] = "derived: lanes that fit, at the voltage that the power allows"
+        beside.write_text(as_toml(table), encoding="utf-8")
+        written.append(beside)
+        chip = replace(chip, fabric=beside.name)
+    path.write_text(as_toml(record_table(replace(chip, name=path.stem), chip.sources)), encoding="utf-8")
+    return written

@@ -9,8 +9,7 @@ import numpy as np
 from strata.arrays import Number, namespace, register_pytree
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
-from strata.hardware.generate.budget import Budget, die_edge, shared_out
-from strata.hardware.generate.checks import check_inputs
+from strata.hardware.generate.budget import Budget, check_inputs, die_edge, shared_out
 from strata.hardware.generate.core import (
     BuiltCore,
     RunningCore,
@@ -19,13 +18,16 @@ from strata.hardware.generate.core import (
     operation_energies,
     running_core,
 )
-from strata.hardware.generate.links import BuiltLanes, RunningLanes, built_lanes, running_lanes
 from strata.hardware.generate.offchip import (
+    BuiltLanes,
     BuiltMemory,
+    RunningLanes,
     RunningMemory,
+    built_lanes,
     built_memory,
     device_room,
     memory_of_level,
+    running_lanes,
     running_memory,
     running_memory_of_level,
 )

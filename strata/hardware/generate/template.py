@@ -14,8 +14,8 @@ from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
+from strata.hardware.fabric_parts import COLLECTIVES, ONE_RING, GroupDivisor
 from strata.hardware.fabric_parts import KINDS as TOPOLOGIES
-from strata.hardware.fabric_parts import MEMORY_RING, ONE_RING, GroupDivisor
 from strata.params import (
     Sources,
     build,
@@ -82,7 +82,7 @@ class TemplateNetwork:
     efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
     collectives: str = text(
         "as in a fabric's dimension: memory-ring, or as is usual when left out",
-        choices=("", MEMORY_RING),
+        choices=COLLECTIVES,
         default="",
     )
     crossing: str = text("as in a fabric's dimension", choices=("", ONE_RING), default="")

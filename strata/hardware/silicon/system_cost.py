@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.money import HOUR, Economics, fabric_price, plug_power
 from strata.hardware.silicon.cost import cost_of, price_of
 from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of, topology
-from strata.params import Sources, quantity, read_record, text
+from strata.params import Sources, quantity, sourced_record, text
 
 
 @register_pytree
@@ -28,8 +28,7 @@ class LinearCost:
 
 def linear_cost(name: str = "dfmodel") -> LinearCost:
     """Prices by bandwidth, by name or TOML path."""
-    prices, params, _ = read_record(LinearCost, "linear-cost", name)
-    return replace(prices, sources=Sources(params))
+    return sourced_record(LinearCost, "linear-cost", name)
 
 
 def linear_system_cost(

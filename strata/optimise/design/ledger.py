@@ -25,13 +25,6 @@ class Objective(Protocol):
     def __call__(self, designs: Array) -> tuple[Array, Array]: ...
 
 
-class SmoothObjective(Objective, Protocol):
-    """An objective that also knows its slope."""
-
-    def slope(self, designs: Array) -> Array:
-        """Of the logarithm of what is to be least, along every column [N, columns]."""
-
-
 class Spent(Exception):
     """The budget of evaluations is used up."""
 

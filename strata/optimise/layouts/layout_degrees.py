@@ -1,15 +1,12 @@
-"""Degrees and placement together: all factorisations of the devices, each with the exactly best layout.
+"""Degrees and placement together: all factorisations of the devices.
 
 A candidate is how many ranks divide a layer (one mesh dimension or several), how many stages a pipeline has,
-how many replicas there are, and in which order these lie on the fabric. Its kernels alone, each divided at
-best, bound its step from below; candidates whose bound is above the best step are never solved.
+how many replicas there are, and in which order these lie on the fabric.
 """
 
 from __future__ import annotations
 
-import heapq
 import itertools
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -18,25 +15,22 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number
-from strata.errors import BadValue, require
-from strata.hardware.system import System, as_system
+from strata.errors import require
+from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import Placement, place
 from strata.mapping.shard import shard
-from strata.optimise.layout import LayoutChoice, LayoutSetting, chosen_layout, layout_setting
-from strata.optimise.layouts.layout_factors import layout_tables
-from strata.optimise.layouts.layout_options import module_options
-from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layout import LayoutSetting, layout_setting
+from strata.optimise.layouts.layout_rules import LayoutRules
 from strata.optimise.layouts.layout_states import RankMemory
 from strata.precision import bytes_of
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.equations import beside
 from strata.pricing.pipeline import pipeline_time
 from strata.pricing.training_memory import state_bytes
-from strata.workload.graph import Collective, Graph, is_collective
+from strata.workload.graph import Collective, Graph
 from strata.workload.program import Program
-from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 
 REPLICAS = "dp"
@@ -64,33 +58,6 @@ class DegreeCandidate:
         return {d: n for d, n in self.mesh.items() if d not in (STAGES, REPLICAS)}
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PricedDegrees:
-    """A candidate with its layout, the parts of its step, and the memory it needs."""
-
-    candidate: DegreeCandidate
-    choice: LayoutChoice
-    step: float  # seconds
-    stage: float  # of one micro-batch, slowest stage
-    send: float  # of one micro-batch to the next stage and back
-    gradients: float  # what the sum over replicas adds
-    memory: float  # bytes a device needs
-    fits: bool
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class BestDegrees:
-    """The best factorisation and placement; every other one was priced or bounded away."""
-
-    best: PricedDegrees | None  # None: nothing fits
-    priced: tuple[PricedDegrees, ...]  # all that were solved, quickest first
-    candidates: int
-    bounded: int  # never solved: their bound is above the best step
-    proved: bool
-    seconds: float
-    advice: str  # what would make it fit, where nothing does
-
-
 @dataclass(eq=False)
 class DegreeSearch:
     system: System
@@ -98,10 +65,7 @@ class DegreeSearch:
     workload: Workload
     engine: Engine | str
     rules: LayoutRules
-    time_limit: float
     settings: dict[Any, LayoutSetting] = field(default_factory=dict)
-    solved: dict[Any, LayoutChoice | None] = field(default_factory=dict)
-    floors: dict[Any, float] = field(default_factory=dict)
 
     @cached_property
     def layers(self) -> float:
@@ -121,22 +85,6 @@ class DegreeSearch:
         found = self.settings[key]
         return replace(found, rank=replace(found.rank, placement=candidate.placement))
 
-    def floor(self, candidate: DegreeCandidate) -> float:
-        """Seconds of a step below which the candidate cannot be: its kernels alone, each divided at best."""
-        setting = self.setting(candidate)
-        key = (tuple(candidate.inner.items()), float(self.micro(candidate).batch))
-        if key not in self.floors:
-            rules = replace(self.rules, objective="time")
-            options = module_options(setting.graph, setting.mesh, rules, {})
-            tables = layout_tables(setting.graph, setting.work, setting.mesh, setting.rank, rules, options)
-            own = {m: np.zeros(len(o)) for m, o in options.items()}
-            for f in tables.factors.factors:
-                if len(f.scope) == 1 and f.scope[0] in own:
-                    own[f.scope[0]] = own[f.scope[0]] + np.where(np.isfinite(f.table), f.table, 0.0)
-            self.floors[key] = float(sum(o.min() for o in own.values()))
-        layer = self.floors[key] / self.layers
-        return self.step_time(candidate, layer * self.stage_layers(candidate), 0.0)
-
     def stage_layers(self, candidate: DegreeCandidate) -> float:
         return float(np.ceil(self.layers / candidate.stages))
 
@@ -154,27 +102,6 @@ class DegreeSearch:
             return float(pipeline_time(stage + send, stages, pieces))
         inner = max(self.stage_layers(candidate) - 1.0, 1.0)
         return float(stage * (1.0 + (stages - 1.0) / (pieces * inner)) * pieces + send * pieces)
-
-    def solve(self, candidate: DegreeCandidate, limited: bool) -> LayoutChoice | None:
-        """The best layout of a candidate; `limited`: of those that fit, None where none does."""
-        setting, work = self.setting(candidate), self.micro(candidate)
-        spread = tuple(
-            (d, tuple((float(g.size), float(g.stride)) for g in candidate.placement.groups.get(d, ())))
-            for d in candidate.inner
-        )
-        keeps = self.keeps(candidate, setting)
-        key = (spread, float(work.batch), keeps if limited else None)
-        if key not in self.solved:
-            room = self.room if limited else None
-            try:
-                self.solved[key] = chosen_layout(
-                    setting, rules=self.rules, capacity=room, keeps=keeps, time_limit=self.time_limit
-                )
-            except BadValue:
-                if not limited:
-                    raise
-                self.solved[key] = None
-        return self.solved[key]
 
     @cached_property
     def room(self) -> float:
@@ -219,120 +146,10 @@ class DegreeSearch:
             gradients = float(beside(sent, backward, 0.0))  # beside the last backward pass
         return local, send, gradients
 
-    def priced(self, candidate: DegreeCandidate, limited: bool) -> PricedDegrees | None:
-        choice = self.solve(candidate, limited)
-        if choice is None:
-            return None
-        share = self.stage_layers(candidate) / self.layers
-        local, send, gradients = self.beside_layers(candidate, choice.layout, share * choice.backward)
-        setting = self.setting(candidate)
-        memory = rank_state(local, self.keeps(candidate, setting))
-        return PricedDegrees(
-            candidate=candidate,
-            choice=choice,
-            step=self.step_time(candidate, share * choice.time, send) + gradients,
-            stage=share * choice.time,
-            send=send,
-            gradients=gradients,
-            memory=memory,
-            fits=memory <= self.room,
-        )
-
 
 def trains(setting: LayoutSetting) -> bool:
     """Whether a graph has a backward pass."""
     return any(op.backward for _, op in setting.graph.ops())
-
-
-def rank_state(local: Graph, keeps: RankMemory) -> float:
-    """Bytes a rank keeps of a sharded graph."""
-    held = 0.0
-    for block, op in local.ops():
-        if block.direction == "forward" and not op.backward and not is_collective(op):
-            held += float(block.count) * float(
-                keeps.element * op.weight_elements() + keeps.weight * op.weight_bytes()
-            )
-            held += float(block.times) * float(keeps.result * op.output_bytes())
-    return float(held)
-
-
-def best_degrees(
-    system: System | str,
-    program: Program | str,
-    workload: Workload,
-    engine: Engine | str = "ideal",
-    *,
-    dimensions: Sequence[str] = ("tp",),
-    rules: LayoutRules | str = "strata",
-    microbatch: float = 1.0,
-    time_limit: float = 60.0,
-) -> BestDegrees:
-    """The best factorisation of a system's devices into dimensions that divide layers, stages and replicas.
-
-    Of a candidate the layout with the quickest layers counts, of those that fit; the sum of gradients over
-    replicas is added to its step and does not choose it.
-
-    `dimensions`: names of the mesh dimensions inside of a layer; `microbatch`: sequences of a micro-batch.
-    """
-    start, machine = time.perf_counter(), as_system(system)
-    code = make_program(program) if isinstance(program, str) else program
-    search = DegreeSearch(
-        system=machine,
-        program=code,
-        workload=workload,
-        engine=engine,
-        rules=layout_rules(rules),
-        time_limit=time_limit,
-    )
-    every = list(degree_candidates(machine, search.layers, workload, dimensions, search.rules, microbatch))
-    if not every:
-        raise BadValue("no factorisation of the devices lies on the fabric as the rules ask for")
-    best, priced, late = _searched(search, every, start + time_limit)
-    proved = not late and all(p.choice.proved for p in (*priced, *((best,) if best else ())))
-    return BestDegrees(
-        best=best,
-        priced=tuple(sorted(priced, key=lambda p: p.step)),
-        candidates=len(every),
-        bounded=len(every) - len(priced),
-        proved=proved,
-        seconds=time.perf_counter() - start,
-        advice="" if best is not None else _advice(priced, search.room),
-    )
-
-
-def _searched(
-    search: DegreeSearch, every: list[DegreeCandidate], deadline: float
-) -> tuple[PricedDegrees | None, list[PricedDegrees], bool]:
-    """The best candidate that fits, all that were priced, and whether time was out; lowest bounds first."""
-    best: PricedDegrees | None = None
-    priced: list[PricedDegrees] = []
-    waiting = [(search.floor(c), n, False) for n, c in enumerate(every)]
-    heapq.heapify(waiting)
-    while waiting and not (best is not None and waiting[0][0] >= best.step):
-        if time.perf_counter() > deadline:
-            return best, priced, True
-        _, n, limited = heapq.heappop(waiting)
-        found = search.priced(every[n], limited)
-        if found is None:
-            continue
-        if not limited:
-            priced.append(found)
-        if found.fits and (best is None or found.step < best.step):
-            best = found
-        elif not found.fits and not limited:  # the best layout that fits is no quicker than the best at all
-            heapq.heappush(waiting, (found.step - found.gradients, n, True))
-    return best, priced, False
-
-
-def _advice(priced: list[PricedDegrees], room: float) -> str:
-    least = min(priced, key=lambda p: p.memory, default=None)
-    if least is None:
-        return "out of time before anything was priced"
-    mesh = ",".join(f"{d}={n:g}" for d, n in least.candidate.mesh.items())
-    return (
-        f"does not fit: {mesh} needs {least.memory / 1e9:.1f} GB a device of {room / 1e9:.1f} GB; "
-        "more devices, more memory, smaller micro-batches, recomputation or sharded state would help"
-    )
 
 
 def degree_candidates(

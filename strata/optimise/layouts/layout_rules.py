@@ -1,4 +1,4 @@
-"""Rules of the choice of layouts between chips: what is counted, what is allowed, how stages are added up.
+"""Rules of the choice of layouts between chips: what is counted and what is allowed.
 
 A paper's semantics are switches here, read from ``data/layout-rules``; options, tables and solvers are the
 same for all of them.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.params import Sources, read_record, text
+from strata.params import Sources, sourced_record, text
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -42,14 +42,6 @@ class LayoutRules:
     weights: str = text(
         "a kernel with a weight may run undivided, or must be divided", choices=("free", "divided")
     )
-    stages: str = text(
-        "time of a pipeline stage: kernels and collectives beside point-to-point (max) or after it (sum)",
-        choices=("max", "sum"),
-    )
-    skips: str = text(
-        "a tensor that skips stages is sent once, or by every stage that it passes",
-        choices=("direct", "every stage"),
-    )
     placement: str = text(
         "mesh dimensions lie on fabric dimensions in any order and may share or span them, or each fills "
         "fabric dimensions of its own",
@@ -70,5 +62,4 @@ def layout_rules(name: str | LayoutRules = "strata", /, **changes: Any) -> Layou
     """
     if isinstance(name, LayoutRules):
         return replace(name, **changes)
-    stated, params, _ = read_record(LayoutRules, "layout-rules", name)
-    return replace(stated, sources=Sources(params), **changes)
+    return sourced_record(LayoutRules, "layout-rules", name, **changes)

@@ -11,6 +11,7 @@ from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.hierarchy import far_level
 from strata.hardware.noc import access_energy
 from strata.mapping.engine import Engine, trainer_of
+from strata.mapping.kernel_library import KernelLibrary
 from strata.mapping.trainer import ExpertBias
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
@@ -45,21 +46,14 @@ class KernelSoftware:
 
     resident: bool = True  # activations between kernels may stay in the cache
     weight_only: bool = False  # narrow weights are widened before use
-    served: bool = False  # attention of serving frameworks, over pages
-    launch: Number = 0.0  # host time for each kernel where no graph replays them [s]
-    # the same for a product of experts with the kernels around it, which the host launches ahead [s]
-    expert_launch: Number = 0.0
+    served: bool = False  # kernels of serving frameworks: attention over pages, experts on two streams
     separate_quantize_share: Number = 0.0  # of narrow products whose activations a kernel of its own rounds
     fused: Number = 1.0  # 1 where vector ops are one kernel each
-    pads_remote_experts: Number = 0.0  # 1 where ranks of experts have rows for the picks of the others too
     shared_expert_stream: Number = 0.0  # 1 where shared experts run beside routed ones
-    dealt_expert_read: dict[str, Number] | None = None  # rates of experts dealt out over ranks, by format
-    dealt_expert_rate: dict[str, Number] | None = None
-    whole_expert_fixed: dict[str, Number] | None = None  # share of fixed times of others, by format
     expert_inputs: str = ""  # what experts of a narrow microscaling format are given; "": as stored
     weight_only_experts: str = "measured"  # kernels for experts that a chip has no arithmetic for
-    weight_only_rate: Number = 1.0  # rate of fused ones over products of the activations' format
-    weight_only_work: Number | None = None  # the same of their arithmetic, with tiles full of rows
+    expert_block_rate: Number = 1.0  # of expert-parallel experts in scaled blocks, over tuned kernels
+    weight_only_rate: Number = 1.0  # arithmetic of fused ones over products of the activations' format
     fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
     trains: bool = False
     fused_loss: Number = 1.0  # 1 where the loss is one kernel over the logits
@@ -74,22 +68,18 @@ class KernelSoftware:
     unfused_attention: bool = False  # scores lie in DRAM between kernels
 
 
-def software_of(engine: Engine, **more: Any) -> KernelSoftware:
-    """Kernels as an engine runs them; `more` are the fields that depend on the model and the step."""
+def software_of(library: KernelLibrary, **more: Any) -> KernelSoftware:
+    """Kernels of a library; `more` are the fields that depend on the model and the step."""
     return KernelSoftware(
-        served=engine.kernels == "served",
-        separate_quantize_share=engine.separate_quantize_share,
-        fused=engine.fused,
-        fusion=engine.fusion,
-        pads_remote_experts=engine.pads_remote_experts,
-        shared_expert_stream=engine.shared_expert_stream,
-        dealt_expert_read=engine.dealt_expert_read,
-        dealt_expert_rate=engine.dealt_expert_rate,
-        whole_expert_fixed=engine.whole_expert_fixed,
-        expert_inputs=engine.expert_inputs,
-        weight_only_experts=engine.weight_only_experts,
-        weight_only_rate=1.0 if engine.weight_only_rate is None else engine.weight_only_rate,
-        weight_only_work=engine.weight_only_work,
+        served=library.measured == "served",
+        separate_quantize_share=library.separate_quantize_share,
+        fused=library.fused,
+        fusion=library.fusion,
+        shared_expert_stream=library.shared_expert_stream,
+        expert_inputs=library.expert_inputs,
+        weight_only_experts="fused",
+        expert_block_rate=library.expert_block_rate,
+        weight_only_rate=library.weight_only_rate,
         **more,
     )
 
@@ -306,14 +296,12 @@ def kernel_price(
     lower: Number,
     floor: Number,
     exposed: Number = 0.0,
-    launch: Number | None = None,
 ) -> Price:
     """The price of a kernel from its parts: every kernel ends here.
 
     Times of the cores, the cache and DRAM side by side; bytes moved through the cache and to DRAM; useful
-    operations; energy of its arithmetic [J]; the roofline bound; the fixed time of this kind of kernel; the
-    share of the shorter of core and DRAM time that the longer does not hide; and the host's time to launch
-    it, where that is not any kernel's.
+    operations; energy of its arithmetic [J]; the roofline bound; the fixed time of this kind of kernel; and
+    the share of the shorter of core and DRAM time that the longer does not hide.
     """
     if exposed.__class__ is not float or exposed != 0.0:
         xp = namespace(compute, cache, memory, exposed)
@@ -322,7 +310,6 @@ def kernel_price(
         compute, cache = compute * shown, cache * shown
     return roofline_price(
         floor=floor,
-        launch=device.software.launch if launch is None else launch,
         compute=compute,
         cache=cache,
         memory=memory,

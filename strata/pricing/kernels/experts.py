@@ -25,6 +25,7 @@ from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
 from strata.workload.ops import Gather
 
+SCALED_BLOCKS = ("fp8_block",)  # formats of weights with one scale for a block of both sides
 COLUMNS = (128.0, 256.0)  # of a tile; the wider ones for the highest tiles only
 # tokens up to which sorting by expert takes longer the more there are: seen between 64 and 256 in ops/moe.csv
 SORTED = 256.0
@@ -35,7 +36,6 @@ PADDING = 1.0
 # narrow formats of OCP's Microscaling, whose products take activations of 8 bits (PTX ISA, tcgen05.mma of
 # kind mxf8f6f4) at the rate of these
 MICROSCALED = ("mxfp4", "mxfp6")
-DEALT_ROWS = 64.0  # of the tiles that `dealt_share` is about
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -55,7 +55,6 @@ class GroupedKernels:
     columns: Number
     core_bandwidth: Number | None = None  # what one core draws of weights at most [B/s]; None: no limit
     padding: float = 0.0  # 1 where operations on the empty rows of a tile cost what others do, else 0
-    padded_rows: Number = 0.0  # rows of all its tiles at least, where it does not choose the quickest
 
 
 def grouped_product(
@@ -141,7 +140,6 @@ def _best_tiles(
     worked = tiles * (2.0 * kernels.padding * rows * columns) * k
     cost = xp.maximum(computing, moved / device.cache_bandwidth)
     quickest, crossing, done = (as_float(chosen) for chosen in choose(cost, computing, moved, worked))
-    done = xp.maximum(done, 2.0 * kernels.padded_rows * n * k)
     return quickest, crossing, xp.min(worked, axis=0) if device.software.for_bounds else done, least
 
 
@@ -155,68 +153,6 @@ def expert_tiles(rows: str) -> tuple[Array, Array, Array]:
     heights = tile_heights(rows)
     index = np.array([*range(len(heights)), len(heights) - 1])
     return index, heights[index], np.array([COLUMNS[0]] * len(heights) + [COLUMNS[1]])
-
-
-def dealt_share(op: ExpertMatMul, device: Device, ranks: Number, name: str, which: str) -> Number:
-    r"""Rate at which an engine reads or works at experts dealt out over ranks, over that of tuned tiles.
-
-    .. math:: \rho = \begin{cases} r & R > 1, \ T > e \\ 1 & \text{otherwise} \end{cases}
-
-    T tokens of a step, e experts held by each of R ranks; r of `Engine.dealt_expert_read` and
-    `Engine.dealt_expert_rate`. Triton kernels have tuned tiles for all experts of a model; for parts of them
-    they fall back to low tiles for few tokens, and to square ones with shallow loads for more.
-
-    >>> from strata.pricing.kernels.device import KernelSoftware, device
-    >>> from strata.hardware.chip import chip
-    >>> from strata.workload.graph import Extent
-    >>> sizes = {"n": (Extent(1.0),), "k": Extent(1.0), "tokens": Extent(32.0), "experts": Extent(16.0)}
-    >>> more = {"top_k": 8.0, "all_experts": 128.0, "skew": 0.0, "weight": "bf16", "activation": "bf16"}
-    >>> op = ExpertMatMul(name="up", module="moe", inputs=(), output="", **sizes, **more)
-    >>> slow = device(chip("h200"), KernelSoftware(dealt_expert_read={"bf16": 0.7}))
-    >>> [float(dealt_share(op, slow, ranks, "bf16", "read")) for ranks in (1.0, 8.0)]
-    [1.0, 0.7]
-    """
-    software = device.software
-    share = (getattr(software, f"dealt_expert_{which}") or {}).get(name)
-    if share is None or software.for_bounds:
-        return 1.0
-    tokens, held = op.tokens.size, op.experts.size
-    xp = namespace(tokens, held, ranks, share)
-    return xp.where((ranks > 1.0) & (tokens > held), share, 1.0)
-
-
-def fixed_share(device: Device, ranks: Number, name: str) -> Number:
-    r"""What an engine's kernels keep of the fixed times of grouped products.
-
-    .. math:: \phi = \begin{cases} f & R = 1 \\ 1 & R > 1 \end{cases}
-
-    R ranks that experts are dealt out over; f of `Engine.whole_expert_fixed`. Where each rank has a slice of
-    every expert, some engines run kernels that choose, sort and round inside and keep their cores from tile
-    to tile; grouped products that a library was measured with do not.
-
-    >>> from strata.pricing.kernels.device import KernelSoftware, device
-    >>> from strata.hardware.chip import chip
-    >>> fused = device(chip("b200"), KernelSoftware(whole_expert_fixed={"fp4": 0.3}))
-    >>> [float(fixed_share(fused, ranks, name)) for ranks, name in ((1.0, "fp4"), (8.0, "fp4"), (1.0, "fp8"))]
-    [0.3, 1.0, 1.0]
-    """
-    software = device.software
-    share = (software.whole_expert_fixed or {}).get(name)
-    if share is None:
-        return 1.0
-    xp = namespace(ranks, share)
-    return xp.minimum(share, 1.0) if software.for_bounds else xp.where(ranks > 1.0, 1.0, share)
-
-
-def _fallen_rows(load: ExpertLoad, read: Number) -> Number:
-    """Rows of all tiles of one height where an engine falls back to it: a whole tile for an expert with few
-    tokens, half a one empty for others.
-    """
-    if read.__class__ is float and read == 1.0:
-        return 0.0
-    xp = namespace(load.tokens, load.experts, read)
-    rows = xp.maximum(DEALT_ROWS * load.experts, load.tokens + 0.5 * DEALT_ROWS * load.experts)
-    return xp.where(read < 1.0, rows, 0.0)
 
 
 def expert_kernels(op: ExpertMatMul, device: Device) -> tuple[str, MatrixRate]:
@@ -286,39 +222,32 @@ def price_experts(
     tokens = op.tokens.size
     sorting = measured.sort * namespace(tokens).minimum(tokens / SORTED, 1.0)
     index, rows, columns = expert_tiles(measured.tile_rows)
-    read, worked = (dealt_share(op, device, ranks, name, which) for which in ("read", "rate"))
-    dealt, fixed = read, fixed_share(device, ranks, name)
-    if name == op.activation != op.weight and bytes_of(op.weight) < unit.activation:
-        share = device.software.weight_only_rate
-        each = load.tokens / xp.maximum(load.experts, 1.0)
-        read, worked = read * share, worked * _widened_work(device, each)
+    widens = name == op.activation != op.weight and bytes_of(op.weight) < unit.activation
+    block = _block_share(name, device, ranks)
+    read, worked = (1.0, device.software.weight_only_rate) if widens else (block, block)
     kernels = GroupedKernels(
         rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost)
         * worked,
         bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights) * read,
-        tile=measured.tile * fixed,
-        floor=0.5 * (by_format(measured.floor, name) + sorting) * fixed + passes,
+        tile=measured.tile,
+        floor=0.5 * (by_format(measured.floor, name) + sorting) + passes,
         rows=lead(rows, rank, xp),
         columns=lead(columns, rank, xp),
         core_bandwidth=measured.core_bandwidth,
         padding=PADDING,
-        padded_rows=_fallen_rows(load, dealt),
     )
     assert has_axes(load.tiles)
     chosen = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=load.tiles[index])
     return grouped_product(chosen, product, device, unit, kernels, op.flop())
 
 
-def _widened_work(device: Device, rows: Number) -> Number:
-    """Rate at which weight-only products multiply, over that of products in the activations' format, with so
-    many rows for each expert: weights are widened again for every tile of rows, which only counts where
-    these tiles are full.
+def _block_share(name: str, device: Device, ranks: Number) -> Number:
+    """Rate of grouped products in scaled blocks whose experts are expert-parallel, over that of tuned
+    kernels.
     """
-    software = device.software
-    if software.weight_only_work is None:
-        return software.weight_only_rate
-    xp = namespace(rows, software.weight_only_rate, software.weight_only_work)
-    return xp.where(rows > device.grain, software.weight_only_work, software.weight_only_rate)
+    if device.software.for_bounds or name not in SCALED_BLOCKS:
+        return 1.0
+    return namespace(ranks).where(ranks > 1.0, device.software.expert_block_rate, 1.0)
 
 
 def price_gather(op: Gather, device: Device) -> Price:

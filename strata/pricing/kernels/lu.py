@@ -11,7 +11,7 @@ from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.unaligned import PORT_TRIPS
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price, total_price
-from strata.workload.solver_ops import LuFactor
+from strata.workload.scan_ops import LuFactor
 
 # Bytes of a column that the threads of one block hold, a word of 4 B each: 512 threads, as the panel kernels
 # of cuSOLVER have. What is longer takes more words a thread, then more cores.

@@ -10,7 +10,6 @@ import numpy as np
 
 from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
-from strata.pricing.kernels.deepflow_2021 import deepflow_matmul
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, product_stream
 from strata.pricing.kernels.hierarchical import hierarchical_matmul
@@ -19,6 +18,7 @@ from strata.pricing.kernels.systolic import array_matmul
 from strata.pricing.kernels.tilings import wave_traffic
 from strata.pricing.kernels.unaligned import unaligned_time
 from strata.pricing.price import Price
+from strata.shipped import needed_model
 
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides
 # shrink a tile.
@@ -323,7 +323,9 @@ def matmul(
         unaligned=unaligned,
     )
     chip = device.chip
-    return PRODUCT_MODELS[chip.kernel_model or chip.kind](product, device, unit, resident, warm)
+    name = chip.kernel_model or chip.kind
+    priced = PRODUCT_MODELS.get(name) or needed_model("product models", name)
+    return priced(product, device, unit, resident, warm)
 
 
 def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: bool, warm: Number) -> Price:
@@ -364,7 +366,7 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
     )
 
 
-# How a product is priced, by the model a chip asks for or else by its kind.
+# How a product is priced, by the model a chip asks for or else by its kind; papers offer others.
 PRODUCT_MODELS: dict[str, Callable[[Product, Device, MatrixRate, bool, Number], Price]] = {
     "gpu": _tiled_matmul,
     "systolic": array_matmul,
@@ -372,7 +374,6 @@ PRODUCT_MODELS: dict[str, Callable[[Product, Device, MatrixRate, bool, Number], 
     "tiled": _tiled_matmul,
     "array": array_matmul,
     "hierarchical": hierarchical_matmul,
-    "deepflow-2021": deepflow_matmul,
 }
 
 

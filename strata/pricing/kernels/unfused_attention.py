@@ -92,16 +92,3 @@ def unfused_kernels(backward: bool) -> float:
     (4.0, 6.0)
     """
     return 4.0 + len(BACKWARD_PASSES) if backward else 2.0 + len(FORWARD_PASSES)
-
-
-def kept_scores(sequences: Number, heads: Number, queries: Number, keys: Number, width: Number) -> Number:
-    r"""Bytes of scores that the forward pass keeps: results of softmax and dropout, and the mask.
-
-    .. math:: M = b h q s (2 w + 1)
-
-    Korthikanti et al., arXiv 2205.05198, sec. 4.1: :math:`5 a s^2 b` for 2-byte scores.
-
-    >>> kept_scores(1.0, 1.0, 10.0, 10.0, 2.0)
-    500.0
-    """
-    return sequences * heads * queries * keys * (2.0 * width + MASK)

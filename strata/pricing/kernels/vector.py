@@ -1,5 +1,5 @@
-"""Element-wise and row-wise kernels: bytes against bandwidth, arithmetic beside, and rows that wait for their
-own loads.
+"""Element-wise and row-wise kernels: bytes against bandwidth, arithmetic beside, and rows that
+wait for their own loads; ops that state their own work.
 """
 
 from __future__ import annotations
@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
 from strata.precision import bytes_of
-from strata.pricing.kernels.deepflow_2021 import register_stream
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, read_fraction, sequential_stream
 from strata.pricing.price import ZERO, Price
+from strata.shipped import paper_model
+from strata.workload.custom_ops import CustomOp
 from strata.workload.ops import CrossEntropy, EagerKernels, Vector
 
 # Data that is used again is still in the cache while it fills less than KEPT of it, and gone when it fills
@@ -115,8 +116,8 @@ def vector_kernel(
     >>> assert few < many < 2 * few  # a row alone waits as long as 528 side by side
     """
     chip, moved, stream = device.chip, bytes_read + bytes_written, device.chip.memory.stream_efficiency
-    if chip.kernel_model == "deepflow-2021":
-        return register_stream(moved, flop, device)
+    if chip.kernel_model and (priced := paper_model("stream models", chip.kernel_model)):
+        return priced(moved, flop, device)
     xp = namespace(moved, flop, device.bandwidth, device.stream_bandwidth, stream, efficiency)
     touched = moved if footprint is None else footprint
     cold = cache_miss_share(touched, device.cache_capacity) if resident else 1.0
@@ -255,3 +256,52 @@ def price_loss(op: CrossEntropy, device: Device) -> Price:
     if op.eager is None or (fused.__class__ is float and fused == 1.0):
         return whole
     return whole.times(fused) + eager_price(op, op.eager, device).times(1.0 - fused)
+
+
+def price_custom(op: CustomOp, device: Device) -> Price:
+    r"""Price of a kernel that states its operations and bytes.
+
+    .. math:: T = T_0 + \max\left(\frac{F}{R}, \frac{r + w}{B}\right)
+
+    operations F at the sustained rate R of the matrix or vector units; bytes read r and written w at the
+    sustained bandwidth B of what holds them, cache or DRAM; floor T_0 of a kernel. Williams et al., Roofline
+    (2009).
+
+    >>> from strata.hardware.chip import chip
+    >>> from strata.pricing.kernels.device import device
+    >>> from strata.workload.graph import Extent
+    >>> told = {"name": "f", "module": "f", "inputs": ("x",), "output": "f", "precision": "bf16"}
+    >>> told |= {"extents": (Extent(1e8),), "bytes_read": 2.0, "bytes_written": 2.0}
+    >>> d = device(chip("h200"))
+    >>> few, many = (price_custom(CustomOp(flop_per_element=f, **told), d) for f in (1.0, 1e4))
+    >>> many.compute > many.memory and few.memory > few.compute
+    True
+    """
+    elements = op.elements()
+    read, written, flop = elements * op.bytes_read, elements * op.bytes_written, op.work()
+    if op.unit == "vector":
+        resident = device.software.resident and not op.streamed
+        return vector_kernel(read, written, flop, 0.0, device, resident=resident)
+    return _matrix_kernel(op, read + written, flop, device)
+
+
+def _matrix_kernel(op: CustomOp, moved: Number, flop: Number, device: Device) -> Price:
+    """The same on the matrix units; weights of its own come from DRAM whatever the cache holds."""
+    unit, chip = device.matrix(op.precision, op.precision), device.chip
+    resident = device.software.resident and not op.streamed
+    cold = cache_miss_share(moved, device.cache_capacity) if resident else 1.0
+    weights = op.weight_bytes()
+    xp = namespace(moved, flop, unit.peak, weights)
+    dram = xp.maximum(cold * moved, xp.minimum(weights, moved))
+    return kernel_price(
+        device,
+        compute=flop / unit.sustained,
+        cache=moved / device.stream_bandwidth,
+        memory=dram / device.bandwidth,
+        moved=moved,
+        dram=dram,
+        flop=flop,
+        joule=flop * unit.energy,
+        lower=xp.maximum(flop / unit.peak, dram / chip.memory.bandwidth),
+        floor=device.floor,
+    )

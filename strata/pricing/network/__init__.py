@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from strata.calls import if_function
+from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from strata.pricing.network.collective_cost import CollectiveCost, collective
@@ -18,17 +17,6 @@ if TYPE_CHECKING:
         package_grid,
     )
 
-_HOME = {
-    "CollectiveCost": "strata.pricing.network.collective_cost",
-    "collective": "strata.pricing.network.collective_cost",
-    "ConcurrentCollectives": "strata.pricing.network.concurrent",
-    "concurrent_collectives": "strata.pricing.network.concurrent",
-    "DeviceMapping": "strata.pricing.network.link_sharing",
-    "best_mapping": "strata.pricing.network.link_sharing",
-    "device_mappings": "strata.pricing.network.link_sharing",
-    "fabric_grid": "strata.pricing.network.link_sharing",
-    "package_grid": "strata.pricing.network.link_sharing",
-}
 __all__ = [
     "CollectiveCost",
     "ConcurrentCollectives",
@@ -40,13 +28,17 @@ __all__ = [
     "fabric_grid",
     "package_grid",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return if_function(getattr(import_module(_HOME[name]), name))
-
-
-def __dir__() -> list[str]:
-    return __all__
+load_on_first_use(
+    __name__,
+    {
+        "CollectiveCost": "collective_cost",
+        "collective": "collective_cost",
+        "ConcurrentCollectives": "concurrent",
+        "concurrent_collectives": "concurrent",
+        "DeviceMapping": "link_sharing",
+        "best_mapping": "link_sharing",
+        "device_mappings": "link_sharing",
+        "fabric_grid": "link_sharing",
+        "package_grid": "link_sharing",
+    },
+)

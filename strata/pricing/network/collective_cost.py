@@ -24,11 +24,11 @@ from strata.pricing.kernels.device import device
 from strata.pricing.network.collectives import (
     PATTERNS,
     chosen_algorithms,
+    device_fabric,
     price_collective,
     times_by_dimension,
 )
 from strata.pricing.network.joined import joined_levels
-from strata.pricing.network.memory_ring import with_ring_memory
 from strata.pricing.network.packet_collectives import packet_price
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.pricing.price import Price
@@ -269,7 +269,7 @@ def _fabric_of(on: str | System | Fabric) -> Fabric:
         fabric = on
     else:
         joined = make_system(on) if isinstance(on, str) else on
-        fabric = with_ring_memory(joined.fabric, device(joined.chip))
+        fabric = device_fabric(joined.fabric, device(joined.chip))
     return sized(fabric, tuple(1.0 if d.size is None else d.size for d in fabric.dimension))
 
 

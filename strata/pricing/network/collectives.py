@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link, sustained_link
-from strata.hardware.fabric_parts import MEMORY_RING, Dimension
+from strata.hardware.fabric_parts import Dimension
 from strata.mapping.place import GroupLayout
 from strata.memo import Memo, is_settled, value_key
+from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithm_names import (
     algorithms_by_dimension,
     cheapest,
@@ -24,7 +25,6 @@ from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal
 from strata.pricing.network.joined import Joined, either_times, joined_levels, least_passes
 from strata.pricing.network.level_parts import between_nodes, make_level
 from strata.pricing.network.levels import level_times, slowest
-from strata.pricing.network.memory_ring import RING_PATTERNS, memory_ring_times
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,
     pairwise_times,
@@ -33,6 +33,7 @@ from strata.pricing.network.transport_times import (
     send_times,
 )
 from strata.pricing.price import Price, network_price
+from strata.shipped import needed_model
 from strata.workload.graph import Collective
 
 PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")
@@ -49,8 +50,10 @@ def algorithm_times(
     Without `every`, algorithms that cannot be the cheapest are left out.
     """
     transport = dimension.transport_model
-    if dimension.collectives == MEMORY_RING and pattern in RING_PATTERNS:
-        return memory_ring_times(pattern, payload, layout, dimension)
+    if dimension.collectives:
+        own = needed_model("collectives", dimension.collectives)(pattern, payload, layout, dimension)
+        if own is not None:
+            return own
     if pattern == "send":
         return _send_times(payload, dimension)
     if transport is None:
@@ -67,6 +70,13 @@ def algorithm_times(
     if pattern == "all_reduce" and transport.direct is not None:
         times |= peer_memory_times(payload, ranks, link, transport.direct)
     return times
+
+
+def device_fabric(fabric: Fabric, device: Device) -> Fabric:
+    """A fabric as the collectives of a device find it: a model of their own may pass the device's memory."""
+    for name in sorted({d.collectives for d in fabric.dimension} - {""}):
+        fabric = needed_model("device fabrics", name)(fabric, device)
+    return fabric
 
 
 def _send_times(payload: Number, dimension: Dimension) -> AlgorithmTimes:

@@ -18,10 +18,8 @@ from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_levels import expert_levels, forwarded_exchange, low_latency_exchange
 from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import (
-    EXPERT_ROWS,
     Combine,
     Dispatch,
-    ExpertMatMul,
     is_expert_product,
     is_routed,
 )
@@ -39,9 +37,7 @@ def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> t
     taken = device.matrix(experts.weight, experts.activation).activation
     ranks = sharding.exchange_ranks
     if device.software.served:
-        ops = tuple(
-            _expert_rows(op, taken, experts, device.software.pads_remote_experts, ranks) for op in ops
-        )
+        ops = tuple(_expert_rows(op, taken, ranks) for op in ops)
     if not any(is_collective(op) and op.exchange for op in ops):
         return ops
     by_library = sharding.trainer is None or sharding.trainer.expert_exchange == LIBRARY_EXCHANGE
@@ -83,23 +79,14 @@ def _sorted_again(op: Dispatch | Combine, ranks: Number) -> Op:
     return replace(op, reads=op.reads + rows, writes=op.writes + rows)
 
 
-def _expert_rows(op: Op, taken: Number, experts: ExpertMatMul, pads: Number, exchanged: Number) -> Op:
-    """An op around experts whose tokens every rank sees, as serving frameworks run it; where tokens are
-    `exchanged` among ranks it stays.
-
-    Tokens are sorted in the format the products take. An engine that `pads` has a row for every pick, and
-    also activates and sums the rows of experts held elsewhere, which its products fill with zeros.
+def _expert_rows(op: Op, taken: Number, exchanged: Number) -> Op:
+    """Rows of experts as kernels of serving frameworks write them: in the format that products take, unless
+    ranks exchange them.
     """
-    if op.backward or not is_vector(op) or not (op.route or op.role == EXPERT_ROWS):
+    if op.backward or not is_vector(op) or op.route != "dispatch":
         return op
-    ranks = experts.ranks
-    xp = namespace(exchanged, ranks, taken)
-    if op.route == "dispatch":
-        return replace(op, writes=op.writes * xp.where(exchanged > 1.0, 1.0, taken / bytes_of(op.precision)))
-    own = xp.where(exchanged > 1.0, 0.0, pads)
-    rows, zeros = 1.0 + own * (ranks - 1.0), own * (1.0 - 1.0 / ranks)
-    filled = zeros * (experts.top_k if op.route == "combine" else op.reads)
-    return replace(op, m=replace(op.m, count=op.m.count * rows), writes=op.writes + filled)
+    xp = namespace(exchanged, taken)
+    return replace(op, writes=op.writes * xp.where(exchanged > 1.0, 1.0, taken / bytes_of(op.precision)))
 
 
 def received(share: Number, ranks: Number, top_k: Number) -> Number:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric_parts import MEMORY_RING, Dimension
+from strata.hardware.fabric_parts import Dimension
 from strata.hardware.transport import Transport
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.algorithm_names import always_crosses
@@ -25,7 +25,7 @@ def joins_levels(dimensions: Sequence[Dimension]) -> bool:
     """Whether one algorithm of a library runs over all of these dimensions: each has a transport, and one
     lies between nodes.
     """
-    known = all(d.transport_model is not None and d.collectives != MEMORY_RING for d in dimensions)
+    known = all(d.transport_model is not None and not d.collectives for d in dimensions)
     return known and any(between_nodes(d) for d in dimensions)
 
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 
 from strata.arrays import Number, namespace
 from strata.pricing.kernels.device import Device
-from strata.pricing.overlap.equations import exposed, price_where, slowed, while_sending
+from strata.pricing.overlap.equations import exposed, slowed, while_sending
 from strata.pricing.overlap.fused import tile_link
-from strata.pricing.price import ZERO, Price, total_price
+from strata.pricing.price import ZERO, Price, price_where, total_price
 from strata.pricing.pricers import PricedOp, Rank
 from strata.workload.graph import Block, Collective, Op, is_collective
 

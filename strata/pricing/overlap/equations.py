@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
-from typing import Any
-
-import numpy as np
+from dataclasses import replace
 
 from strata.arrays import Number, namespace
 from strata.hardware.fabric import Fabric
@@ -155,29 +152,4 @@ def slowed(price: Price, cores: Number, moved: Number, bandwidth: Number) -> Pri
         memory=memory,
         core_time_under_dram=hidden,
         upper=xp.maximum(price.upper, time),
-    )
-
-
-def price_where(condition: Number, one: Price, other: Price) -> Price:
-    """One price where a condition holds, else the other.
-
-    >>> float(price_where(True, Price(time=1.0), Price(time=2.0)).time)
-    1.0
-    """
-    if condition.__class__ in (bool, np.bool_):
-        return one if condition else other
-    xp = namespace(one.time, other.time)  # a single condition is no array
-    return Price(
-        **{
-            f.name: _either(xp, condition, getattr(one, f.name), getattr(other, f.name))
-            for f in fields(Price)
-        }
-    )
-
-
-def _either(xp: Any, condition: Number, a: Number, b: Number) -> Number:
-    return (
-        a
-        if a is b or (isinstance(a, float) and isinstance(b, float) and a == b)
-        else xp.where(condition, a, b)
     )

@@ -9,9 +9,8 @@ from dataclasses import replace
 from strata.arrays import Number
 from strata.precision import bytes_of
 from strata.pricing.kernels.vector import vector_kernel
-from strata.pricing.overlap.equations import price_where
 from strata.pricing.pipeline import ring_exposed
-from strata.pricing.price import Price, network_price
+from strata.pricing.price import Price, network_price, price_where
 from strata.pricing.pricers import PricedOp, Rank, price_op
 from strata.workload.graph import Extent, Op, is_collective
 from strata.workload.ops import Attention, is_attention

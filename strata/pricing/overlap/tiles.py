@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from strata.arrays import Number, namespace
 from strata.pricing.kernels.device import Device
-from strata.pricing.overlap.equations import exposed, price_where, slowed, while_sending
+from strata.pricing.overlap.equations import exposed, slowed, while_sending
 from strata.pricing.overlap.fused import fuse, tile_link
-from strata.pricing.price import Price, total_price
+from strata.pricing.price import Price, price_where, total_price
 from strata.pricing.pricers import PricedOp, Rank, takes_tiles, tile_pieces
 from strata.workload.expert_ops import SHARED_EXPERT
 from strata.workload.graph import Collective, Op, is_collective

@@ -13,9 +13,9 @@ from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
 from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import SCHEDULE
-from strata.pricing.overlap.equations import price_where
 from strata.pricing.overlap.fused import tile_link
 from strata.pricing.overlap.tiles import Pair, hidden_bound, kernels_apart, overlap_by_tile, pairs
+from strata.pricing.price import price_where
 from strata.pricing.pricers import PricedOp, Rank
 from strata.workload.graph import Collective, Op, is_collective
 

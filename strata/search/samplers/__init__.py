@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from strata.errors import UnknownName, require
+from strata.search.executors import PointsWork, Work
 from strata.search.points import Evaluated, chooses_words, concatenate_points
-from strata.search.work import PointsWork, Work
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal

@@ -17,6 +17,7 @@ import numpy as np
 from strata.errors import BadValue
 from strata.pareto import non_dominated
 from strata.search.bounds import BOUNDED, BoundsWork, optimistic
+from strata.search.executors import PointsWork, Work
 from strata.search.goal import Goal
 from strata.search.nodes import (
     COARSE,
@@ -37,7 +38,6 @@ from strata.search.nodes import (
 from strata.search.points import Evaluated, concatenate_points
 from strata.search.relax import relaxed_axes
 from strata.search.space import Space
-from strata.search.work import PointsWork, Work
 
 ROUND = 1 << 14  # rows bounded in a round, about
 PIECE = 1 << 12  # rows of a piece of work

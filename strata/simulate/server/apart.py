@@ -121,7 +121,7 @@ class ApartPricer(StepPricer):
             chunk = work.chunk / pieces
             part = replace(part, chunk=chunk, reached=work.reached - 0.5 * (work.chunk - chunk))
         here = self.evaluated(part).metrics
-        roomy = replace(self.ffn_engine, memory_share=self.ffn_engine.memory_share * ROOM)
+        roomy = replace(self.ffn_engine, gpu_memory_utilization=self.ffn_engine.gpu_memory_utilization * ROOM)
         there = evaluate(self.ffn_system, self.ffn_model, part, self.ffn_plan, roomy).metrics
         times = [np.asarray(m.step_time, float) for m in (here, there)]
         power = np.asarray(here.power, float) + np.asarray(there.power, float)

@@ -18,6 +18,7 @@ from strata.simulate.server.saturation import Overload, SaturationWatch
 __all__ = ["Fleet", "Load", "Router"]
 
 SEEN = 16  # arrivals between two looks at how many wait
+TURNS = 256  # of the clock between two questions whether to go on
 
 
 class Load(Protocol):
@@ -42,8 +43,8 @@ class Fleet:
     replicas: list[Replica] = field(default_factory=list)  # of all pools
     router: Router | None = None  # of the one pool that there is where none are told
     pools: tuple[Pool, ...] = ()
-    stop_saturated: bool = False  # end where the queue grows without end
     clock: float = 0.0
+    present: int = 0  # requests that have come and are not done
     refusals: Counter[str] = field(default_factory=Counter)  # how many, by why
     watch: SaturationWatch = field(default_factory=SaturationWatch)
     _events: list[tuple[float, int, int]] = field(default_factory=list)
@@ -87,15 +88,17 @@ class Fleet:
         events, later, delay, turns = self._events, self._later, self._delay, 0
         while True:
             turns += 1
-            if each is not None and not turns % 4096 and not each(self.clock):
+            if each is not None and not turns % TURNS and not each(self.clock):
                 return
             if next_ is not None and (not later or next_.arrival + delay <= later[0][0]):
                 time = next_.arrival + delay
                 if not events or time <= events[0][0]:
                     request, next_ = next_, next(arrivals, None)
                     self.clock = time
-                    if time > until or (self._watched and self._overrun(request.arrival, next_ is None)):
+                    if time > until:
                         return
+                    if self._watched:
+                        self._see(request.arrival, next_ is None)
                     self._arrive(request, None)
                     continue
             elif later and (not events or later[0][0] <= events[0][0]):
@@ -121,15 +124,14 @@ class Fleet:
             if pool.slots:
                 self._adapt(pool, replica)
 
-    def _overrun(self, now: float, last: bool) -> bool:
-        """Look at the queue now and then; whether to end because it only grows."""
+    def _see(self, now: float, last: bool) -> None:
+        """Look at the queue now and then."""
         watch = self.watch
         watch.arrive(now)
         if last or not watch.arrivals % SEEN:
             watch.see(now, sum([p.waiting for p in self.pools]))
         if last:
             watch.finish()
-        return self.stop_saturated and watch.start is not None
 
     def _at(
         self, time: float, act: Callable[[Request, Any], None], request: Request, what: Any = None
@@ -140,6 +142,7 @@ class Fleet:
     # -- requests
 
     def _arrive(self, request: Request, _: Any) -> None:
+        self.present += 1
         entries = self._entries
         if len(entries) > 1 or not entries[0].serves(request.model):
             entries = [p for p in entries if p.serves(request.model)]
@@ -165,6 +168,7 @@ class Fleet:
 
     def _refuse(self, request: Request, why: str) -> None:
         request.state = "refused"
+        self.present -= 1
         self.refusals[why] += 1
         self.refuse(request)
         self._follow(request, self.clock)
@@ -221,6 +225,7 @@ class Fleet:
             if then is not None and request.output > 1:
                 self._hand_on(pool, then, request, replica)
             else:
+                self.present -= 1
                 self.record(request)
                 self._follow(request, request.last)
 
@@ -249,7 +254,8 @@ class Fleet:
         """Over the link, what the other side has not."""
         then.promise(replica, request, 1)
         arrives = pool.link.sent(self.clock, request.input - replica.cached(request))
-        self._at(arrives, self._sent, request, (pool, then, replica, reader))
+        # the server that decodes takes the request in as the one that read did
+        self._at(arrives + replica.rules.request_time, self._sent, request, (pool, then, replica, reader))
 
     def _sent(self, request: Request, way: tuple[Pool, Pool, Replica, Replica]) -> None:
         pool, then, replica, reader = way
@@ -260,5 +266,5 @@ class Fleet:
         if not reader.steps and reader.outstanding:  # prompts that waited for its blocks
             self._start(reader)
         if pool.first_after_sent:
-            request.first = self.clock
+            request.first = -1.0  # its client hears from the side that decodes, once that has let it in
         self._deliver(request, replica)

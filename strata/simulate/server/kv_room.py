@@ -36,8 +36,8 @@ def kv_room(pricer: StepPricer, *, context: float) -> KvRoom:
     right there and no less than it anywhere else.
     """
     engine = pricer.engine
-    page = int(np.asarray(engine.page))
-    chunk = float(np.asarray(engine.tokens))
+    page = int(np.asarray(engine.kv_block_size))
+    chunk = float(np.asarray(engine.max_num_batched_tokens))
     near = page * float(ceil_div(max(context, 2.0 * page), page))
     far = near + page * float(ceil_div(near / 8.0, page))
     work = pricer.reading(

@@ -16,6 +16,7 @@ from strata.simulate.server.arrivals import DRAWN, ArrivalProcess, GammaArrivals
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.request import Request
 
+ENDLESS = 2**62  # requests of a load that ends otherwise, or not at all
 SHAPES = ("fixed", "uniform", "lognormal", "exponential", "empirical")
 
 
@@ -239,6 +240,36 @@ class LabelledLoad:
                 yield later
             else:
                 yield self._label(later)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RepeatedPrompts:
+    """A load whose requests each ask one of so many prompts again, drawn anew: what a prefix cache has of it
+    need not be read. A prompt has one length.
+    """
+
+    load: Load
+    prompts: int
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.prompts >= 1, "requests have at least one prompt", prompts=self.prompts)
+
+    def arrivals(self) -> Iterator[Request]:
+        self.__dict__["_random"] = np.random.default_rng([self.seed, 2])
+        self.__dict__["_lengths"] = {}
+        return (self._prompted(request) for request in self.load.arrivals())
+
+    def _prompted(self, request: Request) -> Request:
+        prompt = int(self.__dict__["_random"].integers(self.prompts))
+        request.input = self.__dict__["_lengths"].setdefault(prompt, request.input)
+        request.prefix = (
+            (("prompt", prompt), request.input - 1),
+        )  # the last token is read, whatever is cached
+        return request
+
+    def after(self, request: Request, now: float) -> Iterable[Request]:
+        return (self._prompted(later) for later in self.load.after(request, now))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

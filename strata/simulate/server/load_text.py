@@ -12,12 +12,14 @@ from strata.errors import BadValue, UnknownName, require
 from strata.simulate.server.arrivals import DAY, ArrivalProcess, BurstyArrivals, DailyArrivals, GammaArrivals
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load import (
+    ENDLESS,
     SHAPES,
     ClosedLoad,
     LabelledLoad,
     Lengths,
     MergedLoad,
     OpenLoad,
+    RepeatedPrompts,
     Shares,
 )
 from strata.simulate.server.sessions import SessionLoad
@@ -25,24 +27,23 @@ from strata.simulate.server.trace import TraceLoad, is_trace, trace_lengths
 from strata.units import parse
 
 KINDS = {
-    "poisson": ("rate",),
-    "even": ("rate",),
-    "gamma": ("rate", "burstiness"),
-    "bursty": ("rate", "peak", "on", "off"),
-    "daily": ("rates", "period", "burstiness"),
-    "closed": ("clients", "think", "apart"),
+    "poisson": ("rate", "prompts"),
+    "even": ("rate", "prompts"),
+    "gamma": ("rate", "burstiness", "prompts"),
+    "bursty": ("rate", "peak", "on", "off", "prompts"),
+    "daily": ("rates", "period", "burstiness", "prompts"),
+    "closed": ("clients", "think", "apart", "prompts"),
     "sessions": ("rate", "clients", "turns", "think", "system", "groups"),
     "agents": ("rate", "clients", "turns", "think", "system", "groups", "tools", "tool_time", "tool_tokens"),
     "trace": ("path", "unit", "speed", "bad"),
 }
 COMMON = ("input", "output", "lengths", "count", "duration", "seed", "models", "priorities", "context")
 TIMES = ("think", "apart", "on", "off", "period", "tool_time", "duration")
-WHOLE = ("count", "clients", "seed", "system", "groups")
+WHOLE = ("count", "clients", "seed", "system", "groups", "prompts")
 LENGTHS = ("input", "output", "turns", "tool_tokens")
 TEXTS = ("path", "unit", "bad", "lengths")
 SEPARATOR = " + "
 USUAL = 1000  # requests, where neither their number nor a duration is told
-ENDLESS = 2**62
 
 
 def load_of(text: str | Path, **options: Any) -> Load:
@@ -51,7 +52,8 @@ def load_of(text: str | Path, **options: Any) -> Load:
     The line is a kind and what belongs to it: `poisson:rate=8,input=lognormal:1024:0.5,output=256,count=100`.
     Kinds: poisson, even, gamma, bursty, daily, closed, sessions, agents, trace. Lengths: a number,
     `uniform:1024` (0.8 to 1 of it; or `uniform:1024:0.5:1`), `lognormal:MEAN:SPREAD`, `exponential:MEAN`,
-    `empirical:100/200/300`; `lengths=FILE` draws pairs of a trace. Times are in seconds, or with their unit
+    `empirical:100/200/300`; `lengths=FILE` draws pairs of a trace. `prompts=N`: requests ask one of N prompts
+    again and again, which a prefix cache finds. Times are in seconds, or with their unit
     (`think=30s`, `period=24h`). Several loads at once are joined with ` + `.
 
     >>> load = load_of("poisson:rate=8,input=lognormal:1024:0.5,output=256,count=3,seed=1")
@@ -270,5 +272,7 @@ def _trace(values: dict[str, Any]) -> Load:
 
 
 def _labelled(load: Load, values: dict[str, Any]) -> Load:
-    told = _given(values, "models", "priorities")
-    return LabelledLoad(load=load, **told, **_given(values, "seed")) if told else load
+    labels, seed = _given(values, "models", "priorities"), _given(values, "seed")
+    if "prompts" in values:
+        load = RepeatedPrompts(load=load, prompts=values["prompts"], **seed)
+    return LabelledLoad(load=load, **labels, **seed) if labels else load

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 
 from strata.simulate.server.kv_pool import KvPool, block_cycle
 from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.scheduling import NEVER, Scheduling
 from strata.simulate.server.waiting import AnswerSteps, WaitingRequests
 
 
@@ -35,6 +35,7 @@ class EngineRank:
         "kv_time",
         "loading",
         "made_room",
+        "outstanding",
         "pool",
         "preemptions",
         "reading",
@@ -49,7 +50,7 @@ class EngineRank:
         self.waiting = WaitingRequests(rules.priorities)
         self.reading: list[tuple[Request, int]] = []  # prompts of this step, and how many tokens of each
         self.running: dict[int, Request] = {}  # all that hold blocks, in the order they came
-        self.generating = self._serial = 0
+        self.generating = self._serial = self.outstanding = 0  # the last: all that wait or run
         self.context = 0.0  # tokens in the caches of those that generate
         self.count = 0  # decode steps so far
         self.preemptions = 0
@@ -66,23 +67,20 @@ class EngineRank:
         self._phases = [0] * (cycle if cycle < 2**20 and rules.eviction != "none" else 0)
         self._full: set[Request] = set()  # those that generate and have blocks for their whole answer
 
-    @property
-    def outstanding(self) -> int:
-        return len(self.waiting) + len(self.running)
-
     # -- what waits
 
     def enqueue(self, request: Request) -> None:
         request.state = "waiting"
+        self.outstanding += 1
         self.waiting.add(request)
 
     # -- what the next step has
 
     def read_prompts(self, clock: float, number: int = 0, admits: bool = True) -> tuple[int, float]:
         """Choose the prompts of a step; their tokens, and the sum of what each of these attends to."""
-        rules, waiting = self.rules, self.waiting
-        if not waiting and not self.reading:
+        if not self.reading and self.outstanding == len(self.running):  # none waits
             return 0, 0.0
+        rules, waiting = self.rules, self.waiting
         each, came = 1 + rules.drafted, False
         budget = rules.tokens - (self.generating * each if rules.mixed else 0)
         chosen: list[tuple[Request, int]] = []
@@ -109,6 +107,7 @@ class EngineRank:
                 chosen.append((head, chunk))
             else:
                 came = True
+                head.first = head.first if head.first >= 0.0 else clock
             budget -= chunk or (each if rules.mixed else 0)
         self.reading = [(r, c) for r, c in chosen if r.state == "reading"]
         tokens, attended = 0, 0.0
@@ -133,8 +132,7 @@ class EngineRank:
         known, load = (prompt, 0.0) if brings else self.pool.found(request)
         chunk = min(prompt - known, budget)
         reach = request.input + request.output if self.rules.eviction == "none" else known + chunk
-        whole = prompt if self.rules.whole_prompt else 0
-        if (brings and not self._has_room(request, reach)) or self.pool.match(request, reach, whole) < 0:
+        if (brings and not self._has_room(request, reach)) or self.pool.match(request, reach, prompt) < 0:
             return -1
         self.loading += load
         request.read = known
@@ -366,6 +364,7 @@ class EngineRank:
         self, request: Request, own: int, tokens: int, clock: float, done: Callable[[Request], None]
     ) -> None:
         del self.running[request.rank_serial]
+        self.outstanding -= 1
         if self.rules.role == "prefill" and request.output > 1:  # it goes on elsewhere, with its cache
             request.sending = self.pool, own, tokens
         elif self.rules.ahead:
@@ -377,10 +376,11 @@ class EngineRank:
 
     def catch_up(self, number: int) -> int:
         """The number of the next step that may let in more than that of a number, which was chosen."""
-        found = number + 1 if self._leaving else self.waiting.next_seen(number)
+        if not self._leaving:
+            return NEVER if self.outstanding == len(self.running) else self.waiting.next_seen(number)
         while self._leaving:
             self.pool.release(*self._leaving.pop())
-        return found
+        return number + 1
 
     def _read_on(self, clock: float, done: Callable[[Request], None]) -> None:
         still: list[tuple[Request, int]] = []

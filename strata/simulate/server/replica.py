@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
+from operator import attrgetter
 from random import Random
 from typing import Protocol
 
@@ -16,6 +17,7 @@ from strata.simulate.server.rank import EngineRank
 from strata.simulate.server.request import Request
 from strata.simulate.server.scheduling import NEVER, Scheduling
 
+BUSY = attrgetter("outstanding")
 SPREAD = 1.25  # times the mean load that a replica or rank may have and still get a request for its cache
 
 
@@ -181,7 +183,7 @@ class Replica:
             best = max(ranks, key=lambda r: (r.pool.cached(request), -r.outstanding))
             if best.pool.cached(request) and best.outstanding <= SPREAD * (1 + self.outstanding / len(ranks)):
                 return best
-        return min(ranks, key=lambda r: r.outstanding)
+        return min(ranks, key=BUSY)
 
     def _cut(self, now: float) -> None:
         """End the decode steps under way with the one that runs now."""
@@ -280,9 +282,15 @@ class Replica:
             reads, read, settled = self._choose(now)
             told = NEVER if plain else min([r.catch_up(self.number) for r in self.ranks])
             told = min(told, self.held + rules.wait_steps)
-            if told == NEVER or reads or any([r.generating for r in self.ranks]):
+            if reads or any([r.generating for r in self.ranks]):
                 break
-            self.number = told  # an engine that has nothing to do does not wait for a step to end
+            alone = [r for r in self.ranks if r.made_room]  # for blocks that those before it left since
+            for rank in alone:
+                rank.made_room = False
+            if told == NEVER and not alone:
+                break
+            # an engine that has nothing to do does not wait for a step to end
+            self.number = min(told, self.number + 1) if alone else told
         for rank in self.ranks:
             if rank.swapping or rank.loading:
                 lead, load = max(lead, rank.swapping), max(load, rank.loading)

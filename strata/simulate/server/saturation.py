@@ -1,14 +1,33 @@
-"""Whether requests come faster than they are served, and since when."""
+"""Whether requests come faster than they are served, and since when; and which share of them keeps limits
+once a service is steady.
+"""
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from math import inf, sqrt
+from typing import Any
+
+import numpy as np
 
 DRIFT = 0.02  # of arrivals that must be left waiting, in the long run, to call it growth
 SURE = 3.0  # standard deviations of what comes at random that growth must pass
 LEAST = 32.0  # requests that it must pass in any case
 EPISODES = 64  # that are kept
+FIRST_LOOK, NEXT_LOOK = (
+    1000,
+    1.42,
+)  # requests served at the first look at a run, and times as many at each next
+FEW_REQUESTS, MOST_REQUESTS = 7500, 20000  # of fewer the interval is wider; of a run
+HOPELESS = 4000  # requests after which a share is given up that the longest run would not show
+LENIENT = 1 / 3  # of the interval by which it may yet move: about a standard error
+BATCHES = 20  # of successive requests
+LEVEL, T_LEVEL = 0.99, 2.861  # of confidence, both sides; Student's t there, BATCHES - 1 degrees of freedom
+TURNOVERS = 10  # requests served after the warm-up for each that is present on average
+CORRELATED = 0.6  # neighbouring batches, at most
+TINY, HUGE = 1e-9, 1e9  # ratios of a latency to its limit between which logarithms are taken
+FAR = 0.7  # logarithm of a ratio beyond which it is as late as any
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,3 +111,138 @@ class SaturationWatch:
         """Nothing arrives any more: what goes on now has no end."""
         if self._open and len(self.overloads) < EPISODES:
             self.overloads.append(Overload(start=self._at, end=inf, waiting=self.most, growth=self._growth))
+
+
+def mser_warm_up(present: np.ndarray) -> int:
+    r"""Observations at the beginning that are not like the rest (MSER-5).
+
+    .. math:: d^* = 5 \arg\min_{d \le m / 2} \frac{1}{(m - d)^2} \sum_{j > d} (y_j - \bar y_{> d})^2
+
+    means y of m groups of five; half of all where they never settle.
+
+    White, Cobb & Spratt, Proc. Winter Simulation Conference (2000).
+
+    >>> mser_warm_up(np.concatenate([np.arange(50.0), np.full(150, 50.0) + np.arange(150) % 2]))
+    50
+    """
+    groups = present[: len(present) // 5 * 5].reshape(-1, 5).mean(axis=1)
+    left = np.arange(len(groups), 0, -1)
+    sums, squares = (np.cumsum(v[::-1])[::-1] for v in (groups, groups**2))
+    return 5 * int(np.argmin(((squares - sums**2 / left) / left**2)[: len(groups) // 2 + 1]))
+
+
+def neighbour_correlation(means: np.ndarray) -> float:
+    r"""Of neighbours in a series, from von Neumann's ratio; 0 where they are not alike.
+
+    .. math:: \phi = \max\left(0, 1 - \frac{\sum (x_{j+1} - x_j)^2}{2 \sum (x_j - \bar x)^2}\right)
+
+    A series that grows or wanders has neighbours that are nearly alike: 1 - O(1/k) of k means.
+
+    von Neumann, Ann. Math. Stat. 12 (1941).
+
+    >>> [round(neighbour_correlation(np.array(v)), 3) for v in (range(20), [1, 2, 1, 2])]
+    [0.986, 0.0]
+    """
+    spread = float(np.sum((means - means.mean()) ** 2))
+    return max(0.0, 1.0 - float(np.sum(np.diff(means) ** 2)) / (2.0 * spread)) if spread > 0 else 0.0
+
+
+class SteadyShare:
+    r"""The share of requests that keep limits once a service is steady, and how sure it is.
+
+    .. math:: h = t \sqrt{\max\left(1, \frac{7500}{n}\right) \frac{1 + \phi}{1 - \phi}
+        \frac{1}{k (k - 1)} \sum_{j=1}^k (\ln q_j - \ln q)^2}
+
+    A request has the largest ratio r of its latencies to their limits. Of the n requests after the warm-up q
+    is the quantile of r at the share that is wanted, q_j that of each of k = 20 batches of successive ones, φ
+    the correlation of neighbouring ln q_j, mended for so short a series: ln q is known within h (sectioning,
+    99 %; wider where n is small, as a run is looked at several times). The share that is kept, of r at most
+    1, lies between those of r at most exp(-h) and exp(h).
+
+    The service is steady where the number of requests present has settled: the warm-up is over before half of
+    the run, means of neighbouring batches are correlated by 0.6 at most, and ten times as many were served as
+    are present. A queue that grows never is. Requests that are not drawn (`misses` is told) all count.
+
+    Nakayama, ACM Trans. Model. Comput. Simul. 24 (2014); Tafazzoli & Wilson, IIE Trans. 43 (2011); Kendall,
+    Biometrika 41 (1954).
+    """
+
+    def __init__(
+        self, share: float, *, least: float = 0.0, most: float = MOST_REQUESTS, misses: float = inf
+    ) -> None:
+        self.share, self.most, self.misses = share, max(most, least), misses
+        self.kept, self.low, self.high = 0.0, 0.0, 1.0
+        self.warm_up = self.requests = 0  # dropped at the beginning; served after it
+        self.settled = self.growing = False
+        self._log, self._half = 0.0, inf  # of the quantile at the share
+        self._ratios, self._present, self._missed = array("d"), array("d"), 0
+        self._look = max(FIRST_LOOK, least)
+
+    def add(self, ratio: float, present: int) -> None:
+        """A request is done, so many times as late as it may be, or refused (infinite); who is present."""
+        self._ratios.append(ratio)
+        self._present.append(present)
+        self._missed += ratio > 1.0
+
+    @property
+    def verdict(self) -> str:
+        """Whether the share is kept, missed or undecided; unsteady where the queue has not settled."""
+        if self.misses < inf:
+            return "kept" if self.kept >= self.share and not self.growing else "missed"
+        if self._log > self._half:
+            return "missed"
+        if self.growing or not self.settled:
+            return "unsteady"
+        return "kept" if self._log <= -self._half else "undecided"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The share with its interval, and of how many requests."""
+        shares = {"kept": self.kept, "kept_low": self.low, "kept_high": self.high}
+        return shares | {"requests": self.requests, "warm_up": self.warm_up, "verdict": self.verdict}
+
+    def over(self, present: int, overloaded: bool) -> bool:
+        """Whether no more requests are needed; `overloaded`: the queue has grown for most of the run."""
+        served = len(self._ratios)
+        if self.misses < inf:
+            return self._missed > self.misses
+        enough = served >= HOPELESS or (present > served and served + present >= FIRST_LOOK)
+        self.growing = overloaded and enough
+        if self.growing or served < self._look:
+            return self.growing
+        self._look = min(NEXT_LOOK * served, self.most if served < self.most else inf)
+        self.measure()
+        narrowed = self._half * (sqrt(served / self.most) - LENIENT) if self.settled else 0.0
+        hopeless = served >= HOPELESS and self._log + narrowed > 0.0
+        over = served >= self.most and served >= min(2 * TURNOVERS * present, 2 * self.most)
+        return over or hopeless or self.verdict in ("kept", "missed")
+
+    def finish(self, saturated: bool) -> None:
+        """No more requests come, or are waited for."""
+        self.growing |= saturated and self.misses < inf
+        self.measure()
+
+    def measure(self) -> None:
+        """The share and its interval, of what was served so far."""
+        ratios, present = np.array(self._ratios), np.array(self._present)
+        start = mser_warm_up(present) if self.misses == inf and len(present) >= BATCHES else 0
+        width = (len(ratios) - start) // BATCHES
+        self.warm_up = len(ratios) - BATCHES * width if self.misses == inf else 0
+        ratios, present = ratios[self.warm_up :], present[self.warm_up :]
+        self.requests = len(ratios)
+        self.kept = self.low = self.high = float(np.mean(ratios <= 1.0)) if len(ratios) else 0.0
+        if self.misses < inf or not width:
+            return
+        means = present.reshape(BATCHES, width).mean(axis=1)
+        turned = self.requests >= TURNOVERS * means.mean()
+        early = start < len(self._present) // 2 - 5
+        self.settled = early and turned and neighbour_correlation(means) <= CORRELATED
+        logs = np.log(np.clip(ratios, TINY, HUGE))
+        self._section(np.minimum(logs, FAR).reshape(BATCHES, width))
+        self.low, self.high = (float(np.mean(logs <= h)) for h in (-self._half, self._half))
+
+    def _section(self, logs: np.ndarray) -> None:
+        self._log = float(np.quantile(logs, self.share, method="higher"))
+        each = np.quantile(logs, self.share, axis=1, method="higher")
+        alike = min((neighbour_correlation(each) + 1.0 / BATCHES) / (1.0 - 3.0 / BATCHES), 0.95)
+        variance = np.sum((each - self._log) ** 2) / (BATCHES * (BATCHES - 1)) * (1.0 + alike) / (1.0 - alike)
+        self._half = T_LEVEL * sqrt(variance * max(1.0, FEW_REQUESTS / logs.size))

@@ -39,7 +39,6 @@ class Scheduling:
     # rank has some
     wait_steps: int = 0
     wait_tokens: int = 0
-    whole_prompt: bool = False  # a request is let in where all of its prompt has blocks, not its first chunk
     single_steps: bool = False  # one event a step: slow, to compare with
 
     def __post_init__(self) -> None:

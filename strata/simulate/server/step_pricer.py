@@ -37,8 +37,8 @@ class StepPricer:
     draft_bytes: Callable[[Number, Number], Array] | None = None
 
     @property
-    def lanes(self) -> float:
-        return float(self.plan.dp) * float(self.plan.pp)
+    def lanes(self) -> Number:
+        return self.plan.dp * self.plan.pp
 
     def generating(self, sequences: Number, context: Number) -> Workload:
         """`context`: tokens of each sequence."""
@@ -63,13 +63,13 @@ class StepPricer:
 
     def reading_alone(self, tokens: Number, attended: Number) -> Workload:
         chunk, cached, prompts = prompt_of(tokens, attended)
-        return prefill(float(self.plan.dp) * prompts, chunk, cached=cached, **self.routed)
+        return prefill(self.plan.dp * prompts, chunk, cached=cached, **self.routed)
 
     def launched(self, times: float) -> StepPricer | None:
         """The same with so many times the host time to launch prompts; none where it takes none."""
-        told = {n: getattr(self.engine, n) for n in ("prompt_block", "expert_layer")}
-        told = {n: times * v for n, v in told.items() if v is not None}
-        return replace(self, engine=replace(self.engine, **told)) if told else None
+        if np.all(np.asarray(self.engine.cuda_graphs) > 1) or not np.any(np.asarray(self.engine.launches)):
+            return None
+        return replace(self, engine=replace(self.engine, launches=times * self.engine.launches))
 
     @property
     def shares_experts(self) -> bool:
@@ -78,14 +78,15 @@ class StepPricer:
 
     def evaluated(self, work: Workload) -> Result:
         """Steps whether or not their caches fit: the pool says what does."""
-        roomy = replace(self.engine, memory_share=self.engine.memory_share * ROOM)
+        roomy = replace(self.engine, gpu_memory_utilization=self.engine.gpu_memory_utilization * ROOM)
         return evaluate(self.system, self.model, work, self.plan, roomy)
 
     def priced(self, work: Workload) -> tuple[Array, Array]:
         """Time [s] and energy of the whole system [J] of steps."""
         metrics = self.evaluated(work).metrics
         time = np.asarray(metrics.step_time, float)
-        return time, time * np.asarray(metrics.power, float)
+        with np.errstate(invalid="ignore"):  # a plan that is out has no times
+            return time, time * np.asarray(metrics.power, float)
 
     @property
     def sharers(self) -> int:
@@ -101,7 +102,7 @@ class StepPricer:
         """
         some, every = self.lanes * share, self.lanes + 0.0 * share
         if reads:
-            ranks = [prefill(b / float(self.plan.pp), tokens, **self.routed) for b in (some, every)]
+            ranks = [prefill(b / self.plan.pp, tokens, **self.routed) for b in (some, every)]
         else:
             ranks = [decode(b, tokens + 1.0, tokens=tokens, **self.routed) for b in (some, every)]
         few, full = (self._spread_time(work) for work in ranks)
@@ -109,7 +110,7 @@ class StepPricer:
 
     def _spread_time(self, work: Workload) -> Array:
         """Of a step with fewer sequences than ranks [s]."""
-        if float(self.plan.pp) == 1.0 or work.phase == "prefill":
+        if work.phase == "prefill" or np.all(np.asarray(self.plan.pp) == 1.0):
             return np.asarray(self.evaluated(work).metrics.step_time, float)
         # lanes without a sequence are no plan: the sum of what kernels take, one micro-batch a lane
         lanes = replace(self, plan=replace(self.plan, microbatches=self.plan.pp))

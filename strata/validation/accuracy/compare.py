@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.validation.readers.comparison import ComparedPoints
+from strata.validation.readers.comparison import ComparedPoints, configurations
 
 SHOWN_FAILURES = 20  # reasons listed for a file; all of them are counted
 FIGURES = ("mape", "median", "p90", "worst", "bias", "weighted", "within_15", "within_30")
@@ -57,7 +57,10 @@ def rank_correlation(a: Array, b: Array) -> float | None:
 
 
 def file_entry(name: str, points: ComparedPoints) -> dict[str, Any]:
-    """What `strata validate` says about one file: headline figures, groups, and the rows that failed."""
+    """What `strata validate` says about one file: headline figures, groups, and the rows that failed. Rows
+    that are the same configuration count once.
+    """
+    ranks, points = points.ranks, configurations(points)
     head = points.headline
     entry: dict[str, Any] = {
         "file": name,
@@ -67,10 +70,10 @@ def file_entry(name: str, points: ComparedPoints) -> dict[str, Any]:
     for group in sorted(set(points.group)):
         rows = points.group == group
         entry["groups"][group] = statistics(points.measured[rows], points.predicted[rows])
-    if points.ranks:
+    if ranks:
         correlated = {
             nodes: rank_correlation(points.measured[rows], points.predicted[rows])
-            for nodes, rows in points.ranks.items()
+            for nodes, rows in ranks.items()
         }
         entry["spearman"] = {nodes: value for nodes, value in correlated.items() if value is not None}
     if points.why:

@@ -40,7 +40,7 @@ def trust_compared(found: Comparison) -> list[RowTrust | None]:
     >>> import strata as st
     >>> asked = (["8xh200", "8xb200"], "llama-3-70b", st.serving.Requests(1024, 256), "vllm")
     >>> [one.verdict for one in trust_compared(st.search.compare(*asked))]
-    ['compared with', 'distinguishable']
+    ['compared with', 'not distinguishable']
     """
     told = [None if row.answer is None else _intervals(row, row.answer, found.goal) for row in found.rows]
     first = None if found.against is None else told[found.against]

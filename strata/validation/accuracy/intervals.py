@@ -68,7 +68,7 @@ class Interval:
     low: float
     high: float
     points: int
-    like: str  # which rows: "decode of dense models by vllm on h200", or wider
+    like: str  # which runs: "vllm on h200, dense models", or wider
     inside: bool  # engine, chip and kind of model were all measured together
     missing: tuple[str, ...] = ()  # what was not measured
 
@@ -214,7 +214,7 @@ def interval(case: LikeCase, table: Mapping[str, Any] | None = None) -> Interval
     same = [_spread(stored) for cell, stored in cells if case.fitted and _matches(case, cell)]
     if same and len(same[0]) >= LEAST and case.engine != ANY:
         low, high = conformal(list(same[0][:, None]))
-        like = f"{word}{_of(case.kind, case.family)}{_by(case.engine)} on {case.chip}"
+        like = _named(case.engine, f"on {case.chip}", case.kind)
         return Interval(low=low, high=high, points=len(same[0]), like=like, inside=True)
     widest: tuple[LikeCase, list[Array]] | None = None
     for pattern in _wider(case):
@@ -227,11 +227,7 @@ def interval(case: LikeCase, table: Mapping[str, Any] | None = None) -> Interval
         return NothingLike(missing=(*missing, f"fewer than {LEAST} rows of {word} like it"))
     pattern, alike = widest
     low, high = conformal(alike, MOST_OF_GROUPS)
-    chips = "fitted chips" if case.fitted else "chips priced without their own fit"
-    # where nothing was priced like it, rows of engines stand in: then it is said what the question leaves out
-    other = case.engine in (REPRICED, "ideal") and pattern.engine == ANY
-    by = " by engines, priced with what they add, this without it," if other else _by(pattern.engine)
-    like = f"{word}{_of(pattern.kind)}{by} on {chips}, {len(alike)} groups of rows"
+    like = _named(pattern.engine, "on other chips", pattern.kind)
     points = sum(map(len, alike))
     return Interval(low=low, high=high, points=points, like=like, inside=False, missing=tuple(missing))
 
@@ -248,11 +244,16 @@ def _missing(case: LikeCase, cells: Sequence[LikeCase], word: str) -> list[str]:
     return said
 
 
-def _of(kind: str, family: str = "") -> str:
-    words = [w for w in ("any" if kind == ANY else kind, "" if family == ANY else family) if w]
-    return f" of {' '.join(words)} models" if words else ""
+def _of(kind: str) -> str:
+    return f" of {'any' if kind == ANY else kind} models" if kind else ""
 
 
 def _by(engine: str) -> str:
-    by = {REPRICED: " by engines, priced without what they add", ANY: "", "bare": ""}
-    return by.get(engine, f" by {engine}")
+    return {REPRICED: " by engines without their host", ANY: "", "bare": ""}.get(engine, f" by {engine}")
+
+
+def _named(engine: str, chips: str, kind: str) -> str:
+    """Which runs: `vllm on h200, dense models`."""
+    software = {REPRICED: "engines without their host", ANY: "any engine", "bare": "kernels"}
+    models = {"": "", ANY: ", any model"}.get(kind, f", {kind} models")
+    return f"{software.get(engine, engine)} {chips}{models}"

@@ -21,14 +21,12 @@ from strata.arrays import Array
 from strata.hardware.chip import Chip, chip
 from strata.mapping.engine import engine
 from strata.params import names, with_value
-from strata.validation.accuracy.holdout import is_fitted
 from strata.validation.accuracy.intervals import RATES, REPRICED, UNIT, Interval, LikeCase, interval
 from strata.validation.accuracy.run import compared_files
 from strata.validation.accuracy.trust import chip_fitted, like_chip
-from strata.validation.fit.engines import seen_by_fits
-from strata.validation.fit.files import SERVED_FILES
+from strata.validation.fit.files import is_fitted
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
+from strata.validation.readers.comparison import HELD_OUT, ComparedPoints, configurations
 from strata.validation.readers.registry import matches
 from strata.validation.readers.tables import Table
 
@@ -61,7 +59,8 @@ OTHER_KERNELS = {
     "lu": "lu",
     "embedding_bag": "embedding_bag",
 }
-OF_CHIPS = ("serving/*", "training/*", *KERNEL_FILES, "*/other.csv", "*/decoder.csv", "*/step_power.csv")
+SERVING = "serving/*"
+OF_CHIPS = ("training/*", *KERNEL_FILES, "*/other.csv", "*/decoder.csv", "*/step_power.csv")
 WHOLE_MODELS = ("prefill", "decode", "request", "throughput", "train")
 MOST = 60  # residuals kept of a category; more are kept as so many quantiles
 LEAST_FITTED = 20  # quantities that make a chip one whose fit another may borrow
@@ -75,10 +74,14 @@ class LikeRow:
     residual: float
 
 
-def like_rows(folder: Path | str) -> list[LikeRow]:
-    """Every row of the files below a folder that an interval may rest on."""
-    plain = Catalogue()
-    rows = list(_rows(folder, plain, *OF_CHIPS))
+def like_rows(folder: Path | str, one_in: int = 1) -> list[LikeRow]:
+    """Every row of the files below a folder that an interval may rest on; of long files of served runs one in
+    so many. What was served on other chips is what a chip is like that was never measured.
+    """
+    plain = Catalogue(one_in=one_in)
+    served = list(_rows(folder, plain, SERVING))
+    rows = [*served, *_rows(folder, plain, *OF_CHIPS)]
+    rows += [replace(row, case=replace(row.case, fitted=False)) for row in served]
     ideal = engine("ideal")
     bare = plain
     for name in dict.fromkeys(row.case.engine for row in rows if row.case.metric in WHOLE_MODELS):
@@ -133,13 +136,9 @@ def with_fit_of(one: Chip, donor: Chip) -> Chip:
 
 def _rows(folder: Path | str, catalogue: Catalogue, *only: str) -> Iterator[LikeRow]:
     for table, points in compared_files(folder, catalogue, *only):
-        cases = _cases(table, points, catalogue)
-        seen = (
-            seen_by_fits(table.name, table, points)
-            if table.name in SERVED_FILES
-            else np.full(len(points), is_fitted(table.name))
-        )
-        kept = (points.predicted > 0) & (~seen | (points.line % HELD_OUT == 0))
+        points = configurations(points)
+        cases, unfitted = _cases(table, points, catalogue), not is_fitted(table.name)
+        kept = (points.predicted > 0) & (unfitted | (points.line % HELD_OUT == 0))
         for i in np.flatnonzero(kept):
             if (case := cases[i]) is not None:
                 upside = bool(points.rate[i]) and case.metric not in RATES

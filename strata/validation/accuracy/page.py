@@ -9,8 +9,8 @@ from typing import Any
 from strata.hardware.chip import Chip, chip
 from strata.params import names
 from strata.units import show
-from strata.validation.accuracy.holdout import is_fitted
 from strata.validation.accuracy.pictures import picture_name
+from strata.validation.fit.files import is_fitted
 from strata.validation.readers.registry import matches
 
 # Kernels and steps of one device, and collectives, have a picture of their own; everything is in the
@@ -44,7 +44,9 @@ HEAD = (
     "error = predicted / measured - 1, every point equal. MAPE is the mean of its absolute value. "
     "Files marked *held out* were fitted: only the third of their lines that no fit has\n"
     "seen counts here and in the pictures. [Validation](validation.md) defines the figures, the "
-    "[data](../validation/README.md) says how each file was measured.\n\n"
+    "[data](../validation/README.md) says how each file was measured.\n"
+)
+OVERVIEW = (
     "## All files\n\n"
     "The dot is the median error, the bar holds the middle 80 % of points; bands are ±10 and ±25 %.\n\n"
     "![Errors of all files](accuracy/overview.svg)\n"
@@ -58,16 +60,12 @@ FITS = (
     "| chip | quantities | what they rest on |\n| --- | --- | --- |\n"
 )
 SERVED = (
-    "Token times and first tokens predicted without their family: quantities of engines (host times, what "
-    "graphs hide, the rates of widening experts; of first tokens: time of a request, of tokenising and of "
-    "launching layers of experts)\nfitted to two thirds of the lines of all other models, chips or engines "
-    "(`strata.validation.fit.servers`); an engine left out takes the means of the others. The rates of "
-    "widening experts are told by one model alone and stay where that is left out.\n\n"
-)
-UNSEEN = (
-    "## Served models\n\n"
-    "Engines are fitted to runs of some models. *Never*: rows of models, layouts or metrics that no "
-    "fit looks at. *Unseen*: these, and the held-out third of the others.\n\n"
+    "## Served models that no fit has seen\n\n"
+    "Every point of a served file is a number that `strata simulate` prints, and `strata validate FILE "
+    "--row N` says with which command; rows of one command are one configuration.\nToken times and first "
+    "tokens predicted without their family: the fitted numbers of engines refitted to the configurations of "
+    "all other models, chips or engines\n(`strata.validation.fit.served`), all of them, dense models alone and "
+    "mixtures of experts alone.\n\n"
 )
 TRAINED = (
     "## Training\n\n"
@@ -111,18 +109,13 @@ PER_FILE = (
 
 def accuracy_page(outcome: dict[str, Any]) -> str:
     """The page for what `validate(..., unseen=True)` found."""
-    parts = [
-        HEAD,
-        _table([["file", "points", *KEYS]] + [_cells(_name(e["file"]), e) for e in outcome["files"]]),
-    ]
-    if outcome.get("unseen_models"):
-        parts.append(
-            UNSEEN + _table([["file", "metric", "points", *KEYS], *_unseen(outcome["unseen_models"])])
-        )
+    parts = [HEAD]
     if outcome.get("served"):
         parts.append(
             SERVED + _table([["file", "rows", "points", *KEYS, "worst"], *_left_out(outcome["served"])])
         )
+    every = [_cells(_name(e["file"]), e) for e in outcome["files"]]
+    parts.append(OVERVIEW + "\n" + _table([["file", "points", *KEYS], *every]))
     if outcome.get("training"):
         parts.append(
             TRAINED + _table([["file", "rows", "points", *KEYS, "worst"], *_trained(outcome["training"])])
@@ -181,6 +174,9 @@ def _left_out(files: list[dict[str, Any]]) -> list[list[str]]:
             if found["refitted"]:
                 metric = f"{entry['metric']}, " if entry.get("metric") else ""
                 rows.append([entry["file"], *_cells(f"{metric}without its own of {name}", found), worst])
+                alone = {"dense": "dense models", "experts": "mixtures of experts"}
+                split = {f"{metric}{text} of these": found[k] for k, text in alone.items() if found.get(k)}
+                rows += [[entry["file"], *_cells(text, figures), ""] for text, figures in split.items()]
             else:
                 blank = [""] * len(KEYS)
                 rows.append([entry["file"], name, str(found["points"]), *blank, worst])
@@ -189,14 +185,6 @@ def _left_out(files: list[dict[str, Any]]) -> list[list[str]]:
 
 def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.0%}"
-
-
-def _unseen(rows: list[dict[str, Any]]) -> list[list[str]]:
-    return [
-        [row["file"], *_cells(f"{row['metric']}, {part}", row[part])]
-        for row in rows
-        for part in ("never", "unseen")
-    ]
 
 
 def _name(file: str) -> str:

@@ -1,23 +1,94 @@
-"""validate(): every known file below a folder, predicted row by row."""
+"""validate(): every known file below a folder, or those asked for, predicted row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strata.errors import StrataError
+from strata.errors import StrataError, UnknownName
 from strata.validation.accuracy.compare import SHOWN_FAILURES, file_entry, statistics
-from strata.validation.accuracy.holdout import is_fitted, unseen_models
-from strata.validation.accuracy.selection import fits, select_rows, unknown_rows
-from strata.validation.fit.files import SERVED_FILES
+from strata.validation.fit.files import is_fitted
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, held_out
 from strata.validation.readers.registry import Reader, data_files, matches, not_read, reader_of
 from strata.validation.readers.tables import BadRows, Table, read_table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Files that are compared whole, and patterns of groups whose rows are compared, of which files."""
+
+    whole: frozenset[str]
+    groups: tuple[str, ...] = ()
+    searched: frozenset[str] = frozenset()
+
+    def names(self, every: Iterable[str]) -> list[str]:
+        """The files to read, in order."""
+        return [name for name in every if name in self.whole or name in self.searched]
+
+    def rows(self, name: str, points: ComparedPoints) -> ComparedPoints:
+        """The chosen points of a file; they are its own figures where only some groups are."""
+        if name in self.whole:
+            return points
+        kept = np.array([fits(str(group), self.groups) for group in points.group], bool)
+        lines = set(points.line[kept].tolist())
+        why = {line: reason for line, reason in points.why.items() if line in lines}
+        chosen = replace(points.keep(kept), why=why, later=())
+        return replace(chosen, headline=np.ones(len(chosen), bool)) if not chosen.headline.any() else chosen
+
+
+def fits(name: str, patterns: Iterable[str]) -> bool:
+    """Whether a name is one of some, inside a folder of them, or matches a pattern.
+
+    >>> [fits("h200/gemm.csv", (p,)) for p in ("h200/gemm.csv", "h200", "h200/*", "gemm.csv", "h100/*")]
+    [True, True, True, True, False]
+    """
+    last = name.rsplit("/", 1)[-1]
+    return any(
+        fnmatchcase(name, p) or name.startswith(f"{p.rstrip('/')}/") or fnmatchcase(last, p) for p in patterns
+    )
+
+
+def select_rows(folder: Path, names: Sequence[str], only: Sequence[str]) -> Selection:
+    """The files and groups that patterns name; everything where there are none. A pattern that names nothing
+    is refused, before any work where the folder tells the groups of its files (`accuracy.json`).
+    """
+    if not only:
+        return Selection(whole=frozenset(names))
+    whole = frozenset(name for name in names if fits(name, only))
+    groups = tuple(p for p in only if not any(fits(name, (p,)) for name in names))
+    told = _told_groups(folder)
+    searched = set(names) if groups and told is None else set()
+    for pattern in groups:
+        hits = [name for name, held in (told or {}).items() if any(fits(g, (pattern,)) for g in held)]
+        if pattern.endswith((".csv", ".json")) or (told is not None and not hits):
+            unknown_rows(pattern, names, [g for held in (told or {}).values() for g in held])
+        searched |= {name for name in hits if name in names}
+    return Selection(whole=whole, groups=groups, searched=frozenset(searched))
+
+
+def unknown_rows(pattern: str, names: Iterable[str], groups: Iterable[str]) -> None:
+    """Refuse a pattern that names nothing, with the nearest names."""
+    every = [*names, *groups]
+    folders = sorted({f"{name.split('/')[0]}/*" for name in every if "/" in name})
+    known = list(dict.fromkeys([*folders, *every]))
+    all_of_them = "names of files, like h200/gemm.csv or h200/*, and of groups, like tpot/*"
+    raise UnknownName("file or group of measurements", pattern, known, all_of_them)
+
+
+def _told_groups(folder: Path) -> dict[str, list[str]] | None:
+    """Groups of files as the folder's table of accuracy has them; None where it has none."""
+    try:
+        table: Any = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
+        return {entry["file"]: list(entry["groups"]) for entry in table["files"]}
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
 
 
 def compared_files(
@@ -52,25 +123,25 @@ def validate(
     keep_points: bool = False,
     unseen: bool = False,
     only: Sequence[str] = (),
+    one_in: int = 1,
     progress: Callable[[Watched], None] | None = None,
 ) -> dict[str, Any]:
     """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them,
     for plots. `only` takes some: files, folders or groups of rows, by name or pattern (`h200/*`, `tpot/*`).
 
     `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is
-    compared, and "unseen_models" says the same of served models that no fit has seen.
+    compared. `one_in`: of long files of served runs only one row in so many.
 
     Fractions, not percent. `not_yet` names groups of rows of read files whose physics is not modelled
     yet, `unknown` files no reader fits, and `unread` files (row 0) and rows that cannot be read,
     with the reason; the others are compared all the same. `progress` is called before each file and at the
     end.
     """
-    every, catalogue = data_files(Path(folder)), Catalogue()
+    every, catalogue = data_files(Path(folder)), Catalogue(one_in=one_in)
     selected = select_rows(Path(folder), every, only)
     names = selected.names(every)
     files: list[dict[str, Any]] = []
     kept: list[dict[str, Any]] = []
-    served: dict[str, list[dict[str, Any]]] = {}
     rows_later: list[str] = []
     unread: list[dict[str, Any]] = []
     for name, reader in _watched(Path(folder), names, catalogue, files, progress):
@@ -79,8 +150,6 @@ def validate(
         if table is None or points is None:
             files.append(_failed(name, why))
             continue
-        if unseen and name in SERVED_FILES and name in selected.whole:
-            served[name] = unseen_models(table, points)
         shown = selected.rows(name, held_out(points) if unseen and is_fitted(name) else points)
         if name in selected.whole or len(shown):
             files.append(file_entry(name, shown))
@@ -95,7 +164,6 @@ def validate(
     outcome: dict[str, Any] = {"files": files, "not_yet": rows_later, "unknown": unknown}
     outcome["unread"] = unread
     if unseen:
-        outcome["unseen_models"] = [row for name in SERVED_FILES for row in served.get(name, [])]
         outcome["held_out"] = [name for name in names if is_fitted(name)]
     return outcome | {"points": kept} if keep_points else outcome
 

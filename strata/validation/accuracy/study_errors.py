@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName
-from strata.search.tiling_spread import generated_chip
+from strata.search.study_generated import generated_chip
 from strata.validation.accuracy.compare import statistics
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out

@@ -12,8 +12,8 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.validation.accuracy.compare import statistics
-from strata.validation.accuracy.holdout import is_fitted
 from strata.validation.accuracy.run import compared_files
+from strata.validation.fit.files import is_fitted
 from strata.validation.fit.trainers import FamiliesLeftOut, leave_families_out
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, held_out

@@ -4,16 +4,19 @@ they rest on.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomlkit
 
 from strata.errors import BadFile, UnknownName
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, override
+from strata.units import show
 from strata.validation.fit.families import FAMILIES, POWER, STEP_POWER, Family, Quantity
 from strata.validation.fit.solver import (
     LEAST_ROWS,
@@ -33,6 +36,30 @@ from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.power import PowerDraw, energies_of_draws, measured_draws, predicted_draw
 from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import Table
+
+
+def overlay_toml(record: Any, outcomes: Iterable[FitOutcome]) -> str:
+    """Fitted quantities as a file to lay over the record's own: `base = "..."` in front makes one of it."""
+    return written_into("", record, outcomes)
+
+
+def written_into(text: str, record: Any, outcomes: Iterable[FitOutcome]) -> str:
+    """A record's file with fitted quantities in place of what stood there."""
+    document = tomlkit.parse(text)
+    units = leaf_paths(record)
+    for outcome in outcomes:
+        for path, value in outcome.values.items():
+            *tables, key = path.split(".")
+            table: Any = document
+            for name in tables:
+                table = table.setdefault(name, tomlkit.table())
+            unit = units[path]["unit"]
+            entry = tomlkit.inline_table()
+            entry["value"] = float(f"{value:.3g}") if unit == "1" else show(value, unit, 3)
+            entry["source"] = outcome.source
+            table[key] = entry
+    return tomlkit.dumps(document)
+
 
 # weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
 BARE = 2.0

@@ -19,8 +19,8 @@ from strata.errors import BadFile, BadValue
 from strata.hardware.fabric import fabric
 from strata.hardware.transport import Transport, transport
 from strata.params import data_folder, leaf_paths, names, override, value_at
+from strata.validation.fit.calibrate import overlay_toml
 from strata.validation.fit.families import Quantity
-from strata.validation.fit.overlay import overlay_toml
 from strata.validation.fit.solver import (
     LEAST_ROWS,
     FitOutcome,

@@ -46,7 +46,7 @@ TRAINER_FITS = (
         "training/h100_nanotron.csv",
         "nanotron",
         (
-            "step",
+            "host_step",
             "training.param_gather_rate",
             "training.host_collective",
             "training.host_stall",

@@ -27,7 +27,7 @@ from strata.validation.readers.comparison import (
     group_names,
     rows_by_key,
 )
-from strata.validation.readers.formats import kernel_format
+from strata.validation.readers.labels import kernel_format
 from strata.validation.readers.tables import Table
 
 # Formats of products, where the file names them otherwise than other files do; AMD's 4 bits are OCP's.

@@ -22,10 +22,10 @@ from strata.validation.readers.comparison import (
     forecast,
     group_names,
 )
-from strata.validation.readers.formats import kernel_format
+from strata.validation.readers.labels import kernel_format
 from strata.validation.readers.tables import Table
 from strata.workload.attention_parts import attended
-from strata.workload.ffn import ROPE_FLOP
+from strata.workload.moe import ROPE_FLOP
 
 # DeepSeek's latent attention (arXiv 2412.19437, sec. 4.2): latent 512, rotary 64, heads of 128 + 64 for keys
 # and 128 for values.

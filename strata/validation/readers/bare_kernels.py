@@ -30,14 +30,13 @@ from strata.pricing.overlap.fused import fuse, tile_link
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import Price
 from strata.pricing.pricers import PricedOp, tile_pieces
-from strata.validation.readers.formats import kernel_format
+from strata.validation.readers.labels import kernel_format
 from strata.workload.expert_ops import ExpertMatMul
-from strata.workload.ffn import SILU_FLOP, SILU_SPECIAL
 from strata.workload.fft import FftLines
 from strata.workload.graph import Collective, Exchange, Extent
+from strata.workload.moe import SILU_FLOP, SILU_SPECIAL
 from strata.workload.ops import Gather, MatMul, Vector
-from strata.workload.scan_ops import Scan
-from strata.workload.solver_ops import LuFactor
+from strata.workload.scan_ops import LuFactor, Scan
 
 V = TypeVar("V", bound=Vector)
 COPIES = 5.0  # of the weights, which take turns at most in ops/gemm.csv: small ones stay in the cache

@@ -7,9 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-
-from strata.arrays import Array, Number
+from strata.arrays import Number
 from strata.hardware.chip import Chip
 from strata.hardware.generate.generate import generate
 from strata.params import build, by_name, data_folder, override, part, quantity, read_toml, text
@@ -123,87 +121,6 @@ class ProfiledConditions:
     roofline: RooflineAssumptions = part(RooflineAssumptions, "what an unfitted roofline takes as given")
 
 
-# ------------------------------------------------------------------------------------- serving
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class BatchConditions:
-    """Batches given to an engine in process."""
-
-    title: str = text("what was run")
-    version: str = text("the version of the engine, or when it ran")
-    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ThroughputRun:
-    """How many requests a run of such lengths had."""
-
-    tokens: Number = quantity("1", "tokens of a request, read and generated", positive=True)
-    requests: Number = quantity("1", "requests of the run", positive=True)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ThroughputConditions:
-    """Runs without a limit on requests."""
-
-    title: str = text("what was run")
-    engine: str = text("the engine that served")
-    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
-    run: tuple[ThroughputRun, ...] = part(ThroughputRun, "requests by tokens, in rising order", many=True)
-
-    def requests(self, tokens: Array) -> Array:
-        """Requests of runs with so many tokens in each."""
-        return np.interp(tokens, [float(r.tokens) for r in self.run], [float(r.requests) for r in self.run])
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SingleRequestConditions:
-    """Requests one at a time."""
-
-    title: str = text("what was run")
-    engine: str = text("the engine that served")
-    collectives: str = text("whose collectives it used")
-    input: Number = quantity("1", "tokens read", positive=True)
-    output: Number = quantity("1", "tokens generated", positive=True)
-    graphs: Number = quantity("1", "1 where steps run from captured graphs")
-    launches: Number = quantity("1", "launches a kernel takes")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class ClientConditions:
-    """A closed loop of clients of which little is known."""
-
-    title: str = text("what was run")
-    engine: str = text("the engine that served")
-    rounds: Number = quantity("1", "requests of each client", positive=True)
-    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DecodeConditions:
-    """Batches of which only the decoding was timed."""
-
-    title: str = text("what was run")
-    engine: str = text("the engine that served")
-    left_out: str = text("the group of rows that is too noisy to be compared")
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class EnergyConditions:
-    """Servers whose power was measured while clients kept them full: prompts by task, as an interval."""
-
-    title: str = text("what was run")
-    engine: str = text("the engine that served")
-    skew: Number = quantity("1", "exponent of the power law by which experts are asked for")
-    tokens: Number = quantity("1", "tokens of one step at most", positive=True)
-    asynchronous: Number = quantity("1", "1 where the host worked beside the device, a step ahead")
-    sampling: Number = quantity("1", "share of the time a sequence adds to a step that is the device's own")
-    prompt: dict[str, Number] = by_name("1", "likely tokens of a prompt, by task")
-    shortest_prompt: dict[str, Number] = by_name("1", "tokens of a prompt at least, by task")
-    longest_prompt: dict[str, Number] = by_name("1", "tokens of a prompt at most, by task")
-
-
 # ------------------------------------------------------------------------------------ training
 
 
@@ -249,11 +166,3 @@ class OneModelConditions:
     sequence: Number = quantity("1", "tokens of a sequence", positive=True)
     batch: Number = quantity("1", "sequences of a step", positive=True)
     fabric: str = text("the fabric of the node they ran on")
-
-
-# ---------------------------------------------------------------------------- rows of one table
-
-
-def parallel_degree(rows: Table, column: str) -> Array:
-    """A parallel degree; empty and 0 mean 1."""
-    return np.maximum(rows.number(column, empty=1.0), 1.0)

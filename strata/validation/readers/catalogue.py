@@ -13,7 +13,7 @@ from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import System, system
 from strata.hardware.transport import Transport, transport
-from strata.mapping.engine import Engine, at_version, engine
+from strata.mapping.engine import Engine, engine
 from strata.workload.model import Model, model
 
 
@@ -23,12 +23,13 @@ class Catalogue:
 
     Records are read from the shipped files, each once for a catalogue and those made from it. `chips`,
     `engines` and `transports` hold, by their own names, versions priced in place of the shipped ones; such a
-    chip need not be shipped at all.
+    chip need not be shipped at all. `one_in`: of long files of served runs only one row in so many is read.
     """
 
     chips: Mapping[str, Chip] = field(default_factory=dict)
     engines: Mapping[str, Engine] = field(default_factory=dict)
     transports: Mapping[str, Transport] = field(default_factory=dict)
+    one_in: int = 1
     _read: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
 
     def with_chip(self, version: Chip) -> Catalogue:
@@ -94,9 +95,8 @@ class Catalogue:
 
     def engine(self, name: str) -> Engine:
         """An engine by name, as of the version or date after an @ (`vllm@0.11`); the newest without."""
-        bare, _, told = name.partition("@")
-        version: Engine = self.engines.get(bare) or self._once(engine, bare)
-        return at_version(version, told)
+        version: Engine = self.engines.get(name) or self._once(engine, name)
+        return version
 
     def model(self, name: str, **changes: Any) -> Model:
         """A model by the name a data set gives it."""

@@ -95,7 +95,7 @@ def fastest_backend(table: Table, same: Sequence[str], time: str) -> Table:
     return table.keep(np.array(sorted(best), int))
 
 
-COLUMNS = ("measured", "predicted", "group", "line", "headline", "rate", "case")
+COLUMNS = ("measured", "predicted", "group", "line", "headline", "rate", "case", "command")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -103,7 +103,8 @@ class ComparedPoints:
     """Measured against predicted. A failed point is predicted as 0, an error of -1.
 
     `headline` marks the points behind the file's own figures; `rate` marks metrics of which more is better;
-    `case` is phase|chip|kind|family of whole-model points, for the intervals of `strata predict`.
+    `case` is phase|chip|kind|family of whole-model points, for the intervals of `strata predict`; `command`
+    is the line that predicts a point of a served file: rows with the same one are one configuration.
     """
 
     measured: Array
@@ -114,9 +115,14 @@ class ComparedPoints:
     rate: Array
     case: Array
     why: dict[int, str]  # line of the file to reason
+    command: Array = field(default_factory=lambda: np.zeros(0, dtype=object))  # "" where there is none
     # node count to indices of points that are ranked together
     ranks: dict[str, Array] = field(default_factory=dict)
     later: tuple[str, ...] = ()  # groups of rows whose physics is not modelled yet: named, not counted
+
+    def __post_init__(self) -> None:
+        if len(self.command) != len(self.measured):
+            object.__setattr__(self, "command", np.full(len(self.measured), "", dtype=object))
 
     def __len__(self) -> int:
         return len(self.measured)
@@ -125,6 +131,21 @@ class ComparedPoints:
         """The chosen points (a mask or indices), without their ranks."""
         columns = {name: getattr(self, name)[which] for name in COLUMNS}
         return replace(self, **columns, ranks={})
+
+
+def configurations(points: ComparedPoints) -> ComparedPoints:
+    """Points of rows with the same command, group and prediction as one, measured as their median; points
+    without a command each by itself.
+    """
+    if not any(points.command):
+        return points
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for i in range(len(points)):
+        same = (points.command[i], points.group[i], float(points.predicted[i]))
+        places.setdefault(same if points.command[i] else (i,), []).append(i)
+    first = np.array([rows[0] for rows in places.values()], int)
+    median = np.array([float(np.median(points.measured[rows])) for rows in places.values()])
+    return replace(points.keep(first), measured=median)
 
 
 def compare_metric(

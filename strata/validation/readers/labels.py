@@ -4,10 +4,99 @@ them.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from strata.errors import BadValue, UnknownName
+from strata.hardware.chip import Chip
+from strata.hardware.system import counted_chip
+from strata.params import dashed, meant, names
+
+
+@dataclass(frozen=True)
+class KernelFormat:
+    """What a kernel multiplies: formats of weights and activations, and whether narrow weights are widened
+    before the product.
+    """
+
+    weight: str
+    activation: str = "bf16"
+    weight_only: bool = False
+
+
+KERNEL_FORMATS = {
+    "bf16": KernelFormat("bf16"),
+    "bfloat16": KernelFormat("bf16"),
+    "float16": KernelFormat("bf16"),
+    "fp16": KernelFormat("bf16"),
+    "half": KernelFormat("bf16"),
+    "fp8": KernelFormat("fp8"),
+    "fp8_static": KernelFormat("fp8"),
+    "fp8_block": KernelFormat("fp8_block"),
+    "nvfp4": KernelFormat("fp4"),
+    "mxfp4": KernelFormat("mxfp4"),
+    "mxfp6": KernelFormat("mxfp6"),
+    "mxfp8": KernelFormat("mxfp8"),
+    "sq": KernelFormat("int8"),
+    "int8": KernelFormat("int8"),
+    "int8_wo": KernelFormat("int8", weight_only=True),
+    "int4_wo": KernelFormat("int4", weight_only=True),
+    "w4afp8": KernelFormat("int4", "fp8", weight_only=True),
+    "w4a16_mxfp4": KernelFormat("mxfp4", weight_only=True),
+    "w4a8_mxfp4_mxfp8": KernelFormat("mxfp4", "fp8", weight_only=True),
+}
+# Weights as served.
+WEIGHT_FORMATS = {
+    "bf16": "bf16",
+    "bfloat16": "bf16",
+    "fp16": "bf16",
+    "float16": "bf16",
+    "fp8": "fp8",
+    "fp8_block": "fp8_block",
+    "fp4": "fp4",
+    "fp8_static": "fp8",
+    "w4afp8": "int4",
+    "nvfp4": "fp4",
+    "mxfp4": "mxfp4",
+    "w4a16_mxfp4": "mxfp4",
+    "w4a8_mxfp4_mxfp8": "mxfp4",
+    "mxfp8": "mxfp8",
+    "int8": "int8",
+    "int8_wo": "int8",
+    "int4": "int4",
+    "int4_wo": "int4",
+}
+# Formats of one width that differ in how elements share their scales: a chip multiplies one of them.
+FOUR_BITS = ("fp4", "mxfp4")
+
+
+def kernel_format(name: str) -> KernelFormat:
+    """What a data set's name of a kernel's format means for pricing."""
+    if name not in KERNEL_FORMATS:
+        raise BadValue(f"a format must be one of {', '.join(KERNEL_FORMATS)}, but got '{name}'")
+    return KERNEL_FORMATS[name]
+
+
+def weight_format(name: str) -> str:
+    """Strata's name of a weight format."""
+    if name.lower() not in WEIGHT_FORMATS:
+        raise BadValue(f"a weight format must be one of {', '.join(WEIGHT_FORMATS)}, but got '{name}'")
+    return WEIGHT_FORMATS[name.lower()]
+
+
+def multiplied_format(name: str, chip: Chip) -> str:
+    """The format of weights that a chip multiplies, of a run that says no more than how wide they are: 'fp4'
+    is that of its matrix units.
+
+    >>> from strata.hardware.chip import chip
+    >>> [multiplied_format("fp4", chip(name)) for name in ("b200", "mi355x", "h200")]
+    ['fp4', 'mxfp4', 'fp4']
+    """
+    rates = chip.compute.matrix_rate
+    if name.lower() != "fp4" or "fp4" in rates:
+        return name
+    return next((f for f in FOUR_BITS if f in rates), name)
+
 
 # What a trainer multiplies in: weights and activations, gradients alike.
 TRAINED_FORMATS = {
@@ -21,50 +110,43 @@ TRAINED_FORMATS = {
     "fp4": "fp4",
     "nvfp4": "nvfp4",
 }
-# Serving software by the label of its name; what follows a name (a router, a harness) is another's.
-SERVERS = {"vllm": "vllm", "sglang": "sglang", "tensorrt-llm": "trtllm", "trtllm": "trtllm", "trt": "trtllm"}
 
 
-def dashed(name: str) -> str:
-    """A name in lower case with dashes.
-
-    >>> dashed("H100 NVL"), dashed("SGLang (Dynamo)"), dashed("gpt3-175b"), dashed("llama-3.1-8b")
-    ('h100-nvl', 'sglang-dynamo', 'gpt3-175b', 'llama-3.1-8b')
-    """
-    return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-")
-
-
-def dashed_all(names: Iterable[str]) -> list[str]:
+def dashed_all(column: Iterable[str]) -> list[str]:
     """Every name of a column in lower case with dashes."""
-    return [dashed(name) for name in names]
+    return [dashed(name) for name in column]
+
+
+def runs_of(label: str) -> Iterator[str]:
+    """Runs of a label's words, the longest first and of those as long the last."""
+    words = dashed(label).split("-")
+    for length in range(len(words), 0, -1):
+        for start in reversed(range(len(words) - length + 1)):
+            yield "-".join(words[start : start + length])
 
 
 def server_of(label: str) -> str:
     """The catalogue's name of a serving engine by its label; a router or harness around it, named before or
     after it, does not change it.
 
-    >>> server_of("tensorrt-llm-dynamo"), server_of("vllm"), server_of("mori-sglang")
-    ('trtllm', 'vllm', 'sglang')
+    >>> [server_of(n) for n in ("TensorRT-LLM (Dynamo)", "vLLM (AMD harness)", "MoRI-SGLang", "trt")]
+    ['trtllm', 'vllm', 'sglang', 'trtllm']
     """
-    for name, known in SERVERS.items():
-        if f"-{name}-" in f"-{label}-":
-            return known
-    raise UnknownName("serving engine", label, list(SERVERS), ", ".join(SERVERS))
+    for run in runs_of(label):
+        if engine_name := meant("engine", run):
+            return engine_name
+    raise UnknownName("serving engine", label, names("engine"), "strata list engines")
 
 
-def server_names(labels: Iterable[str]) -> list[str]:
-    """The catalogue's name of each engine; a label that nobody knows stays.
+def machine_of(label: str) -> tuple[str, int]:
+    """The chip and how many of them the label of a system says; ("", 0) where it does not say both.
 
-    >>> server_names(["sglang-dynamo", "atom"])
-    ['sglang', 'atom']
+    >>> machine_of("DGX-H100_H100-SXM-80GBx8_TRT_MaxQ"), machine_of("G894-SD1")
+    (('h100', 8), ('', 0))
+    >>> machine_of("SYS-521GE-TNRT (8x H100-NVL-94GB, TensorRT)")
+    ('h100-nvl', 8)
     """
-    named = []
-    for label in labels:
-        try:
-            named.append(server_of(label))
-        except UnknownName:
-            named.append(label)
-    return named
+    return next((machine for run in runs_of(label) if (machine := counted_chip(run))[1]), ("", 0))
 
 
 def trained_format(name: str) -> str:

@@ -1,4 +1,6 @@
-"""Kernels of other programs than transformers, launched one by one from the host."""
+"""Kernels of other programs than transformers, launched one by one from the host; streams and
+optimisers.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,11 @@ import numpy as np
 from strata.arrays import Array
 from strata.hardware.chip import Chip
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.eager import bag_kernel
+from strata.pricing.kernels.eager import bag_kernel, eager_kernel
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.recurrent import RecurrentLayer, recurrent_backward, recurrent_forward
 from strata.pricing.kernels.vector import vector_kernel
+from strata.pricing.optimiser import adam_kernel
 from strata.pricing.price import Price
 from strata.validation.readers.bare_kernels import (
     benchmark_time,
@@ -23,7 +26,11 @@ from strata.validation.readers.bare_kernels import (
     lu_price,
     repeated_gemm,
 )
-from strata.validation.readers.benchmark_conditions import HostLaunchedConditions, read_conditions
+from strata.validation.readers.benchmark_conditions import (
+    HostLaunchedConditions,
+    OptimiserConditions,
+    read_conditions,
+)
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, compare_metric, forecast, group_names
 from strata.validation.readers.tables import Table
@@ -136,3 +143,52 @@ KERNELS: dict[str, Kernel] = {
     "lu": _lu,
     "cumsum": _cumsum,
 }
+
+
+FULL = 4.0  # bytes of gradients, weights and moments in fp32
+
+
+def fused_adamw(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """One fused AdamW step over fp32 parameters, gradients and moments, called from the host."""
+    s = table.numbers("parameters")
+    known = read_conditions(OptimiserConditions, table, "h200/optimiser.toml")
+    chip = catalogue.chip(table.chip)
+
+    def price(key: tuple[()], rows: Array) -> Any:
+        count = s["parameters"][rows]
+        update = adam_kernel(count, FULL, 3.0 * FULL, 0.0, device(chip), known.rate)
+        return known.host + benchmark_time(update, chip)
+
+    forecasts = forecast(table, [], price, tuple(s))
+    names = group_names("adamw", "fused", count=len(table))
+    return compare_metric(table, table.number("median_s"), forecasts, names)
+
+
+TURNS = 32.0  # sets of buffers that take turns at most: small ones stay in the cache
+OWN_RESULTS = ("copy", "add")  # their results have buffers of their own
+
+
+def bare_stream(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Streaming kernels on buffers that take turns."""
+    s = table.numbers("rows", "cols", "bytes_read", "bytes_written")
+    chip = catalogue.chip(table.chip)
+    dev = device(chip)
+
+    def price(key: tuple[str], rows: Array) -> Any:
+        count, columns, read, written = (column[rows] for column in s.values())
+        # Results of other kernels fall into the memory the last one left.
+        turned = TURNS * (read + written if key[0] in OWN_RESULTS else read)
+        footprint = np.maximum(turned, read + written)
+        price = eager_kernel(
+            key[0],
+            count,
+            columns,
+            bytes_read=read,
+            bytes_written=written,
+            device=dev,
+            footprint=footprint,
+        )
+        return benchmark_time(price, chip)
+
+    forecasts = forecast(table, [table.text("op")], price, tuple(s))
+    return compare_metric(table, table.number("median_s"), forecasts, table.text("op"))

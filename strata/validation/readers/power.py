@@ -1,4 +1,4 @@
-"""Power and clock of repeated kernels, and the energies that explain them."""
+"""Power and clock of repeated kernels, the energies that explain them, and power of whole steps."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
+from strata.mapping.plan import Plan
 from strata.precision import bytes_of, rate_of
 from strata.pricing.kernels.device import cache_byte_energy, device
 from strata.pricing.kernels.matmul import matmul
@@ -27,8 +28,10 @@ from strata.validation.readers.comparison import (
     group_names,
     join_metrics,
 )
-from strata.validation.readers.formats import kernel_format
+from strata.validation.readers.labels import kernel_format
+from strata.validation.readers.steps import priced_step, with_layers
 from strata.validation.readers.tables import Table
+from strata.workload.tasks import decode, prefill
 
 LONG_ENOUGH = 0.2  # ms: below it a board's power reading is noise (validation/README.md)
 # calls that take so much longer than their kernel wait for the host, more than any error of ours
@@ -204,3 +207,51 @@ def energies_of_draws(draws: Sequence[PowerDraw], chip: Chip) -> dict[str, float
     energies["energy.cache"] = max(values[-2] - 2.0 * float(chip.energy.sram), 0.0)
     energies["energy.memory"] = float(values[-1])
     return {name: v for name, v in energies.items() if v > 0.0}
+
+
+SIZES = ("layers", "batch", "q_len", "context")
+# From this batch on the attention that ran was up to 1.6 times slower than the best one
+# (validation/README.md): its steps take longer and spend more than those of the kernels we price.
+OTHER_ATTENTION = 128
+
+
+def step_power(table: Table, catalogue: Catalogue) -> ComparedPoints:
+    """Sustained power, clock and energy of steps from one captured graph, nothing around it: the ideal
+    engine, so many layers of each model. Power is the headline.
+    """
+    s = table.numbers(*SIZES)
+    names, phases = table.text("model"), table.text("phase")
+    system, engine = catalogue.system(f"1x{table.chip}"), catalogue.engine("ideal")
+
+    def price(key: tuple[str, str], rows: Array) -> Any:
+        v = {k: x[rows] for k, x in s.items()}
+        if key[1] not in ("prefill", "decode"):
+            raise BadValue(f"phase must be prefill or decode, but got '{key[1]}'")
+        if key[1] == "prefill":
+            work = prefill(v["batch"], v["q_len"], cached=v["context"] - v["q_len"])
+        else:
+            work = decode(v["batch"], v["context"], tokens=v["q_len"])
+        model = with_layers(catalogue.model(key[0]), v["layers"])
+        step = priced_step(system, model, work, Plan(), engine)
+        power = step.static + step.price.energy / step.time
+        return power, step.clock * system.chip.compute.max_clock, power * step.time
+
+    forecasts = forecast(table, [names, phases], price, SIZES, metrics=3)
+    judged = (phases != "decode") | (s["batch"] < OTHER_ATTENTION)
+    measured = {
+        "power": table.number("power_w"),
+        "clock": table.number("sm_mhz") * 1e6,
+        "energy": np.where(judged, table.number("joule_per_step"), np.nan),
+    }
+    parts = [
+        compare_metric(
+            table,
+            values,
+            forecasts,
+            group_names(metric, phases, names, count=len(table)),
+            metric=i,
+            headline=metric == "power",
+        )
+        for i, (metric, values) in enumerate(measured.items())
+    ]
+    return join_metrics(parts)

@@ -9,30 +9,17 @@ from pathlib import Path
 from strata.errors import BadFile
 from strata.validation.readers import (
     amd,
-    area,
     attention,
     collectives,
-    deepbench,
     dram,
     expert_exchange_runs,
     experts,
-    forward_pass,
     gemm,
-    ml_energy,
     multinode,
-    optimiser_steps,
     other_kernels,
     overlap,
     packet_runs,
     power,
-    server_power,
-    serving_inferencex,
-    serving_mlperf,
-    serving_offline,
-    serving_online,
-    serving_requests,
-    step_power,
-    streams,
     thermal,
     train_step,
     training_bridge,
@@ -42,13 +29,15 @@ from strata.validation.readers import (
 )
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints
+from strata.validation.readers.served_files import SERVED
+from strata.validation.readers.served_rows import ServedFile, served_reader
 from strata.validation.readers.tables import Table
 
 Reader = Callable[[Table, Catalogue], ComparedPoints]
 READERS: dict[str, Reader] = {
-    "h200/decoder.csv": forward_pass.decoder_passes,
+    "h200/decoder.csv": train_step.decoder_passes,
     "a100/gemm_ncu.csv": gemm.profiled_gemm,
-    "area/deepstack_cores.csv": area.deepstack_cores,
+    "area/deepstack_cores.csv": dram.deepstack_cores,
     "dram/channel.csv": dram.dramsim_channels,
     "h100/overlap.csv": overlap.overlapped_kernels,
     "network/expert_exchange.csv": expert_exchange_runs.expert_exchange_runs,
@@ -68,17 +57,7 @@ READERS: dict[str, Reader] = {
     "ops/custom_allreduce.csv": collectives.custom_allreduce,
     "ops/deepep_low_latency.csv": collectives.deepep,
     "network/multinode.csv": multinode.multinode,
-    "serving/vllm.csv": serving_offline.vllm_batches,
-    "serving/mlperf_power.csv": server_power.server_power,
-    "serving/silicon.csv": serving_online.online_runs,
-    "serving/inferencex.csv": serving_inferencex.inferencex,
-    "serving/mlperf.csv": serving_mlperf.mlperf_serving,
-    "serving/ml_energy.csv": ml_energy.energy_runs,
-    "serving/requests/*.csv": serving_requests.recorded_requests,
-    "serving/trtllm_max_throughput.csv": serving_offline.max_throughput,
-    "serving/*_nemo.csv": serving_offline.nemo,
-    "serving/*_[0-9]*x*_nim.csv": serving_online.nim,
-    "serving/*_koyeb.csv": serving_offline.koyeb,
+    **{name: served_reader(kind) for name, kind in SERVED.items()},
     "thermal/stacks_3dice.json": thermal.stacks_3dice,
     "thermal/stacks_hotspot.json": thermal.stacks_hotspot,
     "training/h100_nanotron.csv": training_nanotron.nanotron,
@@ -94,16 +73,16 @@ READERS: dict[str, Reader] = {
     # Bare kernels, as `strata measure` writes them: the folder names the chip. Last, so that a name of its
     # own goes before.
     "*/gemm.csv": gemm.bare_gemm,
-    "*/stream.csv": streams.bare_stream,
+    "*/stream.csv": other_kernels.bare_stream,
     "*/power.csv": power.sustained_loads,
-    "*/step_power.csv": step_power.step_power,
+    "*/step_power.csv": power.step_power,
     "*/train_step.csv": train_step.train_steps,
     "*/attention.csv": attention.bare_attention,
     "*/grouped_gemm.csv": experts.grouped_gemm,
-    "*/optimiser.csv": optimiser_steps.fused_adamw,
+    "*/optimiser.csv": other_kernels.fused_adamw,
     "*/other.csv": other_kernels.other_kernels,
-    "*/deepbench_gemm.csv": deepbench.deepbench_gemm,
-    "*/deepbench_rnn.csv": deepbench.deepbench_rnn,
+    "*/deepbench_gemm.csv": gemm.deepbench_gemm,
+    "*/deepbench_rnn.csv": gemm.deepbench_rnn,
 }
 INPUTS = ("training/h100_nanotron_models.csv",)  # read by other files, not predicted
 # What stands beside the data in the project's folder.
@@ -128,6 +107,11 @@ def reader_of(name: str, catalogue: Catalogue) -> Reader | None:
         if matches(name, pattern) and of_a_chip:
             return reader
     return None
+
+
+def served_kind(name: str) -> ServedFile | None:
+    """The kind of a file of served models; None of other files."""
+    return next((kind for pattern, kind in SERVED.items() if matches(name, pattern)), None)
 
 
 def matches(name: str, *patterns: str) -> bool:

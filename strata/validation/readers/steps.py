@@ -1,14 +1,14 @@
 """Whole steps of a model without the mask of what fits: a measured run existed, so its time is wanted even
 where our footprint says no.
 
-Every reader of whole models prices through `priced_step` and `served_batch`; what a step needs from the core
-is asked for here and nowhere else.
+Readers of whole models price through `priced_step`; what a step needs from the core is asked for here and
+nowhere else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from strata.pricing.step import Step
 from strata.pricing.training_memory import OUTSIDE
 from strata.validation.readers.catalogue import Catalogue
 from strata.workload.model import Model, Pattern
-from strata.workload.tasks import Workload, serve
+from strata.workload.tasks import Workload
 
 
 def systems_of(catalogue: Catalogue, chip_name: str, devices: Iterable[float], joined: str = "") -> System:
@@ -81,41 +81,6 @@ def priced_with(system: System, model: Model, work: Workload, plan: Plan, engine
     """What one step is priced with, for what a step does not say."""
     case, structure = _boxed(system, model, work, plan, engine)
     return pricing_of(case, case.workload, structure)
-
-
-@dataclass(frozen=True, eq=False)
-class Serving:
-    """What serves: a system with a model on it, under a plan and an engine; `skew` of what its text asks
-    experts for.
-    """
-
-    system: System
-    model: Model
-    plan: Plan
-    engine: Engine
-    skew: Number = 0.0
-
-    def step(self, work: Workload) -> Step:
-        """One step of some work, whether or not it fits."""
-        return priced_step(self.system, self.model, work, self.plan, self.engine)
-
-
-@dataclass(frozen=True, eq=False)
-class ServedBatch:
-    """A batch served: time to read all prompts, mean time of a decode step over the generation."""
-
-    prefill: Number
-    step: Number
-
-
-def served_batch(serving: Serving, batch: Number, length: Number, output: Number) -> ServedBatch:
-    """Prefill and mean decode step of a batch, whether or not it fits."""
-    work = serve(batch, length, output, skew=serving.skew)
-    case, structure = _boxed(serving.system, serving.model, work, serving.plan, serving.engine)
-    reading, generating = case.workload.steps()
-    assert reading is not None  # a served batch begins with its prompts
-    step = sum((weight * step_of(case, at, structure).time for weight, at in generating), 0.0)
-    return ServedBatch(step_of(case, reading, structure).time, step)
 
 
 def used_bytes(step: Step, *, reserve: bool = True) -> Number:

@@ -73,6 +73,8 @@ def test_show_gives_every_number_a_source(answer, kind, name):
     if kind in FILES and kind != "system":
         written = written_chip(Chip) if kind == "chip" else None
         table = load_table(kind, name, written=written)
+        releases = table.pop("versions", [])
+        assert sorted(v["version"] for v in got.get("versions", [])) == sorted(v["version"] for v in releases)
         for path, value in file_quantities(table).items():
             entry = got["numbers"][path]
             if "; scaled" not in entry["source"]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import strata as st
-from strata.app.render.heat_picture import RAMP, draw_temperatures
+from strata.app.render.heat import RAMP, draw_temperatures
 
 
 @pytest.mark.parametrize(

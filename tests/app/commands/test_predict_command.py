@@ -134,7 +134,7 @@ def test_overlap_is_an_option_of_its_own(answer, strata):
         ("fabric.latency=9 us", "fabric", "dimension.0.latency", 9e-6),
         ("fabric.infiniband.latency=9 us", "fabric", "dimension.1.latency", 9e-6),
         ("fabric.1.latency=9 us", "fabric", "dimension.1.latency", 9e-6),
-        ("engine.step=3 ms", "engine", "step", 3e-3),
+        ("engine.host_step=3 ms", "engine", "host_step", 3e-3),
     ],
 )
 def test_set_reaches_fabric_and_engine(answer, change, owner, path, value):

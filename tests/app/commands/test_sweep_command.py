@@ -64,7 +64,7 @@ def test_sweep_varies_engine_and_three_axes(answer):
         "--plan",
         "tp=8",
         "--vary",
-        "engine.step=0,1 ms",
+        "engine.host_step=0,1 ms",
         "--vary",
         "input=128,1024",
         "--vary",

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.app.render.label_places import DotLabel, place_names, text_size
+from strata.app.render.roofline_picture import DotLabel, place_names, text_size
 
 FRAME, FONT = (0.0, 0.0, 600.0, 300.0), 7.5
 PLACES = st.lists(

@@ -14,7 +14,7 @@ from strata.app.render.explanation import op_rows
 from strata.app.render.metrics import metric_label
 from strata.app.render.prediction import headline_rows
 from strata.app.render.prediction_report import prediction_report
-from strata.app.render.sweep_report import sweep_figure
+from strata.app.render.sweep import sweep_figure
 from strata.search.sweep import sweep as run_sweep
 
 ASKED = {

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 import strata as st
 from strata.app.web.answers import mapping
-from strata.app.web.plain import plain
+from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.optimise.joint import map_program, usual_layout
 

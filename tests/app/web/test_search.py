@@ -13,10 +13,9 @@ from pydantic import ValidationError
 from strata.app.web.answers.search import PointsAsked, point_designs, search_choices, space_told, studies_kept
 from strata.app.web.answers.search_runs import StudyStart, opened_study, searched_study
 from strata.app.web.answers.what_if import START, answer_of
-from strata.app.web.plain import plain
+from strata.app.web.wire import plain
 from strata.errors import StrataError
-from strata.search.point_design import point_design
-from strata.search.points import evaluate_points
+from strata.search.points import evaluate_points, point_design
 from strata.search.run import search
 from strata.search.space import space
 

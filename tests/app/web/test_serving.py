@@ -10,9 +10,9 @@ from pydantic import ValidationError
 
 from strata.app.web.answers.serving import Service, closed_forms
 from strata.app.web.answers.serving_runs import Rivals, cheapest_system, load_asked, simulated_service
-from strata.app.web.plain import plain
+from strata.app.web.wire import plain
 from strata.errors import StrataError
-from strata.serving.priced_service import price_service
+from strata.serving.deployment import Deployment
 from strata.serving.requests import Requests
 from strata.serving.simulated import simulate_services
 from strata.serving.under_load import serve_under_load
@@ -24,7 +24,7 @@ def test_closed_forms_are_those_of_serving() -> None:
     told = closed_forms({**SMALL, "input_shape": "fixed"})
     asked = Requests(1024, 256)
     found = serve_under_load(
-        "1xh200", "llama-3-8b", asked, "tp=1", "vllm", rate=2.0, ttft=1.0, tpot=0.04, share=0.95
+        "1xh200", "llama-3-8b", asked, "tp=1", "vllm", rate=2.0, ttft=1.0, tpot=0.04, share=0.95, quick=True
     )
     assert told["load"]["ttft"] == pytest.approx(float(found.load.ttft))
     assert told["goodput"] == pytest.approx(float(found.rates[0]))
@@ -55,7 +55,7 @@ def test_a_run_is_that_of_the_simulator() -> None:
     service = Service(**SMALL).model_dump()
     load, slo = load_asked(service), {"ttft": 1.0, "tpot": 0.04}
     run = simulate_services(
-        [price_service("1xh200", "llama-3-8b", "tp=1", "vllm", load=load, slo=slo)], load, slo=slo
+        [Deployment("1xh200", "llama-3-8b", "tp=1", "vllm").priced(load, slo=slo)[0]], load, slo=slo
     )
     assert told["run"]["ttft"]["mean"] == pytest.approx(run.times["ttft"].mean)
     assert told["run"]["kept"] == run.kept and told["run"]["saturated_from"] is None

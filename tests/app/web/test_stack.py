@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 import strata as st
 from strata.app.web.answers import stack
-from strata.app.web.plain import plain
+from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.hardware.silicon.area import area
 from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth

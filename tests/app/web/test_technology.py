@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 import strata as st
 from strata.app.web.answers import technology
-from strata.app.web.plain import plain
+from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.hardware.generate.generate import generation
 from strata.hardware.system import System

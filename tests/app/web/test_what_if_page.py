@@ -8,7 +8,7 @@ from strata.app.web.answers import all_routes
 from strata.app.web.answers.compared import systems_compared
 from strata.app.web.answers.numbers import SWEPT, SweptDesign, numbers, swept
 from strata.app.web.answers.what_if import START, Design, command_of, gains, predicted, ranked_plans
-from strata.app.web.plain import plain
+from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.pricing.metrics import METRICS
 from strata.search.sweep import sweep

@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import strata as st
-from strata.hardware.linear_parts import linear_link, linear_memory
-from strata.hardware.silicon.linear_power import (
-    accelerator_power,
-    accelerator_price,
+from dfmodel.power import (
     linear_counts,
     linear_system_power,
     linear_totals,
 )
+from strata.hardware.linear_parts import linear_link, linear_memory
 from strata.hardware.silicon.system_cost import linear_cost, linear_system_cost
 
 LOGGED = json.loads((Path(__file__).parents[2] / "data" / "dfmodel" / "systems80.json").read_text())
@@ -86,19 +84,3 @@ def test_more_bandwidth_never_costs_less(size, rate):
         linear_counts(["full", "full"], [size, 8.0], [r, 50e9], [1e-12] * 2) for r in (rate, 2 * rate)
     )
     assert more.links > less.links and more.ports == less.ports and more.link_power > less.link_power
-
-
-def test_curves_are_the_least_squares_through_the_four_chips():
-    rate = np.array([c.compute.matrix_rate["bf16"] for c in CHIPS])
-    watts, price = (
-        np.array(v) for v in zip(*((c.energy.static_power, c.package.price) for c in CHIPS), strict=False)
-    )
-    assert accelerator_power(rate) == pytest.approx(
-        np.polyval(np.polyfit(rate / 1e12, watts, 2), rate / 1e12), rel=1e-5
-    )
-    relative = np.linalg.lstsq(np.vander(rate / 1e12, 3) / price[:, None], np.ones(4), rcond=None)[0]
-    assert accelerator_price(rate) == pytest.approx(np.polyval(relative, rate / 1e12), rel=1e-5)
-    assert np.abs(accelerator_power(rate) / watts - 1).max() < 0.078
-    assert np.abs(accelerator_price(rate) / price - 1).max() < 0.17
-    printed = 3e-7 * (rate / 1e12) ** 2 - 4.3e-4 * rate / 1e12 + 0.04  # kW, as in the caption of Fig 9
-    assert (printed[:3] < 0).all() and accelerator_power(0.0) > 0

@@ -6,15 +6,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.hardware.chip import chip
-from strata.hardware.hierarchy import memory_levels, scope_capacity
-from strata.pricing.kernels.deepflow_2021 import (
+from deepflow.products import (
     chained_times,
     loop_orders,
     register_stream,
     searched_times,
     tile_family,
 )
+from strata.hardware.chip import chip
+from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.vector import vector_kernel

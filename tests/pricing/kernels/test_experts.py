@@ -5,13 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import strata as st
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import ROWS, ExpertLoad
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.vector import price_vector
-from strata.validation.readers.routing import (
+from strata.validation.readers.experts import (
     busiest_rank_counts,
     expert_load,
     multinomial_counts,
@@ -148,23 +147,3 @@ def test_loads_of_rows_with_and_without_draws_share_an_array():
     load = expert_load([busiest_rank_counts(64, 8, 2, 1, 0.0), multinomial_counts(64, 8, 1.0)], ROWS)
     assert load.tokens.shape == load.experts.shape == (8, 2) and load.tiles.shape == (len(ROWS), 8, 2)
     assert np.all(load.tokens[:, 0] == 128) and np.all(load.tokens[:, 1] == 64)
-
-
-def test_slices_of_narrow_experts_keep_a_share_of_fixed_times():
-    """Kernels of TensorRT-LLM for slices of every expert; experts dealt out run as they were measured."""
-    chip, work = "8xb200", st.decode(8.0, 1024.0)
-    model = st.model("deepseek-v3", weights="fp4", expert_weights="fp4", kv="fp8")
-    as_measured = st.engine("trtllm", **{"whole_expert_fixed.fp4": 1.0})
-
-    def times(**layout):
-        return [
-            float(st.evaluate(chip, model, work, st.plan(**layout), e).metrics.step_time)
-            for e in ("trtllm", as_measured, "ideal")
-        ]
-
-    sliced, measured, ideal = times(tp=8)
-    # 58 layers: 0.7 of a floor of 17.3 us and of sorting 8 tokens, 7 us x 8/256; the rest are tiles
-    assert 58 * 0.7 * 17.3e-6 < measured - sliced < 58 * 40e-6
-    assert sliced >= ideal
-    dealt, same, _ = times(tp=8, ep=8)
-    assert dealt == pytest.approx(same)

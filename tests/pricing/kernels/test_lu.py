@@ -13,7 +13,7 @@ from strata.pricing.kernels.device import device
 from strata.pricing.kernels.lu import NODES, column_steps, price_lu
 from strata.pricing.kernels.matmul import matmul
 from strata.workload.graph import Extent
-from strata.workload.solver_ops import LuFactor
+from strata.workload.scan_ops import LuFactor
 
 ALONE = {"name": "lu", "module": "lu", "inputs": ("a",), "output": "f"}
 H200 = device(chip("h200"))

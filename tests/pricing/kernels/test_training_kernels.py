@@ -16,8 +16,8 @@ from strata.pricing.kernels.quantize import quantize_both_ways
 from strata.pricing.kernels.vector import price_loss, price_vector
 from strata.validation.readers.bare_kernels import benchmark_time
 from strata.workload.expert_ops import ExpertMatMul
-from strata.workload.ffn import EAGER_GATED
 from strata.workload.graph import Extent
+from strata.workload.moe import EAGER_GATED
 from strata.workload.ops import CrossEntropy, MatMul, Vector
 from strata.workload.transformer import EAGER_LOSS
 

@@ -5,7 +5,7 @@ import numpy as np
 from strata.hardware.chip import chip
 from strata.pricing.kernels.attention import AttentionShape, attention_kernel
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.unfused_attention import kept_scores, unfused_attention, unfused_kernels
+from strata.pricing.kernels.unfused_attention import unfused_attention, unfused_kernels
 
 WIDTHS = {"key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0, "activation": "bf16", "kv": "bf16"}
 
@@ -45,10 +45,6 @@ def test_a_batch_equals_single_ones() -> None:
     both = unfused_attention(shape(heads=heads), on).time  # type: ignore[arg-type]
     for i, one in enumerate(heads):
         assert both[i] == unfused_attention(shape(heads=float(one)), on).time
-
-
-def test_kept_scores_are_the_papers_five_bytes() -> None:
-    assert kept_scores(3.0, 8.0, 64.0, 64.0, 2.0) == 5 * 8 * 64**2 * 3
 
 
 def test_dropout_draws_random_numbers() -> None:

@@ -101,12 +101,12 @@ def test_ops_that_are_not_fused_take_several_kernels():
     """An eager engine reads and writes every element in each piece; the ideal one does not."""
     fused, apart = (
         st.evaluate(
-            "h200", "llama-3-8b", st.prefill(1, 2048), engine=st.engine("ideal", fused=f)
+            "h200", "llama-3-8b", st.prefill(1, 2048), engine=st.engine("ideal", kernels=library)
         ).summary.time_by_kind
-        for f in (1, 0)
+        for library in ("bare", "eager")
     )
     assert 1.1 * fused["vector"] < apart["vector"] < 3 * fused["vector"]
     # a longer step draws less, and its clock is a little higher
     assert apart["matmul"] == pytest.approx(fused["matmul"], rel=0.03)
     eager = st.evaluate("h200", "llama-3-8b", st.decode(1, 512), engine="pytorch").metrics.tpot
-    assert eager > 1.3 * st.evaluate("h200", "llama-3-8b", st.decode(1, 512)).metrics.tpot
+    assert eager > 1.2 * st.evaluate("h200", "llama-3-8b", st.decode(1, 512)).metrics.tpot

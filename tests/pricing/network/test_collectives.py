@@ -16,8 +16,8 @@ from strata.hardware.transport import transport
 from strata.mapping.place import GroupLayout, spread
 from strata.pricing.network.collectives import PATTERNS, algorithm_times, chosen_algorithms, price_collective
 from strata.pricing.network.transport_times import expert_exchange
-from strata.validation.fit.overlay import overlay_toml
-from strata.validation.fit.transports import calibrate_transport
+from strata.validation.fit.calibrate import overlay_toml
+from strata.validation.fit.refit import calibrate_transport
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collectives import node_fabric
 from strata.validation.readers.comparison import held_out

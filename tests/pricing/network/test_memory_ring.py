@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import strata as st
+from deepflow.memory_ring import PASSES, divided_bandwidth, memory_ring
 from strata.errors import BadValue
 from strata.hardware.fabric_parts import RingMemory
 from strata.pricing.network.algorithms import ring_scatter
-from strata.pricing.network.memory_ring import PASSES, divided_bandwidth, memory_ring
 
 DATA = json.loads(
     (Path(__file__).parents[2] / "data" / "deepflow" / "collectives.json").read_text(encoding="utf-8")

@@ -114,7 +114,13 @@ def test_few_sequences_are_one_micro_batch(pricer):
 
 def test_a_service_of_both_sides_serves():
     made = attention_ffn_service(
-        "16xh200", "deepseek-v3", "dp=8", "dp=8,ep=8", context=4096, sequences=32, tokens=512
+        "16xh200",
+        "deepseek-v3",
+        "dp=8",
+        "dp=8,ep=8",
+        context=4096,
+        max_num_seqs=32,
+        max_num_batched_tokens=512,
     )
     together = model("deepseek-v3")
     load = load_of("poisson:rate=2,input=200,output=20,count=40")

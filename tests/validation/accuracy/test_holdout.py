@@ -2,9 +2,7 @@
 
 from pathlib import Path
 
-from strata.validation.accuracy.holdout import is_fitted, unseen_models
-from strata.validation.fit.engines import seen_by_fits
-from strata.validation.fit.files import FITTED_FILES
+from strata.validation.fit.files import FITTED_FILES, is_fitted
 
 DATA = Path(__file__).parents[3] / "validation"
 
@@ -19,7 +17,6 @@ def test_files_of_every_fit_are_held_out():
         "*/power.csv",
         "*/step_power.csv",
         "ops/gemm_power.csv",
-        "serving/inferencex.csv",
         "ops/gemm.csv",
         "ops/moe.csv",
         "ops/amd_gemm.csv",
@@ -45,37 +42,5 @@ def test_files_of_every_fit_are_held_out():
         "training/h100_nanotron_oom.csv",
         "training/megatron_bridge.csv",
         "training/nvidia_bridge.csv",
-        "serving/silicon.csv",
-        "serving/vllm.csv",
-        "serving/trtllm_max_throughput.csv",
     }
     assert is_fitted("h200/power.csv") and not is_fitted("training/mlperf.csv")
-
-
-def test_models_no_fit_has_seen_are_told_apart(own_points):
-    table, found = own_points("serving/silicon.csv")
-    seen = seen_by_fits(table.name, table, found)
-    told = {
-        (g.split("/")[0], g.split("/")[2], g.split("/")[3])
-        for g, s in zip(found.group, seen, strict=True)
-        if not s
-    }
-    assert {
-        ("tpot", "trtllm", "deepseek-v3"),
-        ("ttft", "sglang", "llama-3.1-8b"),
-    } <= told
-    assert not told & {
-        ("tpot", "vllm", "llama-3.1-70b"),
-        ("tpot", "sglang", "deepseek-v3"),
-        ("ttft", "trtllm", "deepseek-v3"),
-    }
-    for row in unseen_models(table, found):
-        assert row["unseen"]["points"] > row["never"]["points"] > 0
-        if row["metric"] == "tpot":
-            assert (
-                row["never"]["mape"] < 0.20
-                and row["unseen"]["mape"] < 0.20
-                and row["unseen"]["median"] < 0.12
-            )
-        else:
-            assert row["unseen"]["median"] < 0.30

@@ -116,7 +116,7 @@ def test_what_was_not_measured_together_borrows_groups_and_says_so():
     ]
     table = residual_table(made)
     near = interval(LikeCase(metric="decode", engine="vllm", chip="e", kind="dense", family="phi"), table)
-    assert isinstance(near, Interval) and not near.inside and near.points == 80 and "4 groups" in near.like
+    assert isinstance(near, Interval) and not near.inside and near.points == 80 and "other chips" in near.like
     assert near.missing == ("no decode of dense models on e", "no decode of a phi model")
     own = interval(LikeCase(metric="decode", engine="vllm", chip="a", kind="dense"), table)
     assert own.high - own.low < near.high - near.low
@@ -206,25 +206,25 @@ def test_the_value_lies_in_its_interval(system, name, engine):
     assert every["tpot"].bounds is not None
     for metric, found in every.items():
         if found.bounds is None:  # prompts of a batch at once were measured too seldom
-            assert metric == "ttft" and "nothing like it was measured" in found.text
+            assert metric == "ttft" and "no run like this was measured" in found.text
             continue
         low, high = found.bounds
         assert low <= getattr(result.metrics, metric) <= high and low < high
-        assert "like cases measured" in found.text
+        assert "runs like this" in found.text
 
 
 def test_engines_have_intervals_of_their_own():
     asked = ("8xb200", "deepseek-v3", st.decode(batch=64, context=2048), "tp=8")
     spread = {e: trust(st.evaluate(*asked, e), "tpot").found for e in ("sglang", "trtllm", "ideal")}
     assert len({(s.low, s.high) for s in spread.values()}) == 3
-    assert "sglang" in spread["sglang"].like and "without what they add" in spread["ideal"].like
+    assert "sglang" in spread["sglang"].like and "without their host" in spread["ideal"].like
 
 
 @pytest.mark.parametrize("system", ["256xstack-ref", "8xtpu-v4", "8xsn40l"])
 def test_other_forms_of_chips_have_none(system):
     result = st.evaluate(system, "llama-3-8b", st.decode(batch=8, context=2048), engine="vllm")
     found = trust(result, "tpot")
-    assert found.bounds is None and "nothing like it was measured" in found.text and found.to_dict() is None
+    assert found.bounds is None and "no run like this was measured" in found.text and found.to_dict() is None
 
 
 def test_a_changed_chip_is_another_one():
@@ -275,7 +275,7 @@ SERVED = ("-m", "llama-3-8b", "-s", "1xh200", "--engine", "vllm", "--input", "51
 def test_every_command_says_how_far_to_trust_it(command):
     told = CliRunner().invoke(commands_app(), command)
     assert told.exit_code == 0, told.output
-    assert "like cases measured" in " ".join(told.output.split())
+    assert "runs like this" in " ".join(told.output.split())
     data = json.loads(CliRunner().invoke(commands_app(), [*command, "--json"]).stdout)
     first = data[0] if isinstance(data, list) else data
     interval_told = first["interval"]
@@ -290,6 +290,6 @@ def test_commands_say_where_nothing_is_like_it():
         ("predict", "-m", "llama-3-8b", "-s", "256xstack-ref", "--phase", "decode", "--batch", "64"),
     ):
         told = CliRunner().invoke(commands_app(), command)
-        assert "nothing like it was measured" in " ".join(told.output.split()), told.output
+        assert "no run like this was measured" in " ".join(told.output.split()), told.output
         data = json.loads(CliRunner().invoke(commands_app(), [*command, "--json"]).stdout)
         assert data["interval"] is None

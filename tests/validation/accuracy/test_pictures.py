@@ -10,9 +10,9 @@ import pytest
 
 from strata.app.cli import run_command
 from strata.errors import StrataError
-from strata.validation.accuracy.holdout import is_fitted
 from strata.validation.accuracy.page import PICTURED, accuracy_page
 from strata.validation.accuracy.pictures import draw_accuracy, picture_name, short_groups
+from strata.validation.fit.files import is_fitted
 from strata.validation.readers.registry import matches
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,8 +11,7 @@ from strata.errors import BadFile, UnknownName
 from strata.params import data_folder
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.validation.fit.calibrate import calibrate
-from strata.validation.fit.overlay import overlay_toml
+from strata.validation.fit.calibrate import calibrate, overlay_toml
 from strata.validation.fit.refit import SIBLINGS, carried
 
 TRUTH = {"overhead.kernel": 4.2e-6, "memory.efficiency": 0.7, "compute.matrix_efficiency.bf16": 0.62}

@@ -7,9 +7,13 @@ import pytest
 
 from strata.validation.readers.benchmark_conditions import read_conditions
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.mlperf_software import MlperfRun, fused_in_round
 from strata.validation.readers.tables import read_table
-from strata.validation.readers.training_mlperf import MlperfTrainingConditions, mlperf_steps
+from strata.validation.readers.training_mlperf import (
+    MlperfRun,
+    MlperfTrainingConditions,
+    fused_in_round,
+    mlperf_steps,
+)
 
 DATA, FILE = Path(__file__).parents[3] / "validation", "training/mlperf.csv"
 

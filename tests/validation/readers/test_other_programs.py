@@ -10,8 +10,7 @@ from strata.errors import BadFile
 from strata.validation.accuracy.run import validate
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.deepbench import deepbench_gemm, deepbench_rnn
-from strata.validation.readers.gemm import profiled_gemm
+from strata.validation.readers.gemm import deepbench_gemm, deepbench_rnn, profiled_gemm
 from strata.validation.readers.other_kernels import KERNELS, other_kernels
 from strata.validation.readers.tables import read_table
 

@@ -9,12 +9,11 @@ import pytest
 
 from strata.validation import validate
 from strata.validation.readers.benchmark_conditions import read_conditions
-from strata.validation.readers.bridge_recipes import run_settings
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.labels import dashed, server_of, trained_format
+from strata.validation.readers.labels import dashed, machine_of, server_of, trained_format
 from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import read_table
-from strata.validation.readers.training_bridge import CONDITIONS, BridgeConditions, first_said
+from strata.validation.readers.training_bridge import CONDITIONS, BridgeConditions, first_said, run_settings
 
 DATA = Path(__file__).parents[3] / "validation"
 # column that names the chip
@@ -67,9 +66,10 @@ def test_rows_that_cannot_be_read_are_named_and_the_others_compared(tmp_path, fi
     assert {u["row"] for u in outcome["unread"]} == {3, 4}
     (entry,) = outcome["files"]
     why = {f["row"]: f["why"] for f in entry["failures"]}
-    assert "z900" in why[2] and set(why) == {2, 5}
+    lacking = set() if file == "serving/mlperf.csv" else {5}  # conditions tell how long its answers are
+    assert "z900" in why[2] and set(why) == {2} | lacking
     assert any("z900" in group for group in entry["groups"])
-    assert entry["failed"] == 2 and entry["points"] == 4
+    assert entry["failed"] == len(why) and entry["points"] == (4 if lacking else 3)
 
 
 @pytest.mark.parametrize("file", FILES)
@@ -228,8 +228,8 @@ def test_labels_of_inferencex(own_points):
 
 def test_a_batch_of_rows_is_as_many_single_rows():
     for file, step in (
-        ("serving/inferencex.csv", 97),
-        ("serving/mlperf.csv", 61),
+        ("serving/inferencex.csv", 397),
+        ("serving/mlperf.csv", 211),
         ("training/mlperf.csv", 17),
     ):
         every = points_of(file, lambda t, step=step: np.arange(len(t)) % step == 0)
@@ -241,27 +241,29 @@ def test_a_batch_of_rows_is_as_many_single_rows():
 def test_labels_of_mlperf_serving(own_points):
     _, rows = own_points("serving/mlperf.csv")
     assert {g.split("/")[0] for g in rows.group} == {"Offline", "Server", "Interactive"}
-    assert {"Offline/h100-pcie/llama-2-70b", "Offline/mi325x/mixtral-8x7b"} <= set(rows.group)
+    assert all(len(group.split("/")) == 3 for group in rows.group)
     assert not rows.why and np.median(np.abs(rows.predicted / rows.measured - 1)) < 0.3
 
 
-def test_load_by_limits_where_requests_in_flight_are_not_told(tmp_path):
+def test_rates_of_loaded_rows_follow_from_their_limits_alone(tmp_path):
+    """Requests in flight are a result: a row without them is predicted the same."""
     file = "serving/mlperf.csv"
     table = read_table(DATA, file)
-    some = np.flatnonzero((table.text("scenario") == "Interactive") & (table.number("tpot_limit_s") > 0))[:3]
+    some = np.flatnonzero((table.text("scenario") == "Interactive") & (table.number("tpot_limit_s") > 0))[:2]
     rows = [list(table.columns), *([table.columns[c][i] for c in table.columns] for i in some)]
-    place = {c: rows[0].index(c) for c in ("mean_in_flight", "ttft_limit_s", "tpot_limit_s")}
-    told = reader_of(file, Catalogue())(read_table(written(tmp_path, file, rows), file), Catalogue())
+    place = {c: rows[0].index(c) for c in ("mean_in_flight", "tpot_limit_s")}
+
+    def predicted():
+        points = reader_of(file, Catalogue())(read_table(written(tmp_path, file, rows), file), Catalogue())
+        return points.predicted
+
+    told = predicted()
     for row in rows[1:]:
         row[place["mean_in_flight"]] = ""
-    rows[3][place["tpot_limit_s"]] = ""
-    bound = reader_of(file, Catalogue())(read_table(written(tmp_path, file, rows), file), Catalogue())
-    assert bound.why == {4: "a loaded row needs mean_in_flight, or both limits"}
-    assert np.all((bound.predicted / told.predicted)[:2] > 0.5)
+    assert np.all(predicted() == told)
     for row in rows[1:]:
-        row[place["tpot_limit_s"]] = "0.01"
-    tight = reader_of(file, Catalogue())(read_table(written(tmp_path, file, rows), file), Catalogue())
-    assert np.all(tight.predicted[:2] < bound.predicted[:2])
+        row[place["tpot_limit_s"]] = "0.02"
+    assert np.all(predicted() < told)
 
 
 def test_names_as_labels():
@@ -270,7 +272,16 @@ def test_names_as_labels():
         "h200-nvl",
         "sglang-dynamo",
     ]
-    assert server_of("vllm-amd-harness") == "vllm" and trained_format("FP8-CS") == "fp8"
+    assert server_of("vLLM (AMD harness)") == "vllm" and trained_format("FP8-CS") == "fp8"
+    assert [server_of(n) for n in ("MoRI-SGLang", "TensorRT-LLM (Dynamo)", "trt")] == [
+        "sglang",
+        "trtllm",
+        "trtllm",
+    ]
+    assert machine_of("Dell PowerEdge XE9680L (8x B200-SXM-180GB, TensorRT)") == ("b200", 8)
+    assert machine_of(" (72x GB200-186GB_aarch64, TensorRT)") == ("gb200", 72)
+    assert machine_of("D54U_3U_H100_PCIe_80GBx4_TRT") == ("h100-pcie", 4)
+    assert machine_of("ND_GB200_v6") == machine_of("2xEPYC") == ("", 0)
     with pytest.raises(ValueError, match="sglangs"):
         server_of("sglangs")
     with pytest.raises(ValueError, match="int8"):

@@ -1,8 +1,9 @@
-"""What the page asks: one module a page, each with `ROUTES`, questions (checked at the door) and pure
-functions that answer them as JSON types.
+"""What the page asks: one module a page, each with questions (checked at the door) and pure functions that
+answer them as JSON types.
 """
 
 from importlib import import_module
+from inspect import isfunction
 from pkgutil import iter_modules
 
 from strata.app.web.questions import Route
@@ -15,4 +16,5 @@ def all_routes() -> list[Route]:
     True
     """
     found = sorted(module.name for module in iter_modules(__path__))
-    return [route for name in found for route in import_module(f"{__name__}.{name}").ROUTES]
+    every = [one for name in found for one in vars(import_module(f"{__name__}.{name}")).values()]
+    return [one.__dict__["route"] for one in every if isfunction(one) and "route" in vars(one)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.app.render.catalogue import catalogue
-from strata.app.web.questions import Route
+from strata.app.web.questions import answers
 
 CHOSEN = (
     "models",
@@ -19,9 +19,8 @@ CHOSEN = (
     "budgets",
 )
 
-ROUTES = [Route(path="catalogue", call="catalogue.shipped_names", says="Names and titles of what is shipped")]
 
-
+@answers("catalogue", "Names and titles of what is shipped")
 def shipped_names(_: dict[str, Any]) -> dict[str, Any]:
     """Names and titles by kind, and precisions."""
     return {kind: catalogue(kind)[kind] for kind in (*CHOSEN, "precisions")}

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from strata.app.render.compare import compared_dict, question_text, reason_lines, remark_text
 from strata.app.render.prediction import finite
-from strata.app.web.questions import Count, Name, NameOrNone, Route, Text, WebQuestion
+from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.worker import Tell, tells
 from strata.hardware.money import HOUR, device_hour_price
 from strata.search.compare import compare
@@ -37,18 +37,10 @@ class ComparedSystems(WebQuestion):
     prices: dict[Name, Text] = Field(default_factory=dict, max_length=16)
 
 
-ROUTES = [
-    Route(
-        path="compare",
-        call="compared.systems_compared",
-        says="Systems side by side under limits on latency",
-        question=ComparedSystems,
-        job=True,
-    )
-]
 ASKED = ComparedSystems().model_dump()
 
 
+@answers("compare", "Systems side by side under limits on latency", ComparedSystems, job=True)
 @tells
 def systems_compared(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """What `strata compare` finds, row by row as it comes, and at the end with reasons and trust."""

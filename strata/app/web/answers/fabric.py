@@ -11,7 +11,7 @@ from strata.app.render.collective import collective_dicts
 from strata.app.render.fabric import shape_text, topology_dict
 from strata.app.render.fabric_picture import caption, panels_of
 from strata.app.render.prediction import finite
-from strata.app.web.questions import Count, Name, NameOrNone, Route, Text, WebQuestion
+from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, require
 from strata.hardware.fabric import check_group
 from strata.hardware.system import System
@@ -69,23 +69,6 @@ class OneCollective(JoinedDevices):
     schedule: NameOrNone = ""
 
 
-ROUTES = [
-    Route(
-        path="fabric", call="fabric.joined", says="How a fabric is wired, and where a plan's ranks lie",
-        question=JoinedDevices,
-    ),
-    Route(
-        path="fabric/step", call="fabric.step_collectives", says="Collectives of a model's step under a plan",
-        question=StepOn,
-    ),
-    Route(
-        path="fabric/collective", call="fabric.collective_told",
-        says="One collective of a plan's group: time, bandwidth over bytes, and the load of every link",
-        question=OneCollective,
-    ),
-]  # fmt: skip
-
-
 def _placed(question: dict[str, Any]) -> tuple[System, Plan]:
     """The system and the plan on it; without one, the innermost dimension is tensor parallel."""
     hardware = make_system(question["system"], question["fabric"] or None)
@@ -100,6 +83,7 @@ def _placed(question: dict[str, Any]) -> tuple[System, Plan]:
     return hardware, make_plan(tp=inner, dp=devices // inner)
 
 
+@answers("fabric", "How a fabric is wired, and where a plan's ranks lie", JoinedDevices)
 def joined(question: dict[str, Any]) -> dict[str, Any]:
     """The fabric's dimensions and what they offer, and each device's ranks."""
     hardware, chosen = _placed(question)
@@ -143,6 +127,7 @@ def _ranks(chosen: Plan, devices: int, name: str) -> dict[str, Any]:
     return {"number": found.number, "group": found.group, "size": found.size}
 
 
+@answers("fabric/step", "Collectives of a model's step under a plan", StepOn)
 def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
     """Every kind of collective of one micro-batch through the model, longest in all first."""
     _, chosen = _placed(question)
@@ -199,6 +184,11 @@ def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@answers(
+    "fabric/collective",
+    "One collective of a plan's group: time, bandwidth over bytes, and the load of every link",
+    OneCollective,
+)
 def collective_told(question: dict[str, Any]) -> dict[str, Any]:
     """Time and bus bandwidth at these bytes and over all, and what the links carry while every group of the
     plan does the same.

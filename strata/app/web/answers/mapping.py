@@ -9,7 +9,7 @@ from pydantic import Field
 
 from strata.app.commands.map import asked_mapping, asked_phase, asked_program, found_step, other_precisions
 from strata.app.render.map import map_dict, map_notes
-from strata.app.web.questions import Count, Name, Route, Text, WebQuestion
+from strata.app.web.questions import Count, Name, Text, WebQuestion, answers
 from strata.app.web.worker import Tell, tells
 from strata.errors import BadValue
 from strata.hardware.system import as_system
@@ -46,24 +46,7 @@ class MappedProgram(FusedProgram):
     seconds: Annotated[float, Field(ge=1, le=600)] = 60.0
 
 
-ROUTES = [
-    Route(
-        path="mapping",
-        call="mapping.fused",
-        says="The best partitions of a program under a plan's layouts",
-        question=FusedProgram,
-    ),
-    Route(
-        path="mapping-search",
-        call="mapping.searched",
-        says="The best mapping of a program: degrees, layouts and partitions, with its proof",
-        question=MappedProgram,
-        job=True,
-    ),
-    Route(path="mapping-names", call="mapping.program_names", says="Programs and models that can be mapped"),
-]
-
-
+@answers("mapping-names", "Programs and models that can be mapped")
 def program_names(_: dict[str, Any]) -> dict[str, Any]:
     """Programs, models, and systems to begin with."""
     return {
@@ -73,12 +56,19 @@ def program_names(_: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@answers("mapping", "The best partitions of a program under a plan's layouts", FusedProgram)
 def fused(asked: dict[str, Any]) -> dict[str, Any]:
     """The best partitions under the layouts of a plan, beside kernel by kernel."""
     asked = FusedProgram(**asked).model_dump()
     return mapped(asked, "given", SHORT, None)
 
 
+@answers(
+    "mapping-search",
+    "The best mapping of a program: degrees, layouts and partitions, with its proof",
+    MappedProgram,
+    job=True,
+)
 @tells
 def searched(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The best mapping with everything searched; tells the best step and the bound of the

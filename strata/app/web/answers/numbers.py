@@ -13,7 +13,7 @@ from strata.app.render.metrics import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction import finite
 from strata.app.render.sweep import best_line, sweep_remarks
 from strata.app.web.answers.what_if import START, Design, changes, question_of, rent
-from strata.app.web.questions import FieldPath, NameOrNone, Route
+from strata.app.web.questions import FieldPath, NameOrNone, answers
 from strata.errors import StrataError
 from strata.hardware.derive import is_derived
 from strata.hardware.money import economics
@@ -38,17 +38,9 @@ class SweptDesign(Design):
 
 
 SWEPT = SweptDesign().model_dump()
-ROUTES = [
-    Route(
-        path="numbers",
-        call="numbers.numbers",
-        says="Every number behind a design, with its source",
-        question=Design,
-    ),
-    Route(path="sweep", call="numbers.swept", says="What one number does over a range", question=SweptDesign),
-]
 
 
+@answers("numbers", "Every number behind a design, with its source", Design)
 def numbers(design: dict[str, Any]) -> dict[str, Any]:
     """Every number of chip, fabric, engine and prices: value now and as shipped, unit, meaning, source, and
     whether it is own, inherited, fitted, derived or assumed.
@@ -102,6 +94,7 @@ def _stated(owner: str, shipped: Any, now: Any) -> list[dict[str, Any]]:
     return found
 
 
+@answers("sweep", "What one number does over a range", SweptDesign)
 def swept(asked: dict[str, Any]) -> dict[str, Any]:
     """A metric over values of one number, the best of them, and what binds at each."""
     asked = SWEPT | asked

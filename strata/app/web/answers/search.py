@@ -9,13 +9,13 @@ from pydantic import Field, StringConstraints
 
 from strata.app.render.catalogue import catalogue
 from strata.app.render.metrics import metric_label
-from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Route, Text, WebQuestion
+from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.errors import BadFile, BadValue, StrataError, require
 from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.goal import goal as make_goal
 from strata.search.inputs import make_workload, phase_of
-from strata.search.point_design import point_design
+from strata.search.points import point_design
 from strata.search.samplers import sampler_names
 from strata.search.space import Space, space_of_spec
 from strata.search.space import space as make_space
@@ -92,31 +92,7 @@ class StudiesAsked(WebQuestion):
     at: When = 0
 
 
-ROUTES = [
-    Route(
-        path="search/choices",
-        call="search.search_choices",
-        says="Spaces, samplers and metrics",
-        question=NoQuestion,
-    ),
-    Route(
-        path="search/space", call="search.space_told", says="A space: its axes and size", question=SpaceAsked
-    ),
-    Route(
-        path="search/studies",
-        call="search.studies_kept",
-        says="Studies in the server's folder",
-        question=StudiesAsked,
-    ),
-    Route(
-        path="search/designs",
-        call="search.point_designs",
-        says="Points of a study as designs, and named systems at the same question",
-        question=PointsAsked,
-    ),
-]
-
-
+@answers("search/choices", "Spaces, samplers and metrics", NoQuestion)
 def search_choices(_: dict[str, Any]) -> dict[str, Any]:
     """Spaces with titles, samplers, and metrics that a goal may name with the phases that have them."""
     return {
@@ -176,6 +152,7 @@ def _number(text: str) -> float | str:
         return text
 
 
+@answers("search/space", "A space: its axes and size", SpaceAsked)
 def space_told(question: dict[str, Any]) -> dict[str, Any]:
     """A space for people: its question, its axes with choices and sources, and how many points it has."""
     found = space_asked(SpaceAsked(**question).model_dump())
@@ -225,6 +202,7 @@ def study_parts(name: str) -> tuple[Space, Goal, dict[str, Any]]:
         raise BadFile(f"the manifest of study {name} cannot be read: {error}") from None
 
 
+@answers("search/studies", "Studies in the server's folder", StudiesAsked)
 def studies_kept(_: dict[str, Any]) -> dict[str, Any]:
     """Studies of the folder, the last that moved first."""
     found = []
@@ -249,6 +227,9 @@ def studies_kept(_: dict[str, Any]) -> dict[str, Any]:
     return {"studies": found}
 
 
+@answers(
+    "search/designs", "Points of a study as designs, and named systems at the same question", PointsAsked
+)
 def point_designs(question: dict[str, Any]) -> dict[str, Any]:
     """Points as designs for What-if, and what named systems deliver at the same question."""
     asked = PointsAsked(**question)

@@ -14,7 +14,7 @@ from pydantic import Field
 from strata.app.render.metrics import shown_metrics
 from strata.app.render.prediction import finite
 from strata.app.render.search import why_no_design
-from strata.app.render.search_traits import Trait, importance, relative_worths, trade_metrics, traits_of
+from strata.app.render.search_figures import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.app.web.answers.search import (
     LimitText,
     Metric,
@@ -26,8 +26,8 @@ from strata.app.web.answers.search import (
     space_asked,
     study_parts,
 )
-from strata.app.web.plain import plain
-from strata.app.web.questions import Name, Route
+from strata.app.web.questions import Name, answers
+from strata.app.web.wire import plain
 from strata.app.web.worker import Tell, tells
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
@@ -59,24 +59,7 @@ class StudyStart(SpaceAsked):
     resume: bool = False
 
 
-ROUTES = [
-    Route(
-        path="search/run",
-        call="search_runs.searched_study",
-        says="Start a study in the folder, or resume it",
-        question=StudyStart,
-        job=True,
-        kept=True,
-    ),
-    Route(
-        path="search/open",
-        call="search_runs.opened_study",
-        says="What a study of the folder has found so far",
-        question=StudyAsked,
-    ),
-]
-
-
+@answers("search/run", "Start a study in the folder, or resume it", StudyStart, job=True, kept=True)
 @tells
 def searched_study(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Rounds of a search with word after each; whoever cancels keeps what was stored."""
@@ -140,6 +123,7 @@ def history_of(study: str) -> dict[str, Any]:
     return found
 
 
+@answers("search/open", "What a study of the folder has found so far", StudyAsked)
 def opened_study(question: dict[str, Any]) -> dict[str, Any]:
     """What a study of the folder has found so far, read from its parts."""
     name = StudyAsked(**question).study

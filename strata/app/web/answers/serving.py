@@ -12,8 +12,9 @@ from pydantic import Field
 
 from strata.app.render.prediction import finite
 from strata.app.render.serving import under_load_dict
-from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Route, Text, WebQuestion
+from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, StrataError
+from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import plan_text
 from strata.search.inputs import named_inputs
 from strata.serving.frontier import client_steps
@@ -35,7 +36,7 @@ class Service(WebQuestion):
     model: Name = "llama-3-70b"
     system: Name = "8xh200"
     plan: Text = ""
-    engine: Name = "vllm"
+    engine: Name = USUAL_SERVER
     weights: NameOrNone = ""
     kv: NameOrNone = ""
     set: dict[FieldPath, FieldValue] = Field(default_factory=dict, max_length=40)
@@ -55,16 +56,6 @@ class Service(WebQuestion):
     tpot: Limit | None = 0.04
     share: float = Field(0.95, ge=0.5, le=0.999)
     seed: int = Field(0, ge=0, le=10**6)
-
-
-ROUTES = [
-    Route(
-        path="serving",
-        call="serving.closed_forms",
-        says="A model under load by closed forms: plans, latency over load, cost, how to start it",
-        question=Service,
-    )
-]
 
 
 def limits_of(service: dict[str, Any]) -> dict[str, float]:
@@ -93,8 +84,11 @@ def input_variation(service: dict[str, Any]) -> float:
     return known.get(service["input_shape"], exp(service["spread"] ** 2) - 1.0)
 
 
+@answers(
+    "serving", "A model under load by closed forms: plans, latency over load, cost, how to start it", Service
+)
 def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
-    """What `strata serving` says: the best plans under limits, what requests see at this load, the curve."""
+    """What `strata serving --quick` says: the best plans under limits, what requests see, the curve."""
     service = Service(**service).model_dump()
     system, model, engine = inputs_of(service)
     asked = Requests(service["input"], service["output"], input_variation(service))
@@ -127,7 +121,7 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
 
 def _answer(asked: tuple[Any, ...], load: dict[str, Any], limits: dict[str, Any]) -> tuple[UnderLoad, str]:
     """What was found; where no plan keeps the limits or has room, with why, and without what was missed."""
-    serve: Callable[..., UnderLoad] = partial(serve_under_load, *asked, with_frontier=True)
+    serve: Callable[..., UnderLoad] = partial(serve_under_load, *asked, with_frontier=True, quick=True)
     found = serve(**load, **limits)
     if found.served.choices:
         return found, ""
@@ -181,7 +175,8 @@ def _curve(found: UnderLoad, closed: bool) -> list[dict[str, Any]]:
         ]
     most = float(most_rate(one)[0])
     shares = np.unique(np.concatenate([np.linspace(0.02, 0.9, RATES - 8), np.linspace(0.92, 0.995, 8)]))
-    rows = [_seen(open_load(one, np.array([share * most])).at(0)) for share in shares]
+    seen = open_load(one.only([0] * len(shares)), shares * most)
+    rows = [_seen(seen.at(i)) for i in range(len(shares))]
     return [row for row in rows if row["ttft"] is not None]
 
 

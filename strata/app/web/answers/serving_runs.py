@@ -13,15 +13,16 @@ from pydantic import Field
 from strata.app.render.prediction import finite
 from strata.app.render.simulated_page import joined_steps, lanes_of
 from strata.app.web.answers.serving import Service, inputs_of, limits_of
-from strata.app.web.questions import Name, Route
+from strata.app.web.questions import Name, answers
 from strata.app.web.worker import Tell, tells
 from strata.errors import BadValue, StrataError
 from strata.mapping.plan import plan_text
+from strata.serving.deployment import Deployment
 from strata.serving.frontier import client_steps
-from strata.serving.priced_service import PricedService, price_service, promising_plans
+from strata.serving.priced_service import PricedService, promising_plans
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import CostPoint, answer_row, cost_frontier, find_rate, load_latency
-from strata.serving.simulated_result import LATENCIES, ServiceSimulation
+from strata.serving.simulated_result import LATENCIES, Served
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load_text import load_of
 from strata.simulate.server.statistics import LatencyStatistics
@@ -39,24 +40,6 @@ class Rivals(Service):
         default=["8xh200", "8xh100", "8xb200", "8xmi300x"], min_length=1, max_length=6
     )
     against: Annotated[str, Field(pattern="^(ttft|tpot|latency)$")] = "tpot"
-
-
-ROUTES = [
-    Route(
-        path="serving/simulated",
-        call="serving_runs.simulated_service",
-        says="A service request by request: a minute drawn, latency over load, the largest rate",
-        question=Service,
-        job=True,
-    ),
-    Route(
-        path="serving/cost",
-        call="serving_runs.cheapest_system",
-        says="Cost against latency over systems, plans and rates, under the limits",
-        question=Rivals,
-        job=True,
-    ),
-]
 
 
 def load_asked(service: dict[str, Any], clients: int = 0) -> Load:
@@ -93,9 +76,15 @@ def priced_deployment(
     """A deployment ready to serve, under the plan that is told or the best."""
     hardware, model, engine = inputs_of(service, system)
     chosen = service["plan"] if plan is None else plan
-    return price_service(hardware, model, chosen, engine, load=load, slo=limits_of(service))
+    return Deployment(hardware, model, chosen, engine).priced(load, limits_of(service))[0]
 
 
+@answers(
+    "serving/simulated",
+    "A service request by request: a minute drawn, latency over load, the largest rate",
+    Service,
+    job=True,
+)
 @tells
 def simulated_service(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Requests one by one: first the load that is asked for, then others, then the most within the limits."""
@@ -108,12 +97,14 @@ def simulated_service(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     tell(told)
     told["points"] = []
 
-    def heard(rate: float, one: ServiceSimulation) -> None:
+    def heard(rate: float, one: Served) -> None:
         told["points"].append(_point(rate, one))
         tell({"point": told["points"][-1]})
 
     if service["load"] == "closed":
-        for many in client_steps(min(4.0 * service["clients"] + 8.0, 2048.0), 8):
+        at_once = float(deployed.rules.sequences * deployed.ranks * deployed.engines)
+        most = max(min(4.0 * service["clients"] + 8.0, at_once), service["clients"])
+        for many in client_steps(most, 8):
             loop = load_asked(service, int(many))
             heard(float(many), simulate_services([deployed], loop, slo=slo))
         return told
@@ -131,16 +122,17 @@ def simulated_service(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
             "above": finite(found.above),
             "share": found.share,
             "runs": len(found.runs),
+            "confidence": found.confidence,
         }
     return told
 
 
-def _point(rate: float, run: ServiceSimulation) -> dict[str, Any]:
+def _point(rate: float, run: Served) -> dict[str, Any]:
     row = answer_row(rate, run)
     return row | {"saturated_from": run.saturated_from, "kv_use": run.kv_use, "goodput": run.goodput}
 
 
-def simulated_told(run: ServiceSimulation) -> dict[str, Any]:
+def simulated_told(run: Served) -> dict[str, Any]:
     """A run: its numbers, distributions of latencies, and the first minute of requests and batches."""
     return run.to_dict() | {
         "title": run.title,
@@ -160,7 +152,7 @@ def latency_shares(times: LatencyStatistics) -> dict[str, Any]:
     return {"within": list(map(float, x)), "share": list(map(float, share))}
 
 
-def minute_told(run: ServiceSimulation) -> dict[str, Any]:
+def minute_told(run: Served) -> dict[str, Any]:
     """Requests in lanes and batches over time: the first minute, or as much of it as can be drawn."""
     served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
     first = served[0].arrival if served else 0.0
@@ -203,6 +195,9 @@ def minute_told(run: ServiceSimulation) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------------ rivals
 
 
+@answers(
+    "serving/cost", "Cost against latency over systems, plans and rates, under the limits", Rivals, job=True
+)
 @tells
 def cheapest_system(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Cost against a latency, over systems with their promising plans, at rates up to what each serves."""
@@ -249,8 +244,8 @@ def cheapest_system(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     }
 
 
-def _heard_cost(tell: Tell, latency: str, share: float) -> Callable[[float, ServiceSimulation], None]:
-    def heard(rate: float, run: ServiceSimulation) -> None:
+def _heard_cost(tell: Tell, latency: str, share: float) -> Callable[[float, Served], None]:
+    def heard(rate: float, run: Served) -> None:
         seen, cost = run.times[latency].percentile(share), finite(run.cost_per_mtoken)
         tell({"fleet": run.fleet_text, "rate": rate, "seen": seen, "cost": cost, "kept": run.kept})
 

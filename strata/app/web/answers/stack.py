@@ -10,7 +10,7 @@ from pydantic import Field
 from strata.app.render.area import area_dict
 from strata.app.render.heat import temperatures_dict
 from strata.app.render.prediction import finite, step_bound
-from strata.app.web.questions import Count, Name, NameOrNone, Route, Text, WebQuestion
+from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
@@ -68,20 +68,7 @@ class StackLoad(StackDesign):
     plan: Text = ""
 
 
-ROUTES = [
-    Route(
-        path="stack", call="stack.built", says="A stack as it is built, and its bounds", question=StackDesign
-    ),
-    Route(
-        path="stack-load",
-        call="stack.loaded",
-        says="Time and temperatures of a stack under a load",
-        question=StackLoad,
-    ),
-    Route(path="stack-chips", call="stack.stacked_names", says="Chips whose package is described"),
-]
-
-
+@answers("stack-chips", "Chips whose package is described")
 def stacked_names(_: dict[str, Any]) -> dict[str, Any]:
     """Chips with a stack or with DRAM beside their dies; ways of cooling and of joining dies."""
     found = []
@@ -106,6 +93,7 @@ def changes_of(design: dict[str, Any]) -> dict[str, str]:
     return {path: str(value) for path, value in said.items() if value}
 
 
+@answers("stack", "A stack as it is built, and its bounds", StackDesign)
 def built(design: dict[str, Any]) -> dict[str, Any]:
     """Layers from the board up, bonds and vias, capacity, bandwidth with every bound, what fits the die."""
     design = StackDesign(**design).model_dump()
@@ -184,6 +172,7 @@ def sources_of(chip: Chip) -> dict[str, Any]:
     }
 
 
+@answers("stack-load", "Time and temperatures of a stack under a load", StackLoad)
 def loaded(design: dict[str, Any]) -> dict[str, Any]:
     """The step of a model on devices of this stack, and the temperatures it holds them at."""
     design = StackLoad(**design).model_dump()

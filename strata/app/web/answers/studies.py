@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.study import claim_text
-from strata.app.web.questions import Name, Route, WebQuestion
+from strata.app.web.questions import Name, WebQuestion, answers
 from strata.app.web.worker import Tell, tells
 from strata.errors import UnknownName
 from strata.reading import file_text
@@ -27,24 +27,7 @@ class RunStudy(WhichStudy):
     search: bool = False
 
 
-ROUTES = [
-    Route(path="studies", call="studies.listed_studies", says="Every study with how many of its claims hold"),
-    Route(
-        path="studies/one",
-        call="studies.study_told",
-        says="A study's claims and its committed pictures",
-        question=WhichStudy,
-    ),
-    Route(
-        path="studies/run",
-        call="studies.study_again",
-        says="Run a study again, claim by claim",
-        question=RunStudy,
-        job=True,
-    ),
-]
-
-
+@answers("studies", "Every study with how many of its claims hold")
 def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
     """Every study: title, paper, and how many of its claims hold."""
     rows = []
@@ -64,6 +47,7 @@ def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
     return {"studies": rows}
 
 
+@answers("studies/one", "A study's claims and its committed pictures", WhichStudy)
 def study_told(question: dict[str, Any]) -> dict[str, Any]:
     """A study as it was last written down: what the paper says, what was found, and pictures."""
     named = _shipped(question["study"])
@@ -76,6 +60,7 @@ def study_told(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@answers("studies/run", "Run a study again, claim by claim", RunStudy, job=True)
 @tells
 def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The study run now; its pictures are drawn from what was found."""

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from strata.app.render.generation import generation_dict
 from strata.app.render.prediction import finite, step_bound
-from strata.app.web.questions import Count, Name, NameOrNone, Route, WebQuestion
+from strata.app.web.questions import Count, Name, NameOrNone, WebQuestion, answers
 from strata.evaluate import evaluate
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
@@ -56,23 +56,7 @@ class ChipAtWork(ChipBudget):
     output: Count = 1024
 
 
-ROUTES = [
-    Route(
-        path="technology",
-        call="technology.generated",
-        says="The chip that a node and budgets make",
-        question=ChipBudget,
-    ),
-    Route(
-        path="technology-predict",
-        call="technology.at_work",
-        says="A model on generated chips beside a named one",
-        question=ChipAtWork,
-    ),
-    Route(path="technology-names", call="technology.part_names", says="Nodes, budgets, templates, memories"),
-]
-
-
+@answers("technology-names", "Nodes, budgets, templates, memories")
 def part_names(_: dict[str, Any]) -> dict[str, Any]:
     """Names that the page's lists hold."""
     kinds = {"technologies": "technology", "budgets": "budget", "templates": "template", "devices": "device"}
@@ -94,6 +78,7 @@ def made_chip(asked: dict[str, Any]) -> Generation:
     )
 
 
+@answers("technology", "The chip that a node and budgets make", ChipBudget)
 def generated(asked: dict[str, Any]) -> dict[str, Any]:
     """Counts, rates, what each component takes of each budget, what binds, and a named chip beside it."""
     asked = ChipBudget(**asked).model_dump()
@@ -155,6 +140,7 @@ def offered(chip: Chip) -> dict[str, Any]:
     }
 
 
+@answers("technology-predict", "A model on generated chips beside a named one", ChipAtWork)
 def at_work(asked: dict[str, Any]) -> dict[str, Any]:
     """A model on generated chips and on as many of a named one, both joined as those usually are."""
     asked = ChipAtWork(**asked).model_dump()

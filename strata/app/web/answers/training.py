@@ -11,7 +11,7 @@ from pydantic import Field, StringConstraints
 from strata.app.render.accuracy import interval_of
 from strata.app.render.prediction import finite
 from strata.app.render.training import STEP_WORDS, days_text, plan_words, step_parts, train_dict
-from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Route, Text, WebQuestion
+from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.worker import Tell, tells
 from strata.errors import BadValue
 from strata.evaluate import stage_memory
@@ -59,27 +59,6 @@ class BestPlan(TrainDesign):
 
 
 START = TrainDesign().model_dump()
-ROUTES = [
-    Route(
-        path="training",
-        call="training.trained",
-        says="A training run under a plan: step, stages, memory, timeline, days and money",
-        question=TrainDesign,
-    ),
-    Route(
-        path="training/timeline",
-        call="training.step_timeline",
-        says="Passes of all micro-batches through the stages of a step, as events",
-        question=TrainDesign,
-    ),
-    Route(
-        path="training/plans",
-        call="training.best_training_plans",
-        says="The best plans of a training run, and what each lever is worth",
-        question=BestPlan,
-        job=True,
-    ),
-]
 
 
 def _inputs(design: dict[str, Any]) -> tuple[Any, Model, Any, float]:
@@ -102,6 +81,9 @@ def _step(design: dict[str, Any]) -> Result:
     return step_under_plan(hardware, model, train(batch, float(design["length"])), design["plan"], engine)
 
 
+@answers(
+    "training", "A training run under a plan: step, stages, memory, timeline, days and money", TrainDesign
+)
 def trained(design: dict[str, Any]) -> dict[str, Any]:
     """A run under a plan, or why the plan does not fit and what would help."""
     design = START | design
@@ -221,6 +203,9 @@ def stages_told(result: Result) -> dict[str, Any]:
     }
 
 
+@answers(
+    "training/timeline", "Passes of all micro-batches through the stages of a step, as events", TrainDesign
+)
 def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
     """Passes of all micro-batches through the stages, as events; why not, where they are too many."""
     result = _step(START | design)
@@ -242,6 +227,9 @@ def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@answers(
+    "training/plans", "The best plans of a training run, and what each lever is worth", BestPlan, job=True
+)
 @tells
 def best_training_plans(design: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The best plans of every division of the devices, what each lever is worth, and why the rest is out."""

@@ -9,15 +9,15 @@ from typing import Annotated, Any
 
 from pydantic import Field, StringConstraints
 
-from strata.app.web.questions import Route, WebQuestion
+from strata.app.web.questions import WebQuestion, answers
 from strata.app.web.worker import Tell, tells
 from strata.errors import UnknownName
 from strata.reading import file_text
 from strata.shipped import shipped_folder
-from strata.validation.accuracy.holdout import is_fitted
 from strata.validation.accuracy.pictures import group_unit
 from strata.validation.accuracy.points import kind_of_file, measured_row, packed_points, stored_points
 from strata.validation.accuracy.run import Watched, validate
+from strata.validation.fit.files import is_fitted
 
 FileName = Annotated[
     str,
@@ -38,36 +38,13 @@ class MeasuredLine(MeasuredFile):
     row: Annotated[int, Field(ge=1, le=10**7)]
 
 
-ROUTES = [
-    Route(path="validation", call="validation.accuracy_told", says="Every measured file with its errors"),
-    Route(
-        path="validation/points",
-        call="validation.file_points",
-        says="Measured and predicted of every compared row of a file",
-        question=MeasuredFile,
-    ),
-    Route(
-        path="validation/row",
-        call="validation.row_told",
-        says="What one measured row says",
-        question=MeasuredLine,
-    ),
-    Route(
-        path="validation/run",
-        call="validation.file_again",
-        says="Predict a file anew",
-        question=MeasuredFile,
-        job=True,
-    ),
-]
-
-
 @lru_cache(maxsize=1)
 def _table(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(file_text(folder / "accuracy.json"))
     return found
 
 
+@answers("validation", "Every measured file with its errors")
 def accuracy_told(_: dict[str, Any]) -> dict[str, Any]:
     """Every file: its kind, its errors, and whether only rows that no fit has seen count."""
     folder = shipped_folder("validation")
@@ -83,9 +60,10 @@ def accuracy_told(_: dict[str, Any]) -> dict[str, Any]:
         }
         for entry in _table(folder)["files"]
     ]
-    return {"files": files, "unseen_models": _table(folder)["unseen_models"]}
+    return {"files": files}
 
 
+@answers("validation/points", "Measured and predicted of every compared row of a file", MeasuredFile)
 def file_points(question: dict[str, Any]) -> dict[str, Any]:
     """Points of one file as they are committed, and its groups with their errors."""
     folder, name = shipped_folder("validation"), _known(question["file"])
@@ -93,6 +71,7 @@ def file_points(question: dict[str, Any]) -> dict[str, Any]:
     return _told(name, entry, stored_points(folder).get(name)) | {"now": False}
 
 
+@answers("validation/row", "What one measured row says", MeasuredLine)
 def row_told(question: dict[str, Any]) -> dict[str, Any]:
     """The cells of one measured row, by column."""
     folder, name = shipped_folder("validation"), _known(question["file"])
@@ -100,6 +79,7 @@ def row_told(question: dict[str, Any]) -> dict[str, Any]:
     return {"cells": {column: text[:200] for column, text in cells.items() if text}}
 
 
+@answers("validation/run", "Predict a file anew", MeasuredFile, job=True)
 @tells
 def file_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The same of a file whose every row is predicted now."""

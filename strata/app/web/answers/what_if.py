@@ -12,7 +12,16 @@ from strata.app.render.explanation import busy_text, op_rows
 from strata.app.render.metrics import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction import finite, headline_rows, prediction_title, step_bound
 from strata.app.render.ranking import choice_text
-from strata.app.web.questions import Count, FieldPath, FieldValue, Name, NameOrNone, Route, Text, WebQuestion
+from strata.app.web.questions import (
+    Count,
+    FieldPath,
+    FieldValue,
+    Name,
+    NameOrNone,
+    Text,
+    WebQuestion,
+    answers,
+)
 from strata.errors import Infeasible
 from strata.hardware.money import HOUR, device_hour_price
 from strata.mapping.plan import division_text
@@ -45,15 +54,6 @@ class Design(WebQuestion):
 
 
 START = Design().model_dump()
-ROUTES = [
-    Route(path="predict", call="what_if.predicted", says="One design's answer", question=Design),
-    Route(
-        path="plans", call="what_if.ranked_plans", says="The best plans of a design, ranked", question=Design
-    ),
-    Route(
-        path="gains", call="what_if.gains", says="What 10 % more of each resource would buy", question=Design
-    ),
-]
 
 
 def question_of(design: dict[str, Any]) -> Question:
@@ -83,6 +83,7 @@ def answer_of(design: dict[str, Any]) -> tuple[Result, Any]:
     return question_of(design).answer(changes(design))
 
 
+@answers("predict", "One design's answer", Design)
 def predicted(design: dict[str, Any]) -> dict[str, Any]:
     """Headline numbers with their trust, where time, energy and memory go, ops, roofline, and what binds."""
     design = START | design
@@ -218,6 +219,7 @@ def roofline_told(result: Result) -> dict[str, Any]:
     }
 
 
+@answers("plans", "The best plans of a design, ranked", Design)
 def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
     """The best plans of a design, best first, and what a step of each takes."""
     design = START | design
@@ -241,6 +243,7 @@ def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
     return {"plans": rows, "labels": labels, "why_none": ranking.why_none, **counts}
 
 
+@answers("gains", "What 10 % more of each resource would buy", Design)
 def gains(design: dict[str, Any]) -> dict[str, Any]:
     """What 10 % more of each resource would buy."""
     from strata.app.render.explanation import gain_rows

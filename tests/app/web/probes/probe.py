@@ -7,8 +7,6 @@ from pathlib import Path
 
 from strata.app.web.worker import tells
 
-ROUTES = []
-
 
 def echo(question):
     return question

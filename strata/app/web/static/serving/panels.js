@@ -13,6 +13,7 @@ export const stopRivals = () => {
 export function cards(page) {
   const { told, run, largest, service } = page;
   const load = told.load;
+  const sure = largest?.confidence;
   const how = run ? "simulated, request by request (strata simulate)" : "closed forms (strata serving)";
   const card = (label, value, under, hover, main) =>
     h(
@@ -34,10 +35,9 @@ export function cards(page) {
         largest ? `${digits(largest.rate)}/s` : `≈ ${digits(told.goodput ?? 0)}/s`,
         largest ? `closed form ${digits(told.goodput ?? 0)}/s` : "closed form; simulated follows",
         [
-          [
-            "formula",
-            "the largest rate at which the share of requests keeps all limits, by halving over the same requests",
-          ],
+          ["formula", "the largest rate at which the share keeps all limits once the service is steady"],
+          ["within limits there", sure ? `${percent(sure.kept)} (${percent(sure.kept_low)} to ${percent(sure.kept_high)}, 99 %)` : ""],
+          ["requests simulated there", sure ? `${digits(sure.requests)} after ${digits(sure.warm_up)} of warm-up` : ""],
           ["next rate that does not", largest?.above ? `${digits(largest.above)}/s` : ""],
           ["highest rate served at all (closed form)", `${digits(told.most_rate)}/s`],
         ],

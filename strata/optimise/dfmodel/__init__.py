@@ -1,1 +1,0 @@
-"""DFModel's own studies in its own terms: systems, training, Table VI, memories."""
