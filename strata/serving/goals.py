@@ -1,9 +1,10 @@
-"""What is best of plans that serve requests, and the limits that clients set."""
+"""What is best of plans that serve requests, the limits that clients set, and the most that keeps them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import exp, inf, isfinite, log, log1p
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,11 @@ from strata.errors import UnknownName, require
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.requests import Requests
 from strata.units import show
+
+WIDTH = 0.05  # relative: the most that keeps limits is known within it
+MOST_RUNS = 40  # in which it is looked for
+UP, DOWN = 2.0, 4.0  # times a number that is tried next at most, and its part at least
+NOT_KEPT = 1e-9  # excess of what may keep limits, but is not known to
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,9 +92,21 @@ class ServingLimits:
         return {"TTFT": first / self.ttft, "TPOT": float(seen.tpot) / self.tpot}
 
     def excess(self, seen: LoadMetrics) -> float:
-        """What one load has of the limits at most, as a share of them: above 1 where one is not kept."""
+        """Logarithm of what one load has of the limits at most: above 0 where one is not kept."""
         share = max(self.used(seen).values())
-        return share if bool(seen.within(**self.told)) else max(share, 1.0 + 1e-9)
+        over = log(share) if 0.0 < share < inf else share or -inf
+        return over if bool(seen.within(**self.told)) else max(over, NOT_KEPT)
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Limits on means, those there are [s]."""
+        limits = {"ttft": self.ttft if self.share is None else inf, "tpot": self.tpot}
+        return {name: limit for name, limit in limits.items() if limit < inf}
+
+    @property
+    def slo(self) -> dict[str, float]:
+        """Limits that a share of the requests keeps, those there are [s]."""
+        return {"ttft": self.ttft} if self.share is not None and self.ttft < inf else {}
 
     @property
     def told(self) -> dict[str, Any]:
@@ -108,3 +126,54 @@ def limits_text(ttft: float, tpot: float, share: float | None = None) -> str:
     of = "" if share is None else f" for {share * 100:.4g} % of requests"
     limits = (("TTFT", ttft, of), ("TPOT", tpot, ""))
     return "".join(f", {k} at most {show(v, 's')}{of}" for k, v, of in limits if np.isfinite(v))
+
+
+def largest_kept(
+    excess: Callable[[float], float],
+    start: float,
+    least: float,
+    most: float,
+    *,
+    width: float = WIDTH,
+    near: float = 0.0,
+    whole: bool = False,
+    confirmed: Callable[[float], bool] = lambda _: True,
+) -> tuple[float, float]:
+    """The largest number with an `excess`, the logarithm of a share of limits, of at most 0, and the least above
+    it with more: within a `width`, unless the excess is within `near` of 0, and `confirmed`. `whole`: as whole
+    numbers.
+
+    From `start` outwards, then along lines of logarithms, or by halving where the same end moves twice.
+
+    >>> from math import log
+    >>> largest_kept(lambda n: log(n / 37), 64.0, 1.0, 64.0, width=0.01, whole=True)
+    (37.0, 38.0)
+    """
+    runs: dict[float, float] = {}
+    low, high, tried = 0.0, inf, min(start, most)
+    while len(runs) < MOST_RUNS and tried not in runs and least <= tried <= most:
+        runs[tried] = excess(tried)
+        while True:
+            high = min([n for n, over in runs.items() if over > 0.0], default=inf)
+            low = max([n for n, over in runs.items() if over <= 0.0 and n < high], default=0.0)
+            close = high <= (1.0 + width) * low or high - low <= whole or runs.get(low, -inf) > -near
+            if not low or not (close or low >= most) or confirmed(low):
+                break
+            runs[low] = NOT_KEPT
+        if low and (close or low >= most):
+            break
+        tried = min(_next_tried(runs, low, high, width), most)
+        tried = min(max(float(round(tried)), low + 1.0), high - 1.0) if whole else tried
+    return low, high
+
+
+def _next_tried(runs: dict[float, float], low: float, high: float, width: float) -> float:
+    """A number between those that keep limits and those that do not, or beyond the last."""
+    if not isfinite(high):
+        return low * exp(min(max(-runs[low], log1p(width)), log(UP)))
+    if not low:
+        return high / exp(min(max(runs[high], log1p(width)), log(DOWN if isfinite(runs[high]) else UP)))
+    *_, before, last = [over > 0.0 for over in runs.values()]
+    halves = len(runs) > 2 and before == last
+    place = 0.5 if halves or runs[high] == inf else -runs[low] / (runs[high] - runs[low])
+    return float(low * (high / low) ** min(max(place, 0.1), 0.9))

@@ -50,6 +50,7 @@ class ServedPlan:
     limited_by: str  # what one more client would break: TTFT, TPOT, memory, engine; "" where clients are told
     row: int = 0  # of its plan in the curve of its `ServedPlans`
     closed: LoadMetrics | None = None  # in closed form, where `load` was simulated
+    deployment: Any = None  # that was simulated, its steps priced
 
     @property
     def simulated(self) -> bool:

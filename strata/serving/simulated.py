@@ -30,8 +30,8 @@ def simulate_services(
     """Serve a load on deployments that are priced already, all behind one router; or on pools of them
     (`ServicePool`), each behind its own, which requests choose by the model they ask for.
 
-    `steady` ends the run once it knows which share of the requests keeps the limits, and says how many of the
-    first do not count.
+    `steady` ends the run once it knows whether requests keep the limits, and says how many of the first do not
+    count.
     """
     checked_limits(slo)
     require(bool(services), "a fleet has at least one deployment", services=0)
@@ -98,11 +98,13 @@ def _run(
 
 def _judge(run: Served, steady: SteadyShare, fleet: Fleet, done: list[Request]) -> Callable[[Request], None]:
     """Tells how late a request is against the limits, and keeps it until the warm-up is known."""
-    limits = list(run.slo.items())
+    limits, means, clients = list(run.slo.items()), list(steady.means.items()), steady.clients
 
     def judge(r: Request) -> None:
-        late = inf if r.state == "refused" else max([getattr(r, name) / limit for name, limit in limits])
-        steady.add(late, fleet.present)
+        refused = r.state == "refused"
+        late = inf if refused else max([getattr(r, name) / limit for name, limit in limits], default=0.0)
+        ratios = [inf if refused else getattr(r, name) / limit for name, limit in means]
+        steady.add(late, r.ttft if clients and not refused else fleet.present, ratios)
         done.append(r)
 
     return judge

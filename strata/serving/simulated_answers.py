@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, isfinite, sqrt
+from math import ceil, inf, isfinite
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.frames import Tabular, row_columns
 from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
+from strata.serving.goals import NOT_KEPT, WIDTH, largest_kept
 from strata.serving.priced_service import PricedService, load_sizes
 from strata.serving.simulated import checked_limits, simulate_services
 from strata.serving.simulated_pools import Deployments
@@ -27,8 +28,6 @@ from strata.simulate.server.request import Request
 from strata.simulate.server.saturation import FEW_REQUESTS, LEVEL, MOST_REQUESTS, SteadyShare
 from strata.simulate.server.sessions import SessionLoad
 
-WIDTH = 0.05  # relative: a rate is found within it
-MOST_RUNS = 40
 ANEW = 7919  # added to seeds
 FARTHEST = 14  # doublings or halvings of the load's own rate
 BURSTS, SESSIONS = 10, 3  # bursts and sessions, one after the other, that a run has at least
@@ -152,6 +151,7 @@ class _RateSearch:
     services: Deployments
     load: Load
     slo: dict[str, float]
+    means: dict[str, float]
     share: float
     router: str
     told: Callable[[float, Served], None] | None
@@ -171,7 +171,7 @@ class _RateSearch:
     def run(self, load: Load, rate: float, least: float, most: float) -> Served:
         paced = PacedLoad(load=load, speed=rate / self.sizes.rate)
         least = max(least, *[_least(part, speed) for part, speed in _parts(paced)])
-        steady = SteadyShare(self.share, least=least, most=most, misses=self.misses)
+        steady = SteadyShare(self.share, means=self.means, least=least, most=most, misses=self.misses)
         run = simulate_services(self.services, paced, router=self.router, slo=self.slo, steady=steady)
         if run.stopped:
             raise KeyboardInterrupt
@@ -181,36 +181,18 @@ class _RateSearch:
             self.told(rate, run)
         return run
 
-    def kept(self, rate: float) -> bool:
-        """Whether a rate keeps the share."""
-        return holds(self.run(self.drawn, rate, 0.0, self.most), self.share)
-
-    def below(self, rate: float) -> float:
-        """The largest rate below one that was kept so far."""
-        return max([r for r, run in self.runs if r < rate and holds(run, self.share)], default=0.0)
+    def excess(self, rate: float) -> float:
+        """Logarithm of what requests have of the limits; above 0 where a rate is not known to keep them."""
+        run = self.run(self.drawn, rate, 0.0, self.most)
+        over = run.steady.excess if run.steady is not None else inf
+        return min(over, 0.0) if holds(run, self.share) else max(over, NOT_KEPT)
 
     def confirmed(self, rate: float) -> bool:
         """Whether some thousand requests drawn anew do not deny a rate; traces are what they are."""
         if self.misses < inf:
             return True
         self.again = self.run(drawn_anew(self.drawn), rate, FEW_REQUESTS, FEW_REQUESTS)
-        steady = self.again.steady
-        return steady is not None and steady.kept >= self.share and not steady.growing
-
-    def search(self, width: float) -> tuple[float, float]:
-        """The largest rate that is kept and confirmed, and one within a width of it that is not: by doubling
-        or halving from the load's own, then in between.
-        """
-        low, high, rate = 0.0, inf, self.sizes.rate
-        least, most = rate * 2.0**-FARTHEST, rate * 2.0**FARTHEST
-        while len(self.runs) < MOST_RUNS and least <= rate <= most:
-            low, high = (rate, high) if self.kept(rate) else (self.below(rate), rate)
-            while high <= (1.0 + width) * low and not self.confirmed(low):
-                low, high = self.below(low), low
-            if high <= (1.0 + width) * low:
-                break
-            rate = (sqrt(low * high) if isfinite(high) else 2.0 * low) or 0.5 * high
-        return low, high
+        return self.again.steady is not None and self.again.steady.excess <= 0.0
 
 
 def find_rate(
@@ -219,11 +201,13 @@ def find_rate(
     slo: dict[str, float],
     *,
     share: float = 0.95,
+    means: dict[str, float] | None = None,
     width: float = WIDTH,
     router: str = "least-loaded",
     told: Callable[[float, Served], None] | None = None,
 ) -> LargestRate:
-    """The largest rate at which a share of the requests keeps limits on latency, by halving within `width`.
+    """The largest rate at which a share of the requests keeps limits on latency, within `width`; `means`: limits
+    that they keep on average.
 
     Every run has the same requests, closer together or further apart: as many as it takes to know
     (`SteadyShare`), at most 20,000 or the load's count; of a trace its own. A rate whose queue grows, or that
@@ -231,13 +215,16 @@ def find_rate(
     `told` hears of each run. Ctrl-C ends the search with what is known so far.
     """
     checked_limits(slo)
-    require(bool(slo), "a largest rate needs a limit on a latency, like a ttft of 1 s")
+    checked_limits(means)
+    require(bool(slo or means), "a largest rate needs a limit on a latency, like a ttft of 1 s")
     require(0 < share <= 1, "the share of requests that keep the limits lies between 0 and 1", share=share)
     require(width > 0, "the width of an answer is positive", width=width)
-    search = _RateSearch(services=services, load=load, slo=slo, share=share, router=router, told=told)
-    runs, stopped = search.runs, False
+    asked: dict[str, Any] = {"slo": slo, "means": means or {}, "share": share}
+    search = _RateSearch(services=services, load=load, router=router, told=told, **asked)
+    runs, stopped, own = search.runs, False, search.sizes.rate
+    ends = own * 2.0**-FARTHEST, own * 2.0**FARTHEST
     try:
-        low, high = search.search(width)
+        low, high = largest_kept(search.excess, own, *ends, width=width, confirmed=search.confirmed)
     except KeyboardInterrupt:
         stopped = True
         low = max([rate for rate, run in runs if holds(run, share)], default=0.0)

@@ -17,7 +17,7 @@ from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.serving.curve import Curve
 from strata.serving.deployment import Deployment
-from strata.serving.goals import ServingLimits
+from strata.serving.goals import ServingLimits, largest_kept
 from strata.serving.load import FULL, closed_load, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation
@@ -31,20 +31,20 @@ from strata.serving.served_plans import (
     served_parts,
 )
 from strata.serving.simulated import simulate_services
-from strata.simulate.server.load import ClosedLoad, Lengths, OpenLoad
+from strata.serving.simulated_answers import find_rate
+from strata.serving.simulated_result import Served
+from strata.simulate.server.load import ENDLESS, ClosedLoad, Lengths, OpenLoad
+from strata.simulate.server.saturation import MOST_REQUESTS, TURNOVERS, SteadyShare
+from strata.simulate.server.statistics import LatencyStatistics
 from strata.workload.model import Model
 
 FEW, MOST = 3, 6  # plans of a shortlist that are simulated: at least, and at most
 MANY, MOST_CLIENTS = 4096, 20_000  # clients with which the fewest plans are simulated, and none
 REFUSED = 0.6  # of the clients in closed form that are tried first where it refuses
 ROUNDS = ((512, 6), (4096, 4), (inf, 3))  # requests of a client, of fewer than so many
-ROUND, RANDOM = (1.2, 0.5), (0.3, 0.15)  # before and after the steady state: of the clients, of all requests
-RUNS = 7  # in which the most clients, or the largest rate, is looked for
 NEAR = ((512, 0.02), (4096, 0.04), (inf, 0.08))  # to a limit, or to what breaks one: of fewer clients
-REQUESTS, SEED = 800, 1  # of a run with arrivals at random, where few are in flight
-IN_FLIGHT = 5  # times the requests in flight that such a run has at least
-LONGEST_RUN = 8000  # requests of one at most: larger systems keep the rate of the closed form
-CONFIRMED, LOWER = 2, 0.95  # times as many requests that must not deny a rate; what is tried where they do
+REQUESTS, SEED = 2000, 1  # of a run at a rate that is told, at least
+USUAL_SHARE = 0.95
 FAR = 0.1  # by which closed form and simulation differ before an answer says so
 
 Heard = Callable[[str], None]  # told what is simulated now
@@ -52,19 +52,15 @@ Heard = Callable[[str], None]  # told what is simulated now
 
 @dataclass(frozen=True, eq=False)
 class SimulatedFirstTokens:
-    """Times to the first token of the requests of a run [s], in order; in closed form a `FirstToken`."""
+    """Times to the first token of the requests of a run; in closed form a `FirstToken`."""
 
-    times: Array
-
-    @property
-    def mean(self) -> Array:
-        return np.asarray(np.mean(self.times))
+    times: LatencyStatistics
 
     def within_share(self, share: float) -> Array:
-        return np.asarray(np.quantile(self.times, share))
+        return np.asarray(self.times.percentile(share))
 
     def keeps(self, limit: float, share: float) -> Array:
-        return np.asarray(np.mean(self.times <= limit) >= share)
+        return np.asarray(self.within_share(share) <= limit)
 
     def at(self, *_: Any) -> SimulatedFirstTokens:
         return self
@@ -101,7 +97,7 @@ def answered_plans(
     for shortlist in parts:  # numbers of devices
         if best is not None and best.choices and best_value(shortlist) <= best_value(best):
             continue
-        found = plan_runs(shortlist, system, engine, **how).answer(top, heard)
+        found = plan_runs(shortlist, system, engine, heard=heard, **how).answer(top)
         best = found if best is None or best_value(found) > best_value(best) else best
     assert best is not None
     return best
@@ -117,6 +113,7 @@ def plan_runs(shortlist: ServedPlans, system: System | str, engine: Engine | str
         drafting=how.get("drafting"),
         largest=how.get("clients") is None and not shortlist.goal.fewest,
         shortlist=shortlist,
+        heard=how.get("heard"),
     )
 
 
@@ -131,6 +128,7 @@ class PlanRuns:
     drafting: Any
     largest: bool  # whether the most clients are asked for
     shortlist: ServedPlans
+    heard: Heard | None = None
 
     @property
     def curve(self) -> Curve:
@@ -140,7 +138,7 @@ class PlanRuns:
     def limits(self) -> ServingLimits:
         return self.shortlist.limits
 
-    def answer(self, top: int, heard: Heard | None = None) -> ServedPlans:
+    def answer(self, top: int) -> ServedPlans:
         """The shortlist with its first plans simulated, these first."""
         waiting, best = list(self.shortlist.choices), -inf
         kept = REFUSED if waiting and str(waiting[0].load.refusal) else 1.0  # of the clients promised
@@ -150,8 +148,8 @@ class PlanRuns:
             enough = len([one for one in tried if one is not None]) >= FEW
             if enough and (promised <= best or waiting[0].clients >= MANY):
                 break
-            if heard is not None:
-                heard(f"simulating requests with plan {plan_text(waiting[0].plan)}")
+            if self.heard is not None:
+                self.heard(f"simulating requests with plan {plan_text(waiting[0].plan)}")
             promise = waiting.pop(0)
             one = self.simulated(promise, kept)
             tried.append(one)
@@ -203,10 +201,12 @@ class PlanRuns:
                 runs[clients] = self.with_clients(deployment, clients, one.slots)
             return self.limits.excess(runs[clients])
 
-        near = _of_size(NEAR, one.clients)
-        start = max(float(round(kept * one.clients)), 1.0)
-        clients = most_kept(excess, start, one.slots, near) if self.largest else one.clients
-        if clients < 1 or excess(clients) > 1.0:
+        clients, near = one.clients, _of_size(NEAR, one.clients)
+        if self.largest:
+            start = max(float(round(kept * clients)), 1.0)
+            how: dict[str, Any] = {"width": near, "near": near, "whole": True}
+            clients = largest_kept(excess, start, 1.0, one.slots, **how)[0]
+        if clients < 1 or excess(clients) > 0.0:
             return None
         limit, full = one.limited_by, clients == one.slots
         if self.largest and full and one.slots < float(self.curve.allowed[one.row]):
@@ -219,62 +219,55 @@ class PlanRuns:
         elif self.largest:
             limit = limited_by(self.curve.at(one.row), one.slots, self.limits)
         closed = closed_load(self.curve.at(one.row), clients).at(0, 0)
-        return replace(one, clients=clients, load=runs[clients], closed=closed, limited_by=limit)
+        answer: dict[str, Any] = {"load": runs[clients], "closed": closed, "deployment": deployment}
+        return replace(one, clients=clients, limited_by=limit, **answer)
 
     def with_clients(self, deployment: Deployment, clients: float, slots: float) -> LoadMetrics:
         """What so many clients see who each wait for their answer."""
         many = int(clients)
-        load = ClosedLoad(clients=many, count=many * int(_of_size(ROUNDS, many)), seed=SEED, **self._lengths)
-        return self._seen(deployment, load, slots)
+        load = ClosedLoad(clients=many, count=ENDLESS, seed=SEED, **self._lengths)
+        steady = SteadyShare(1.0, most=many * _of_size(ROUNDS, many), clients=many)
+        run = simulate_services(deployment.priced(load), load, steady=steady)
+        times = run.times["ttft"].mean + self.curve.requests.later * run.times["tpot"].mean
+        return self._seen(run, many / times if times else 0.0, slots)
 
-    def at_random(
-        self, deployment: Deployment, closed: LoadMetrics, slots: float, rate: float = 0.0, times: int = 1
-    ) -> LoadMetrics:
-        """What requests see that arrive at random, at the rate of a closed form or another one [1/s]; `times`
-        as many of them as need be.
-        """
-        rate = rate or float(closed.rate)
-        active = float(closed.active) * rate / float(closed.rate) if np.isfinite(closed.ttft) else slots
-        count = times * int(max(REQUESTS, IN_FLIGHT * active))
-        load = OpenLoad(rate=rate, count=count, seed=SEED + times, **self._lengths)
-        return self._seen(deployment, load, slots)
+    def at_random(self, deployment: Deployment, rate: float, slots: float) -> LoadMetrics:
+        """What requests see that arrive at random at a rate [1/s]."""
+        load = OpenLoad(rate=rate, count=ENDLESS, seed=SEED, **self._lengths)
+        steady = SteadyShare(1.0, least=REQUESTS)
+        return self._seen(simulate_services(deployment.priced(load), load, steady=steady), rate, slots)
 
     def largest_rate(
         self, deployment: Deployment, closed: LoadMetrics, slots: float
     ) -> tuple[float, LoadMetrics | None]:
-        """The most requests a second that arrive at random and keep the limits on average, in a run several
-        times as long, too [1/s]; and what they see there. `closed`: at the rate that the closed form has.
+        """The most requests a second that arrive at random and keep the limits (`find_rate`) [1/s]; and what
+        they see there. `closed`: at the rate that the closed form has, which larger systems keep.
         """
-        promised = float(closed.rate)
+        promised, limits = float(closed.rate), self.limits
         if not 0.0 < promised < inf:
             return 0.0, None
-        if IN_FLIGHT * float(closed.active) > LONGEST_RUN:
+        if TURNOVERS * float(closed.active) > MOST_REQUESTS:
             return promised, None
-
-        def seen(rate: float, times: int = 1) -> LoadMetrics:
-            return self.at_random(deployment, closed, slots, rate, times)
-
-        near = _of_size(NEAR, inf)
-        rate = most_kept(lambda r: self.limits.excess(seen(r)), promised, inf, near, whole=False)
-        for _ in range(RUNS):
-            if rate <= 0.0:
-                break
-            confirmed = seen(rate, CONFIRMED)
-            if self.limits.excess(confirmed) <= 1.0:
-                return rate, confirmed
-            rate *= LOWER
-        return 0.0, None
+        load = OpenLoad(rate=promised, count=ENDLESS, seed=SEED, **self._lengths)
+        asked: dict[str, Any] = {"means": limits.means, "share": limits.share or USUAL_SHARE}
+        best = find_rate(deployment.priced(load), load, limits.slo, **asked, told=self._tell_rate)
+        run = best.confirmed
+        return best.rate, None if run is None else self._seen(run, best.rate, slots)
 
     def plan_rate(self, one: ServedPlan, promised: float) -> tuple[float, LoadMetrics | None]:
         """The largest rate of a plan."""
         closed = open_load(self.curve.at(one.row), promised or 0.5 * float(one.load.rate)).at(0)
-        return self.largest_rate(self.deployment(one.plan), closed, one.slots)
+        return self.largest_rate(one.deployment or self.deployment(one.plan), closed, one.slots)
 
     def split(self, one: Disaggregation) -> Disaggregation:
         """Devices apart, at the largest rate that is simulated."""
         deployment = self.deployment(one.decode_plan, one)
         rate, seen = self.largest_rate(deployment, one.load(one.rate), float(one.curve.slots[0]))
         return replace(one, rate=rate, simulated=seen)
+
+    def _tell_rate(self, rate: float, run: Served) -> None:
+        if self.heard is not None:
+            self.heard(f"simulated {rate:.3g} requests/s on {run.fleet_text}")
 
     @property
     def _lengths(self) -> dict[str, Any]:
@@ -283,21 +276,11 @@ class PlanRuns:
         shape: dict[str, Any] = {"shape": "lognormal", "spread": spread} if spread else {}
         return {"input": Lengths(mean=asked.input, **shape), "output": Lengths(mean=asked.output)}
 
-    def _seen(self, deployment: Deployment, load: ClosedLoad | OpenLoad, slots: float) -> LoadMetrics:
+    def _seen(self, run: Served, rate: float, slots: float) -> LoadMetrics:
         """Means of the steady part of a run."""
-        later, output = self.curve.requests.later, self.curve.requests.output
-        run = simulate_services(deployment.priced(load), load, keep=True)
-        records = sorted(run.records, key=lambda r: r.arrival)
-        each = load.clients if isinstance(load, ClosedLoad) else len(records)
-        warm, tail = (int(share * each) for share in (ROUND if each < len(records) else RANDOM))
-        steady = records[warm : len(records) - tail]
-        first = np.sort([inf if r.state == "refused" else r.ttft for r in steady])
-        ttft, tpot = float(np.mean(first)), float(np.mean([r.tpot for r in steady]))
-        waits = float(np.mean([r.queued for r in steady]))
-        closed = isinstance(load, ClosedLoad)
-        rate = load.rate if isinstance(load, OpenLoad) else load.clients / (ttft + later * tpot)
-        late = inf if (run.saturated and not closed) or not np.isfinite(ttft) else 0.0
-        active = rate * later * tpot
+        ttft, tpot, waits = (run.times[name].mean for name in ("ttft", "tpot", "queued"))
+        late = inf if run.refused or run.saturated or not run.completed else 0.0
+        active = rate * self.curve.requests.later * tpot
         numbers: dict[str, float] = {
             "rate": rate,
             "ttft": ttft + late,
@@ -306,46 +289,19 @@ class PlanRuns:
             "reads": ttft - waits + late,
             "active": active,
             "utilisation": min(active / max(slots, 1.0), 1.0 - 1e-12) + late,
-            "tokens_per_s": 0.0 if late else rate * output,
+            "tokens_per_s": 0.0 if late else rate * self.curve.requests.output,
             "queued": waits + late,
             "power": run.power,
             "dollars": run.dollars,
             "devices": run.devices,
         }
         arrays: dict[str, Any] = {name: np.asarray(value) for name, value in numbers.items()}
-        return LoadMetrics(**arrays, first_token=SimulatedFirstTokens(first), refusal=np.asarray(""))
+        first = SimulatedFirstTokens(run.times["ttft"])
+        return LoadMetrics(**arrays, first_token=first, refusal=np.asarray(""))
 
 
 def _of_size(table: tuple[tuple[float, float], ...], size: float) -> float:
     return next((value for most, value in table if size < most), table[-1][1])
-
-
-def most_kept(
-    excess: Callable[[float], float], start: float, most: float, near: float = 0.02, whole: bool = True
-) -> float:
-    """The largest number up to `most` whose `excess`, as a share of a limit, is not above 1, near one that
-    should be, in a few tries along lines of logarithms; 0 where none is found. `whole`: as whole numbers.
-
-    >>> most_kept(lambda n: n / 37, start=30, most=64), most_kept(lambda n: n**2 / 37**2, start=64, most=64)
-    (37.0, 37.0)
-    """
-    low, high, tried = (0.0, 0.0), (inf, inf), min(start, most)  # numbers with their excess
-    for run in range(RUNS):
-        over = excess(tried)
-        low, high = ((tried, over), high) if over <= 1.0 else (low, (tried, over))
-        near_enough = 1.0 - near <= low[1] <= 1.0 or high[0] - low[0] <= max(near * low[0], float(whole))
-        if low[0] >= most or (low[0] and near_enough) or (whole and high[0] <= 1):
-            break
-        if low[0] and high[0] < inf:
-            place = log(1.0 / low[1]) / log(high[1] / low[1]) if 0 < low[1] < high[1] < inf else 0.5
-            tried = low[0] * (high[0] / low[0]) ** min(max(place - 0.05, 0.1), 0.9)
-        elif low[0]:
-            tried = low[0] * min((1.0 - 0.5 * near) / max(low[1], 0.1), 1.5 + run)
-        else:
-            tried = high[0] / max(min(high[1], 4.0), 1.0 + near) * (1.0 - 0.1 * run)
-        tried = min(max(float(round(tried)), low[0] + 1.0), high[0] - 1.0) if whole else tried
-        tried = min(tried, most)
-    return low[0]
 
 
 def closed_form_errors(one: ServedPlan) -> dict[str, float]:

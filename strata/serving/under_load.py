@@ -144,7 +144,7 @@ def serve_under_load(
         draft, speculation = _speculated(served.curve, clients, draft, free_window)
         how["drafting"] = draft
         served = answered_plans(*asked, **how, heard=heard)
-    runs = None if quick else plan_runs(served, hardware, software, **how)
+    runs = None if quick else plan_runs(served, hardware, software, heard=heard, **how)
     chosen, load = _loaded(served, rate, clients, runs)
     splits = None
     if disaggregated or prefill_devices is not None:
@@ -198,10 +198,14 @@ def _loaded(
         chosen = int(np.argmax(seen.rate))
     if runs is None or not np.isfinite(seen.ttft[chosen]):
         return chosen, seen.at(chosen)
-    deployment, slots = runs.deployment(few.plan_at(chosen)), float(few.slots[chosen])
+    one = next((c for c in served.choices if c.row == chosen and c.simulated), None)
+    if one is not None and one.clients == clients:
+        return chosen, one.load
+    deployment = runs.deployment(few.plan_at(chosen)) if one is None else one.deployment
+    slots = float(few.slots[chosen])
     if clients is not None:
         return chosen, runs.with_clients(deployment, clients, slots)
-    return chosen, runs.at_random(deployment, seen.at(chosen), slots)
+    return chosen, runs.at_random(deployment, float(rate or 0.0), slots)
 
 
 def _speculated(

@@ -73,12 +73,17 @@ def test_where_the_closed_form_is_far_off_the_answer_says_so():
 
 @pytest.mark.parametrize("most, start", [(37, 30), (37, 64), (1, 50), (64, 3)])
 def test_the_most_that_is_kept_is_found_in_few_tries(most, start):
-    from strata.serving.simulated_plans import RUNS, most_kept
+    from math import log
+
+    from strata.serving.goals import largest_kept
 
     tries = []
-    found = most_kept(lambda n: tries.append(n) or n / most, start, 64.0)
-    assert 0.97 * most <= found <= most and len(tries) <= RUNS
-    assert most_kept(lambda n: 2.0, start, 64.0) == 0.0
+    asked = (start, 1.0, 64.0)
+    low, high = largest_kept(lambda n: tries.append(n) or log(n / most), *asked, width=0.02, whole=True)
+    assert low == most and high - low <= max(1, 0.02 * low) or low == 64 and len(tries) <= 7
+    assert largest_kept(lambda n: 2.0, *asked, whole=True)[0] == 0.0
+    denied = largest_kept(lambda n: log(n / most), *asked, whole=True, confirmed=lambda n: n < 0.9 * most)
+    assert denied[0] < 0.9 * most
 
 
 def test_a_draft_with_a_free_window_finds_the_best_one():

@@ -5,6 +5,7 @@ once a service is steady.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Any
@@ -113,22 +114,22 @@ class SaturationWatch:
             self.overloads.append(Overload(start=self._at, end=inf, waiting=self.most, growth=self._growth))
 
 
-def mser_warm_up(present: np.ndarray) -> int:
+def mser_warm_up(series: np.ndarray, group: int = 5) -> int:
     r"""Observations at the beginning that are not like the rest (MSER-5).
 
-    .. math:: d^* = 5 \arg\min_{d \le m / 2} \frac{1}{(m - d)^2} \sum_{j > d} (y_j - \bar y_{> d})^2
+    .. math:: d^* = g \arg\min_{d \le m / 2} \frac{1}{(m - d)^2} \sum_{j > d} (y_j - \bar y_{> d})^2
 
-    means y of m groups of five; half of all where they never settle.
+    means y of m groups of g, five unless told; half of all where they never settle.
 
     White, Cobb & Spratt, Proc. Winter Simulation Conference (2000).
 
     >>> mser_warm_up(np.concatenate([np.arange(50.0), np.full(150, 50.0) + np.arange(150) % 2]))
     50
     """
-    groups = present[: len(present) // 5 * 5].reshape(-1, 5).mean(axis=1)
+    groups = series[: len(series) // group * group].reshape(-1, group).mean(axis=1)
     left = np.arange(len(groups), 0, -1)
     sums, squares = (np.cumsum(v[::-1])[::-1] for v in (groups, groups**2))
-    return 5 * int(np.argmin(((squares - sums**2 / left) / left**2)[: len(groups) // 2 + 1]))
+    return group * int(np.argmin(((squares - sums**2 / left) / left**2)[: len(groups) // 2 + 1]))
 
 
 def neighbour_correlation(means: np.ndarray) -> float:
@@ -148,7 +149,7 @@ def neighbour_correlation(means: np.ndarray) -> float:
 
 
 class SteadyShare:
-    r"""The share of requests that keep limits once a service is steady, and how sure it is.
+    r"""The share of requests that keep limits once a service is steady, or their means, and how sure it is.
 
     .. math:: h = t \sqrt{\max\left(1, \frac{7500}{n}\right) \frac{1 + \phi}{1 - \phi}
         \frac{1}{k (k - 1)} \sum_{j=1}^k (\ln q_j - \ln q)^2}
@@ -157,43 +158,68 @@ class SteadyShare:
     is the quantile of r at the share that is wanted, q_j that of each of k = 20 batches of successive ones, φ
     the correlation of neighbouring ln q_j, mended for so short a series: ln q is known within h (sectioning,
     99 %; wider where n is small, as a run is looked at several times). The share that is kept, of r at most
-    1, lies between those of r at most exp(-h) and exp(h).
+    1, lies between those of r at most exp(-h) and exp(h). Of a limit that requests keep on average (`means`)
+    q is the mean of its ratios.
 
     The service is steady where the number of requests present has settled: the warm-up is over before half of
     the run, means of neighbouring batches are correlated by 0.6 at most, and ten times as many were served as
     are present. A queue that grows never is. Requests that are not drawn (`misses` is told) all count.
+    `clients` who wait for their answers are as many all the time: they are served `most` requests, and the
+    warm-up is of whole rounds, by the time to first token.
 
     Nakayama, ACM Trans. Model. Comput. Simul. 24 (2014); Tafazzoli & Wilson, IIE Trans. 43 (2011); Kendall,
     Biometrika 41 (1954).
     """
 
     def __init__(
-        self, share: float, *, least: float = 0.0, most: float = MOST_REQUESTS, misses: float = inf
+        self,
+        share: float,
+        *,
+        means: Mapping[str, float] | None = None,
+        least: float = 0.0,
+        most: float = MOST_REQUESTS,
+        misses: float = inf,
+        clients: int = 0,
     ) -> None:
-        self.share, self.most, self.misses = share, max(most, least), misses
+        self.share, self.most, self.misses, self.clients = share, max(most, least), misses, clients
+        self.means = dict(means or {})  # limits on mean latencies, by their names [s]
         self.kept, self.low, self.high = 0.0, 0.0, 1.0
         self.warm_up = self.requests = 0  # dropped at the beginning; served after it
         self.settled = self.growing = False
-        self._log, self._half = 0.0, inf  # of the quantile at the share
+        # logarithms of the quantile and of the means, as shares of their limits, each with half its interval
+        self._known = [(0.0, inf)]
         self._ratios, self._present, self._missed = array("d"), array("d"), 0
+        self._means = [array("d") for _ in self.means]
         self._look = max(FIRST_LOOK, least)
 
-    def add(self, ratio: float, present: int) -> None:
-        """A request is done, so many times as late as it may be, or refused (infinite); who is present."""
+    def add(self, ratio: float, present: float, means: Sequence[float] = ()) -> None:
+        """A request is done, so many times as late as it may be, or refused (infinite); who is present, or of
+        clients its time to first token; ratios of the latencies whose means are limited.
+        """
         self._ratios.append(ratio)
         self._present.append(present)
         self._missed += ratio > 1.0
+        for values, value in zip(self._means, means, strict=True):
+            values.append(value)
 
     @property
     def verdict(self) -> str:
-        """Whether the share is kept, missed or undecided; unsteady where the queue has not settled."""
+        """Whether limits are kept, missed or undecided; unsteady where the queue has not settled."""
         if self.misses < inf:
-            return "kept" if self.kept >= self.share and not self.growing else "missed"
-        if self._log > self._half:
+            kept = self.kept >= self.share and all(log <= 0.0 for log, _ in self._known[1:])
+            return "kept" if kept and not self.growing else "missed"
+        if any(log > half for log, half in self._known):
             return "missed"
         if self.growing or not self.settled:
             return "unsteady"
-        return "kept" if self._log <= -self._half else "undecided"
+        return "kept" if all(log <= -half for log, half in self._known) else "undecided"
+
+    @property
+    def excess(self) -> float:
+        """Logarithm of what requests have of the limits, at most 0 where they keep them; infinite where the
+        queue grows.
+        """
+        return inf if self.growing else max(log for log, _ in self._known)
 
     def to_dict(self) -> dict[str, Any]:
         """The share with its interval, and of how many requests."""
@@ -203,16 +229,16 @@ class SteadyShare:
     def over(self, present: int, overloaded: bool) -> bool:
         """Whether no more requests are needed; `overloaded`: the queue has grown for most of the run."""
         served = len(self._ratios)
-        if self.misses < inf:
-            return self._missed > self.misses
+        if self.misses < inf or self.clients:
+            return self._missed > self.misses or bool(self.clients and served >= self.most)
         enough = served >= HOPELESS or (present > served and served + present >= FIRST_LOOK)
         self.growing = overloaded and enough
         if self.growing or served < self._look:
             return self.growing
         self._look = min(NEXT_LOOK * served, self.most if served < self.most else inf)
         self.measure()
-        narrowed = self._half * (sqrt(served / self.most) - LENIENT) if self.settled else 0.0
-        hopeless = served >= HOPELESS and self._log + narrowed > 0.0
+        narrowed = sqrt(served / self.most) - LENIENT if self.settled else 0.0
+        hopeless = served >= HOPELESS and any(log + half * narrowed > 0.0 for log, half in self._known)
         over = served >= self.most and served >= min(2 * TURNOVERS * present, 2 * self.most)
         return over or hopeless or self.verdict in ("kept", "missed")
 
@@ -223,26 +249,38 @@ class SteadyShare:
 
     def measure(self) -> None:
         """The share and its interval, of what was served so far."""
-        ratios, present = np.array(self._ratios), np.array(self._present)
-        start = mser_warm_up(present) if self.misses == inf and len(present) >= BATCHES else 0
-        width = (len(ratios) - start) // BATCHES
-        self.warm_up = len(ratios) - BATCHES * width if self.misses == inf else 0
+        ratios, present, count = np.array(self._ratios), np.array(self._present), self.clients or BATCHES
+        drawn = self.misses == inf and len(present) >= count
+        start = mser_warm_up(present, self.clients or 5) if drawn else 0
+        width = (len(ratios) - start) // count
+        self.warm_up = len(ratios) - count * width if self.misses == inf else 0
         ratios, present = ratios[self.warm_up :], present[self.warm_up :]
         self.requests = len(ratios)
         self.kept = self.low = self.high = float(np.mean(ratios <= 1.0)) if len(ratios) else 0.0
-        if self.misses < inf or not width:
+        if self.clients or not width:
             return
-        means = present.reshape(BATCHES, width).mean(axis=1)
-        turned = self.requests >= TURNOVERS * means.mean()
-        early = start < len(self._present) // 2 - 5
-        self.settled = early and turned and neighbour_correlation(means) <= CORRELATED
         logs = np.log(np.clip(ratios, TINY, HUGE))
-        self._section(np.minimum(logs, FAR).reshape(BATCHES, width))
-        self.low, self.high = (float(np.mean(logs <= h)) for h in (-self._half, self._half))
+        shares = [np.clip(np.array(v)[self.warm_up :], TINY, HUGE) for v in self._means]
+        if self.misses < inf:
+            every = [np.quantile(logs, self.share, method="higher"), *[np.log(v.mean()) for v in shares]]
+            self._known = [(float(log), 0.0) for log in every]
+            return
+        batches = present.reshape(BATCHES, width).mean(axis=1)
+        turned = self.requests >= TURNOVERS * batches.mean()
+        early = start < len(self._present) // 2 - 5
+        self.settled = early and turned and neighbour_correlation(batches) <= CORRELATED
+        far = np.minimum(logs, FAR)
+        each = np.quantile(far.reshape(BATCHES, width), self.share, axis=1, method="higher")
+        self._known = [_section(float(np.quantile(far, self.share, method="higher")), each, far.size)]
+        for v in shares:
+            each = np.minimum(np.log(v.reshape(BATCHES, width).mean(axis=1)), FAR)
+            self._known.append(_section(min(float(np.log(v.mean())), FAR), each, v.size))
+        half = self._known[0][1]
+        self.low, self.high = (float(np.mean(logs <= h)) for h in (-half, half))
 
-    def _section(self, logs: np.ndarray) -> None:
-        self._log = float(np.quantile(logs, self.share, method="higher"))
-        each = np.quantile(logs, self.share, axis=1, method="higher")
-        alike = min((neighbour_correlation(each) + 1.0 / BATCHES) / (1.0 - 3.0 / BATCHES), 0.95)
-        variance = np.sum((each - self._log) ** 2) / (BATCHES * (BATCHES - 1)) * (1.0 + alike) / (1.0 - alike)
-        self._half = T_LEVEL * sqrt(variance * max(1.0, FEW_REQUESTS / logs.size))
+
+def _section(log: float, each: np.ndarray, count: int) -> tuple[float, float]:
+    """A logarithm with half its interval, from those of batches of `count` requests."""
+    alike = min((neighbour_correlation(each) + 1.0 / BATCHES) / (1.0 - 3.0 / BATCHES), 0.95)
+    variance = np.sum((each - log) ** 2) / (BATCHES * (BATCHES - 1)) * (1.0 + alike) / (1.0 - alike)
+    return log, T_LEVEL * sqrt(variance * max(1.0, FEW_REQUESTS / count))
