@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import log, log1p
 from typing import NamedTuple
 
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.request import Request
 from strata.simulate.server.scheduling import Scheduling
-from strata.simulate.server.statistics import LEAST, WIDTH, LatencyStatistics
+from strata.simulate.server.statistics import LatencyStatistics
 from strata.simulate.server.step_table import StepTable
-
-_LOG_WIDTH = log1p(WIDTH)
 
 
 class StepsRecord(NamedTuple):
@@ -27,20 +24,6 @@ class StepsRecord(NamedTuple):
     reading: int  # tokens of prompts
     waiting: int  # requests
     kv: float  # share of the blocks that are held
-
-
-class TokenTimes(LatencyStatistics):
-    """Times between tokens, of any number at once."""
-
-    __slots__ = ()
-
-    def add_many(self, value: float, count: int) -> None:
-        self.count += count
-        self.total += value * count
-        self.largest = max(self.largest, value)
-        self.least = min(self.least, value)
-        at = int(log(value / LEAST) / _LOG_WIDTH) + 1 if value > LEAST else 0
-        self._buckets[at] = self._buckets.get(at, 0) + count
 
 
 class ObservedReplica(Replica):
@@ -59,7 +42,7 @@ class ObservedReplica(Replica):
         pools: list[KvPool],
         rules: Scheduling,
         *,
-        gaps: TokenTimes,
+        gaps: LatencyStatistics,
         tell: Callable[[StepsRecord], None] | None = None,
     ) -> None:
         super().__init__(index, table, pools, rules)

@@ -18,7 +18,7 @@ from strata.mapping.engine import USUAL_SERVER, Engine
 from strata.mapping.plan import Plan, plan_text
 from strata.records import readable
 from strata.serving.goals import ServingLimits
-from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
+from strata.serving.observed import ObservedReplica, StepsRecord
 from strata.serving.pools import cache_bytes
 from strata.serving.requests import Requests
 from strata.serving.served_plans import served_plans
@@ -28,6 +28,7 @@ from strata.simulate.server.fleet import Load
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.kv_tiers import KvTier, TierStore
 from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.statistics import LatencyStatistics
 from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -144,7 +145,7 @@ class PricedService:
         return count * self.ranks / self.table.decode_steps(count, count * USUAL, 1)[0]
 
     def replicas(
-        self, first: int, gaps: TokenTimes, tell: Callable[[StepsRecord], None] | None
+        self, first: int, gaps: LatencyStatistics, tell: Callable[[StepsRecord], None] | None
     ) -> list[ObservedReplica]:
         """The engines of all copies with nothing to do yet, numbered from `first` on."""
         room = self.room

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from math import inf
 
 from strata.errors import UnknownName, require
-from strata.serving.observed import TokenTimes
 from strata.serving.simulated_pools import Deployments, ServicePool, as_pools, check_asked, fleet_pools
 from strata.serving.simulated_result import LATENCIES, Served
 from strata.simulate.server.fleet import Fleet, Load
 from strata.simulate.server.request import Request
 from strata.simulate.server.saturation import SteadyShare
+from strata.simulate.server.statistics import LatencyStatistics
 
 Progress = Callable[[float, int], bool]  # the clock [s] and how many are served; False ends the run
 
@@ -38,7 +38,7 @@ def simulate_services(
     pools = as_pools(services, router)
     check_asked(pools, load)
     every = [s for pool in pools for s in pool.services]
-    found = Served(services=every, slo=dict(slo or {}), gaps=TokenTimes())
+    found = Served(services=every, slo=dict(slo or {}), gaps=LatencyStatistics())
     found.pools = [pool.name for pool in pools for _ in pool.services]
     tell = found.steps.append if keep else None
     for i, service in enumerate(every):
@@ -123,9 +123,15 @@ def _recorder(run: Served, several: bool, keep: bool) -> Callable[[Request], Non
             if several:
                 run.of_model(r.model).refused += 1
             return
-        values = (r.ttft, r.tpot, r.latency, r.queued)
+        arrival, first, last, each = r.arrival, r.first, r.last, r.output - 1
+        values = (
+            first - arrival,
+            (last - first) / each if each else 0.0,
+            last - arrival,
+            r.scheduled - arrival,
+        )
         ttft(values[0])
-        if r.output > 1:  # one token has none after it
+        if each:  # one token has none after it
             tpot(values[1])
         latency(values[2])
         queued(values[3])
@@ -133,7 +139,7 @@ def _recorder(run: Served, several: bool, keep: bool) -> Callable[[Request], Non
         run.input_tokens += r.input
         run.output_tokens += r.output
         run.cached_tokens += r.cached
-        run.good += all([values[i] <= limit for i, limit in limits])
+        run.good += not limits or all([values[i] <= limit for i, limit in limits])
         if several:
             run.of_model(r.model).add(r)
 

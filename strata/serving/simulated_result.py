@@ -13,7 +13,7 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
 from strata.records import record_html
-from strata.serving.observed import ObservedReplica, StepsRecord, TokenTimes
+from strata.serving.observed import ObservedReplica, StepsRecord
 from strata.serving.priced_service import PricedService
 from strata.simulate.server.request import Request
 from strata.simulate.server.saturation import Overload, SteadyShare
@@ -56,7 +56,7 @@ class Served(Tabular):
 
     services: list[PricedService]  # deployments
     slo: dict[str, float] = field(default_factory=dict)  # limits on latencies to be kept [s]
-    gaps: TokenTimes  # between tokens, of all of them
+    gaps: LatencyStatistics  # between tokens, of all of them
     replicas: list[ObservedReplica] = field(default_factory=list)
     owner: list[int] = field(default_factory=list)  # the deployment of each replica
     pools: list[str] = field(default_factory=list)  # the pool of each deployment, by name

@@ -144,7 +144,7 @@ class Fleet:
     def _arrive(self, request: Request, _: Any) -> None:
         self.present += 1
         entries = self._entries
-        if len(entries) > 1 or not entries[0].serves(request.model):
+        if len(entries) > 1 or (request.model and not entries[0].serves(request.model)):
             entries = [p for p in entries if p.serves(request.model)]
             if not entries:
                 self._refuse(request, "no pool serves its model")

@@ -107,7 +107,7 @@ class KvPool:
             held.append((key, prefix))
             found = prefix.tokens
         own = self.blocks_of(tokens) - found // self.page
-        idle = sum(p.blocks for _, p in held if not p.holders)
+        idle = sum([p.blocks for _, p in held if not p.holders]) if held else 0
         more = max(self.blocks_of(fits) - found // self.page, own)
         if more > self.free + self.evictable - idle:
             return -1

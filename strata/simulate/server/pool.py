@@ -40,6 +40,7 @@ class Pool:
     slots: dict[int, AdapterSlots] = field(default_factory=dict)
     pending: deque[tuple[Request, Pool, Replica]] = field(default_factory=deque)  # read, until there is room
     coming: dict[int, list[int]] = field(default_factory=dict)  # of a replica: caches under way, and blocks
+    anywhere: int = 0  # tokens of prompt and answer that each replica has blocks for
 
     def __post_init__(self) -> None:
         if self.admission not in ADMISSIONS:
@@ -58,7 +59,9 @@ class Pool:
         require(not different, "replicas of a pool have its role", role=self.role, replicas=different)
 
     def begin(self) -> None:
-        """Indices of replicas are told: adapters of each."""
+        """Indices of replicas are told: adapters of each; and what fits into every one of them."""
+        caches = [r.ranks[0].pool for r in self.replicas]
+        self.anywhere = min([(cache.blocks - cache.fixed) * cache.page - 1 for cache in caches])
         if self.adapters is not None:
             self.slots = {r.index: AdapterSlots(self.adapters) for r in self.replicas}
 
@@ -90,13 +93,14 @@ class Pool:
             return "longer than the context"
         if self.most_waiting < inf and self.waiting >= self.most_waiting:
             return "queue full"
-        if not any(self.fits(r, request) for r in self.replicas):
+        every = request.input + request.output
+        if every > self.anywhere and not any([self.fits(r, request) for r in self.replicas]):
             return "longer than the cache"
         return self.then.refusal(request) if self.then is not None else ""
 
     def choose(self, request: Request) -> Replica:
         replica = self.router.choose(request)
-        if self.fits(replica, request):
+        if request.input + request.output <= self.anywhere or self.fits(replica, request):
             return replica
         return min([r for r in self.replicas if self.fits(r, request)], key=lambda r: r.outstanding)
 

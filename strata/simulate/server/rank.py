@@ -78,8 +78,6 @@ class EngineRank:
 
     def read_prompts(self, clock: float, number: int = 0, admits: bool = True) -> tuple[int, float]:
         """Choose the prompts of a step; their tokens, and the sum of what each of these attends to."""
-        if not self.reading and self.outstanding == len(self.running):  # none waits
-            return 0, 0.0
         rules, waiting = self.rules, self.waiting
         each, came = 1 + rules.drafted, False
         budget = rules.tokens - (self.generating * each if rules.mixed else 0)
@@ -91,8 +89,10 @@ class EngineRank:
             chosen.append((request, chunk := chunk if self._grow(request, chunk) else 0))
             budget -= chunk
         places = rules.sequences - len(self._leaving)
-        while waiting and budget > 0 and admits and not self.made_room and waiting.head.seen <= number:
+        while budget > 0 and admits and not self.made_room:
             head = waiting.head
+            if head is None or head.seen > number:
+                break
             chunk = self._admit(head, budget) if len(self.running) < places else -1
             if chunk < 0:
                 if rules.preempts and self._makes_room(head):
@@ -109,9 +109,11 @@ class EngineRank:
                 came = True
                 head.first = head.first if head.first >= 0.0 else clock
             budget -= chunk or (each if rules.mixed else 0)
-        self.reading = [(r, c) for r, c in chosen if r.state == "reading"]
-        tokens, attended = 0, 0.0
-        for request, chunk in self.reading:
+        tokens, attended, self.reading = 0, 0.0, []
+        for request, chunk in chosen:
+            if request.state != "reading":
+                continue
+            self.reading.append((request, chunk))
             tokens += chunk
             attended += chunk * (request.read + 0.5 * chunk)
             if not chunk and came:  # one that came after it, whose blocks it may have in the next step
@@ -249,7 +251,9 @@ class EngineRank:
 
     def _begin_growing(self, request: Request) -> None:
         """Blocks that it begins from now on are those of a phase, until it has all it may need."""
-        phase, period = self._phase(request), len(self._phases)
+        period = len(self._phases)
+        free = -request.read % self.pool.page  # tokens its last block still takes
+        phase = request.phase = (self.count + int(free / self.rules.tokens_per_step)) % period
         if self.rules.tokens_per_step != 1.0:
             most = self._begins(request)
             full = self.count + (phase - self.count) % period + most * period
@@ -269,17 +273,12 @@ class EngineRank:
         most = pool.blocks_of(request.input + request.output) - pool.shared_blocks(request)
         return max(most - request.own, 0) // self._stride
 
-    def _phase(self, request: Request) -> int:
-        """The decode steps at which it begins a block, modulo their period."""
-        free = -request.read % self.pool.page  # tokens its last block still takes
-        return (request.finish - request.rounds + int(free / self.rules.tokens_per_step)) % len(self._phases)
-
     def _held(self, request: Request) -> int:
         """Blocks of its own that a request holds which generates."""
         if not self._phases:
             return request.own
         began, period = request.finish - request.rounds, len(self._phases)
-        first = began + (self._phase(request) - began) % period  # the first step that begins a block
+        first = began + (request.phase - began) % period  # the first step that begins a block
         count = self.count + self._taken
         begun = (count - first - 1) // period + 1 if count > first else 0
         if self.rules.tokens_per_step != 1.0:
@@ -291,10 +290,10 @@ class EngineRank:
         done = self.count - (request.finish - request.rounds)
         self.generating -= 1
         self.context -= request.read + done * self.rules.tokens_per_step
-        if request in self._full:
+        if self._full and request in self._full:
             self._full.remove(request)
         elif self._phases:
-            self._phases[self._phase(request)] -= 1
+            self._phases[request.phase] -= 1
         if not self.generating:
             self.context = 0.0
 
@@ -353,7 +352,7 @@ class EngineRank:
             _, serial, request = heappop(heap)
             if request.rank_serial == serial and request.state == "generating":
                 if request.finish > self.count:
-                    self._phases[self._phase(request)] -= 1
+                    self._phases[request.phase] -= 1
                     self._full.add(request)
                     continue
                 own, tokens = self._held(request), request.input + request.output - 1

@@ -18,6 +18,7 @@ from strata.simulate.server.request import Request
 from strata.simulate.server.scheduling import NEVER, Scheduling
 
 BUSY = attrgetter("outstanding")
+NOTHING = (0, 0.0)  # tokens that a rank reads, and what they attend to
 SPREAD = 1.25  # times the mean load that a replica or rank may have and still get a request for its cache
 
 
@@ -87,10 +88,9 @@ class Replica:
         "held",
         "index",
         "number",
-        "present_time",
+        "outstanding",
         "ranks",
         "rules",
-        "seen",
         "served",
         "started",
         "steps",
@@ -117,19 +117,13 @@ class Replica:
         self._turn = -1  # the rank that took the last request, where each does in turn
         self._after = inf  # until when the table holds
         self.busy = self.energy = 0.0
-        self.present_time = self.seen = 0.0  # requests here times seconds, up to a time
+        self.outstanding = 0  # requests that wait or run
         self.steps = 0  # of the event under way; 0: it waits for requests
         self.total_steps = self.served = 0
         self.started = self.until = 0.0
         self.number = 0  # of the next step
         self.held = NEVER  # number of the step since which prompts wait for more of them
         self.version = 0  # of the event under way: one that was cut is another
-
-    @property
-    def outstanding(self) -> int:
-        if len(self.ranks) == 1:
-            return self.ranks[0].outstanding
-        return sum([r.outstanding for r in self.ranks])
 
     def total_energy(self, end: float) -> float:
         """Of its share of the system up to `end` [J]: what its steps took, and idle power in between."""
@@ -150,17 +144,13 @@ class Replica:
         pool = self.ranks[0].pool
         return pool.blocks_of(request.input + request.output) <= pool.blocks
 
-    def _see(self, now: float) -> None:
-        self.present_time += self.outstanding * (now - self.seen)
-        self.seen = now
-
     def enqueue(self, request: Request, now: float) -> None:
         """A request for one of the ranks; of decode steps under way, the last is the one after which the
         engine looks for requests.
         """
-        self._see(now)
         rank = self.ranks[0] if len(self.ranks) == 1 else self._rank_for(request)
         rank.enqueue(request)
+        self.outstanding += 1
         request.seen = self.number
         if not self.steps:
             return
@@ -240,24 +230,34 @@ class Replica:
             (tokens, attended), rank = read[0], ranks[0]
             return table.step(rank.generating, rank.context, tokens, attended, not mixed)
         each, longest, every = 1 + self.rules.drafted, 0.0, []
-        sums = [0.0, 0.0, 0.0, 0.0]
-        quiet = [0, 0.0]  # the fullest of those that only generate
+        total, reach, tokens_read, attends = 0, 0.0, 0, 0.0
+        quiet, quiet_reach = 0, 0.0  # the fullest of those that only generate
         times: list[tuple[float, float]] = []  # of steps in which all had what a rank has, and its tokens
         for rank, (tokens, attended) in zip(ranks, read, strict=True):
             n, context = (0, 0.0) if tokens and not mixed else (rank.generating, rank.context)
-            every.append(n * each + tokens)
-            sums = [a + b for a, b in zip(sums, (n, context, tokens, attended), strict=True)]
+            own = n * each + tokens
+            every.append(own)
+            total, reach, tokens_read, attends = (
+                total + n,
+                reach + context,
+                tokens_read + tokens,
+                attends + attended,
+            )
             if tokens:
-                times.append((table.step(n, context, tokens, attended)[0], every[-1]))
+                times.append((table.step(n, context, tokens, attended)[0], own))
             else:
-                quiet = [max(quiet[0], n), max(quiet[1], context)]
-        if quiet[0]:
-            times.append((table.decode_steps(quiet[0], quiet[1], 1)[0], quiet[0] * each))
-        shared = self._fullest_lane(every) if table.shares else 0.0
+                quiet, quiet_reach = (
+                    n if n > quiet else quiet,
+                    context if context > quiet_reach else quiet_reach,
+                )
+        if quiet:
+            times.append((table.decode_steps(quiet, quiet_reach, 1)[0], quiet * each))
+        shared, count = self._fullest_lane(every) if table.shares else 0.0, len(ranks)
         for time, own in times:
-            longest = max(longest, time - (table.saved(own, shared, True) if shared else 0.0))
-        mean = [v / len(ranks) for v in sums]
-        return longest, self._spent(longest, table.step(mean[0], mean[1], mean[2], mean[3]))
+            if time > longest or own < shared:  # experts with fewer tokens than these save none of it
+                longest = max(longest, time - (table.saved(own, shared, True) if shared else 0.0))
+        mean = table.step(total / count, reach / count, tokens_read / count, attends / count)
+        return longest, self._spent(longest, mean)
 
     def _fullest_lane(self, tokens: list[int]) -> float:
         """Tokens of a rank, on average over those that share experts; the most of any lane."""
@@ -277,10 +277,9 @@ class Replica:
         if self.drift is not None:
             self.table, self._after = self.drift.at(now)
         rules, lead, load = self.rules, 0.0, 0.0
-        plain = not rules.ahead and not rules.wait_steps and rules.looks == 1
         while True:
             reads, read, settled = self._choose(now)
-            told = NEVER if plain else min([r.catch_up(self.number) for r in self.ranks])
+            told = NEVER if rules.plain else min([r.catch_up(self.number) for r in self.ranks])
             told = min(told, self.held + rules.wait_steps)
             if reads or any([r.generating for r in self.ranks]):
                 break
@@ -320,7 +319,8 @@ class Replica:
         for rank in self.ranks:
             if mixed:
                 rank.take_decode_blocks()
-            chosen = rank.read_prompts(now, self.number, admits)
+            nothing = not rank.reading and rank.outstanding == len(rank.running)
+            chosen = NOTHING if nothing else rank.read_prompts(now, self.number, admits)
             read.append(chosen)
             if chosen[0]:
                 reads = True
@@ -349,11 +349,12 @@ class Replica:
 
     def end(self, done: Callable[[Request], None]) -> None:
         """The event under way is over."""
-        self._see(self.until)
-        mixed, elapsed = self.rules.mixed, self.until - self.started
+        mixed, elapsed, left = self.rules.mixed, self.until - self.started, 0
         for rank in self.ranks:
             waits = not mixed and any([chunk for _, chunk in rank.reading])
             rank.advance(0 if waits else self.steps, self.until, elapsed, done)
+            left += rank.outstanding
+        self.outstanding = left
         self.busy += elapsed
         self.energy += self._energy * self._share
         if self._lead:

@@ -15,7 +15,6 @@ class Request:
     __slots__ = (
         "arrival",
         "cached",
-        "context",
         "finish",
         "first",
         "generated",
@@ -27,6 +26,7 @@ class Request:
         "model",
         "output",
         "own",
+        "phase",
         "preempted",
         "prefix",
         "priority",
@@ -71,7 +71,7 @@ class Request:
         self.cached = 0  # tokens of the prompt found in the prefix cache
         self.read = 0  # tokens of the prompt, or of prompt and answer after a preemption, in the cache
         self.generated = 0  # tokens of the answer so far, where it is not running
-        self.context = 0  # tokens in the cache when it began to generate, less the decode steps before
+        self.phase = 0  # decode steps of its rank at which it begins a block, modulo their period
         self.finish = 0  # the decode step of its rank at which it is done
         self.rounds = 0  # decode steps its remaining answer takes
         self.preempted = 0

@@ -8,13 +8,14 @@ once; between them times are drawn as lines, and what that leaves is measured an
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from strata.arrays import Array, Number
 from strata.simulate.server.kv_room import KvRoom, kv_room
 from strata.simulate.server.step_pricer import StepPricer
-from strata.simulate.server.surfaces import Surface, axis_nodes, line_sums, place_on, tile_nodes
+from strata.simulate.server.surfaces import Surface, axis_nodes, line_at, line_sums, place_on, tile_nodes
 
 __all__ = ["KvRoom", "StepPricer", "StepTable", "kv_room"]
 
@@ -45,6 +46,8 @@ class StepTable:
         self.stages = int(np.asarray(pricer.plan.pp))
         self.lanes = int(pricer.lanes)
         self.shares = pricer.shares_experts
+        self._verified = 1.0 + pricer.draft_tokens  # tokens that a step has of a sequence which generates
+        self._lines: dict[float, tuple[Any, ...]] = {}  # by sequences, those asked for so far
         self._most = sequences, max(context, 2.0), max(tokens, 2.0)
         longest = self._most[1]
         self._contexts = sorted({1.0, *axis_nodes(longest, 1.5, min(128.0, longest))})
@@ -70,12 +73,15 @@ class StepTable:
         each = (longer - least) / LONGER
         return n, np.broadcast_to(least - (LONGER - 1.0) * each, (len(n),)).tolist()
 
-    def _launched(self, sequences: float, time: float, energy: float) -> tuple[float, float]:
-        """A step that reads, by a host that may take longer to launch it."""
-        nodes, least = self._launching
-        i, u = place_on(nodes, sequences)
-        waits = least[i] + u * (least[i + 1] - least[i]) - time
-        return (time + waits, energy + waits * self.idle) if waits > 0.0 else (time, energy)
+    def _beside(self, sequences: float) -> tuple[Any, ...]:
+        """Of steps that read beside so many sequences: times and energies by all tokens, what caches add by
+        context, and how long the host takes to launch one.
+        """
+        return (
+            *self._all.lines(sequences),
+            *self._caches.lines(sequences),
+            line_at(*self._launching, sequences),
+        )
 
     @property
     def _reaches(self) -> list[float]:
@@ -130,11 +136,6 @@ class StepTable:
             made.append(Surface(n, shares, [self.pricer.saved(_column(n), np.array(shares), reads)]))
         return made[0], made[1]
 
-    @property
-    def _verified(self) -> float:
-        """Tokens that a step has of a sequence which generates."""
-        return 1.0 + self.pricer.draft_tokens
-
     def _reading(self, n: Number, c: Number, p: Number, a: Number) -> tuple[Array, Array]:
         return self._bare.read_beside(n, c, p, a)
 
@@ -165,15 +166,18 @@ class StepTable:
         if alone or not sequences:
             time, energy = self._read.at(tokens, reach)
             return time, energy
-        every, caches, each = self._all, self._caches, context / sequences
-        i, u = place_on(every.y, tokens + self._verified * sequences)
-        j, w = place_on(caches.y, each)
-        v, e = every.lines(sequences)
-        f, g = caches.lines(sequences)
+        lines = self._lines.get(sequences)
+        if lines is None:
+            lines = self._lines[sequences] = self._beside(sequences)
+        v, e, f, g, launched = lines
+        i, u = place_on(self._all.y, tokens + self._verified * sequences)
+        j, w = place_on(self._contexts, context / sequences)
         time, energy = self._prompts.at(tokens, reach)
         time += v[i] + u * (v[i + 1] - v[i]) + f[j] + w * (f[j + 1] - f[j])
         energy += e[i] + u * (e[i + 1] - e[i]) + g[j] + w * (g[j + 1] - g[j])
-        return self._launched(sequences, time, energy)
+        if time >= launched:
+            return time, energy
+        return launched, energy + (launched - time) * self.idle
 
     def saved(self, tokens: float, mean: float, reads: bool) -> float:
         """Time by which a step is shorter where ranks that share experts have `mean` tokens on average than

@@ -47,8 +47,7 @@ def place_on(nodes: list[float], x: float) -> tuple[int, float]:
     """
     if len(nodes) == 1:
         return 0, 0.0
-    i = bisect_right(nodes, x) - 1
-    i = 0 if i < 0 else min(i, len(nodes) - 2)
+    i = bisect_right(nodes, x, 1, len(nodes) - 1) - 1
     return i, (x - nodes[i]) / (nodes[i + 1] - nodes[i])
 
 
@@ -75,8 +74,7 @@ def line_sums(
     [6.0]
     """
     last = len(nodes) - 2
-    i = bisect_right(nodes, x) - 1
-    i = 0 if i < 0 else min(i, last)
+    i = bisect_right(nodes, x, 1, last + 1) - 1
     if i == last or x + growth * (steps - 1) <= nodes[i + 1]:  # most often: all on one line
         share = (x + 0.5 * growth * (steps - 1) - nodes[i]) / (nodes[i + 1] - nodes[i])
         return [steps * (v[i] + share * (v[i + 1] - v[i])) for v in lines]

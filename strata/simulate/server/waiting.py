@@ -51,8 +51,11 @@ class WaitingRequests:
             self._line.clear()
 
     @property
-    def head(self) -> Request:
-        return self._heap[0][2] if self._line is None else self._line[0]
+    def head(self) -> Request | None:
+        """Who is next; none where none waits."""
+        if self._line:
+            return self._line[0]
+        return self._heap[0][2] if self._heap else None
 
     def next_seen(self, number: int) -> int:
         """The first step after that of a number that may have one that came too late for it."""

@@ -61,11 +61,12 @@ class GivenLoad:
 class WatchedReplica(Replica):
     """Tells what its steps had, and that laws hold in each."""
 
-    __slots__ = ("made", "read")
+    __slots__ = ("looked", "made", "present_time", "read")
 
     def __init__(self, *given, **options):
         super().__init__(*given, **options)
         self.made = self.read = 0
+        self.present_time = self.looked = 0.0  # requests here times seconds, up to a time
 
     def start(self, now):
         going = super().start(now)
@@ -82,7 +83,16 @@ class WatchedReplica(Replica):
                 assert chunks + rank.generating * (1 + self.rules.drafted) <= self.rules.tokens
         return going
 
+    def _see(self, now):
+        self.present_time += self.outstanding * (now - self.looked)
+        self.looked = now
+
+    def enqueue(self, request, now):
+        self._see(now)
+        super().enqueue(request, now)
+
     def end(self, done):
+        self._see(self.until)
         for rank in self.ranks:
             chunks = sum(c for _, c in rank.reading)
             self.read += chunks
