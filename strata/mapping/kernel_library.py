@@ -64,6 +64,9 @@ class KernelLibrary:
         "rows, over that of products in the activations' format",
         positive=True,
     )
+    routed_launches: Number = quantity(
+        "1", "launches of an op on routed rows that no graph holds, over those of any other", positive=True
+    )
     pdl_overlap: Number = quantity(
         "1",
         "share of a product's least loop time that captured graphs hide: weights are fetched while the "

@@ -94,7 +94,7 @@ def launch_time(given: Pricing, rank: Rank) -> Number:
     """Host time to launch the kernels of a step that no captured graph holds [s]; none of a training step,
     whose passes are launched one by one (`launch_bound`). Blocks that a dataflow chip fuses are one kernel.
     """
-    engine = given.engine
+    engine, software = given.engine, rank.device.software
     if given.training and engine.training is not None:
         return 0.0
     kernels: Number = 0.0
@@ -102,7 +102,8 @@ def launch_time(given: Pricing, rank: Rank) -> Number:
         count: Number = 0.0
         for weight, ops in block.at_nodes():
             for op in ops:
-                count = count + weight * launched_kernels(op, rank.device) * _launched(op, given)
+                calls = software.routed_launches if _is_dynamic(op) else 1.0
+                count = count + weight * calls * launched_kernels(op, rank.device) * _launched(op, given)
         kernels = kernels + block.times * (1.0 if rank.device.fuses else count)
     time = launched_time(engine.launches, rank.device.chip.overhead.launch, kernels)
     return namespace(time, engine.cuda_graphs).where(is_captured(engine, given.work), 0.0, time)

@@ -9,7 +9,6 @@ from functools import cached_property
 import numpy as np
 
 from strata.arrays import Number, lead, namespace, rank_of
-from strata.errors import UnknownName
 from strata.mapping.training_plan import SCHEDULE
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe")
@@ -312,29 +311,6 @@ def filled_time(
 def fill_of_hand_overs(one_way: Number, waits: Number, stages: Number, virtual_stages: Number) -> Number:
     """What hand-overs beside the passes add while a pipeline fills and drains (`filled_time`) [s]."""
     return (1.0 - waits) * 2.0 * (stages - 1.0) * one_way / virtual_stages
-
-
-def schedule_time(
-    schedule: str,
-    forward: Number,
-    inputs: Number,
-    weights: Number,
-    stages: Number,
-    microbatches: Number,
-    virtual_stages: Number = 1.0,
-) -> Number:
-    """Time of a step by a schedule's name: all stages alike, links for nothing [s].
-
-    >>> [float(schedule_time(name, 1.0, 1.0, 1.0, 4.0, 8.0, 2.0)) for name in SCHEDULES]
-    [33.0, 33.0, 28.5, 27.0, 26.0]
-    """
-    if schedule not in SCHEDULES:
-        raise UnknownName("schedule", schedule, SCHEDULES, ", ".join(SCHEDULES))
-    passes = equal_stages(forward, inputs, weights, stages)
-    if schedule == "interleaved":
-        return interleaved_time(passes, microbatches, virtual_stages)
-    code = float(SCHEDULE.index(schedule))
-    return scheduled_time(passes, code, stages, microbatches, 1.0)
 
 
 def waits_for_hand_overs(schedule: Number, virtual_stages: Number, overlap_p2p: Number) -> Number:

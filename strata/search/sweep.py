@@ -187,7 +187,7 @@ def _shaped(axes: list[SweepAxis], rank: int) -> dict[str, np.ndarray]:
 def _over_box(work: Workload, axes: list[SweepAxis], plans: bool) -> Workload:
     """A workload that has the whole shape of a box, in no memory."""
     shape = (*(len(a.values) for a in axes), *([1] if plans else []))
-    return replace(work, skew=np.broadcast_to(0.0, shape))
+    return replace(work, skew=np.broadcast_to(work.skew, shape))
 
 
 def _told(plan: str, degrees: dict[str, Any]) -> str:

@@ -40,6 +40,7 @@ from strata.simulate.server.kv_tiers import KvTier, host_tier, kv_tier
 from strata.simulate.server.step_table import StepPricer
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
+from strata.workload.tasks import USUAL_SKEW
 
 NO_LIMIT = 1e8  # tokens of a step that no memory has room for
 _PRICED = Memo(256)  # deployments whose steps were priced, by the context they were priced up to
@@ -80,7 +81,7 @@ class Deployment:
     eviction: str = "recompute"  # of requests without room: or swap (to the host), none (let in with all)
     kv_tiers: Sequence[str] = ()  # where caches go that a device has no room for
     priorities: bool = False  # requests with the lowest number first
-    routed: dict[str, Any] = field(default_factory=dict)  # how tokens pick experts: skew or routing
+    routed: dict[str, Any] = field(default_factory=lambda: {"skew": USUAL_SKEW})  # how tokens pick experts
     drafting: Drafting | None = None
     economics: Economics | None = None
 

@@ -10,7 +10,7 @@ import numpy as np
 from strata.calls import checked_class
 from strata.errors import require
 from strata.workload.routing import Routing
-from strata.workload.tasks import Workload
+from strata.workload.tasks import USUAL_SKEW, Workload
 
 
 @checked_class
@@ -23,7 +23,7 @@ class Requests:
     input: float
     output: float
     variation: float = 0.0
-    skew: float = 0.0  # routing: share of the i-th most popular expert ~ i**-skew
+    skew: float = USUAL_SKEW  # routing: share of the i-th most popular expert ~ i**-skew
     routing: Routing | None = None  # popularity of experts from a trace, in place of the skew
 
     def __post_init__(self) -> None:

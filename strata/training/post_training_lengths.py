@@ -92,15 +92,6 @@ class ResponseLengths:
         """Mean of the squared length [tokens²]."""
         return 2.0 * self.residual * self.mean
 
-    def longest_of(self, count: Number) -> Array:
-        """The longest of so many responses, on average [tokens].
-
-        >>> some = response_lengths(1000.0, 0.7, 8192.0)
-        >>> [round(float(some.longest_of(n))) for n in (1, 64, 4096)]
-        [1000, 4216, 8067]
-        """
-        return self.integral(any_running(self.running, count))
-
     def still_running(self, refilled: Number) -> tuple[Array, Array]:
         r"""Share of slots that still run each number of steps after the last prompt was let in, and how much
         older than that their responses are [tokens].

@@ -154,20 +154,6 @@ class Dataflow:
             parts += [f"{name}={degree}"] if degree > 1 else []
         return ",".join(parts)
 
-    def with_dimensions(self, *dimensions: str) -> Dataflow:
-        """The program with these dimensions of its mesh alone. Axes that nothing divides any more stand in
-        the units of others: with one dimension left, every extent of its graph lies on one axis.
-
-        >>> two = (("tp", (("*", "heads"),)), ("dp", (("*", "samples"),)))
-        >>> Dataflow(layouts=two).with_dimensions("tp").mesh_dimensions
-        ('tp',)
-        """
-        for name in dimensions:
-            if name not in self.mesh_dimensions:
-                known = self.mesh_dimensions
-                raise UnknownName(f"dimension of the mesh of {self.name}", name, known, ", ".join(known))
-        return replace(self, layouts=tuple(pair for pair in self.layouts if pair[0] in dimensions))
-
     def with_changes(self, /, **changes: Any) -> Dataflow:
         """The program with sizes or fields replaced: a number, or an expression for a size.
 

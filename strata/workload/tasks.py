@@ -14,6 +14,9 @@ from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")
 FORWARD = "forward"  # one pass of a program that is no language model
+# of the experts' popularity in requests: as in the power_law_1.01 rows of validation/ops/moe.csv, which their
+# publisher takes for serving
+USUAL_SKEW = 1.0
 # Simpson's rule over a generation: first, middle and last step. Exact where a step's time is cubic in its
 # context.
 GENERATION = ((0.0, 1 / 6), (0.5, 4 / 6), (1.0, 1 / 6))
@@ -151,7 +154,7 @@ def mixed(
 
 
 def serve(
-    batch: Number, input: Number, output: Number, *, skew: Number = 0.0, routing: Routing | None = None
+    batch: Number, input: Number, output: Number, *, skew: Number = USUAL_SKEW, routing: Routing | None = None
 ) -> Workload:
     """`batch` requests at once, each `input` tokens read and `output` tokens generated, averaged over the
     generation.

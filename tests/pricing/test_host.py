@@ -89,6 +89,18 @@ def test_launches_are_counted_from_the_graph():
     assert read_in(held, length=64) == read_in(replace(held, launches=10.0), length=64) < least
 
 
+def test_an_op_on_routed_rows_is_launched_more_often(library):
+    """Routing, sorting and grouped kernels take an eager host longer; a dense model has none of them."""
+    eager, times = engine("sglang", step_gap=0.0, sequence_gap=0.0, host_step=0.0), {}
+    for calls in (1.0, 13.0):
+        library(routed_launches=calls)
+        asked = {"plan": "tp=8", "system": "8xb200", "length": 64}
+        times[calls] = [read_in(eager, model=name, **asked) for name in ("deepseek-v3", "llama-3-70b")]
+    routed = (times[13.0][0] - times[1.0][0]) / (12 * 5 * float(st.chip("b200").overhead.launch))
+    assert routed == pytest.approx(58 * 5)  # dispatch, two products, the activation between them, combine
+    assert times[13.0][1] == times[1.0][1]
+
+
 def test_only_steps_that_decode_are_captured_unless_told():
     for graphs, decodes, reads in ((0.0, True, True), (1.0, False, True), (2.0, False, False)):
         few, many = (engine("vllm", cuda_graphs=graphs, launches=n) for n in (0.0, 50.0))

@@ -9,7 +9,15 @@ from hypothesis import strategies as some
 
 from strata.errors import BadValue, UnknownName
 from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.pricing.schedules import SCHEDULES, bubble_share, dualpipe_time, equal_stages, schedule_time
+from strata.pricing.schedules import (
+    SCHEDULE,
+    SCHEDULES,
+    bubble_share,
+    dualpipe_time,
+    equal_stages,
+    interleaved_time,
+    scheduled_time,
+)
 from strata.simulate.orders import device_orders
 from strata.simulate.pipelines import StageTimes, forward_tasks, pipeline_tasks
 
@@ -20,6 +28,14 @@ def alike(stages, forward, inputs, weights, virtual=1):
     chunks = stages * virtual
     parts = [(t / virtual,) * chunks for t in (forward, inputs, weights)]
     return StageTimes(forward=parts[0], inputs=parts[1], weights=parts[2])
+
+
+def schedule_time(name, forward, inputs, weights, stages, pieces, virtual=1.0):
+    """The closed form of a schedule by its name."""
+    if name == "interleaved":
+        return interleaved_time(equal_stages(forward, inputs, weights, stages), pieces, virtual)
+    passes = equal_stages(forward, inputs, weights, stages)
+    return scheduled_time(passes, float(SCHEDULE.index(name)), stages, pieces, 1.0)
 
 
 def simulated(name, times, stages, pieces):

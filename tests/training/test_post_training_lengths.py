@@ -25,8 +25,6 @@ def test_mean_residual_cut_and_longest_are_those_of_drawn_samples(spread, longes
     assert float(some.mean) == pytest.approx(lengths.mean(), rel=0.005)
     assert float(some.residual) == pytest.approx((lengths**2).mean() / 2 / lengths.mean(), rel=0.01)
     assert float(some.cut) == pytest.approx((lengths >= longest).mean(), abs=0.002)
-    most = lengths.reshape(-1, 500).max(axis=1).mean()
-    assert float(some.longest_of(500)) == pytest.approx(most, rel=0.02)
 
 
 def simulated(lengths, slots):
@@ -81,15 +79,6 @@ def test_tokens_are_conserved_and_nothing_is_negative(mean, spread, more, slots,
     assert tokens == pytest.approx(n * mean, rel=0.02)
     assert float(filled.steps) >= 0 and np.all(filled.chance >= 0) and np.all(filled.chance <= 1 + 1e-12)
     assert np.all(filled.running <= taken * (1 + 1e-9)) and np.all(filled.age >= 0)
-
-
-@settings(max_examples=40, deadline=None)
-@given(mean=sizes, spread=hy.floats(0.05, 1.0), n=hy.integers(1, 10_000))
-def test_the_longest_lies_between_the_mean_and_the_limit_and_grows_with_the_count(mean, spread, n):
-    some = response_lengths(mean, spread, 8 * mean)
-    one, many, most = (float(some.longest_of(k)) for k in (1, n, 2 * n))
-    assert one == pytest.approx(mean, rel=1e-6) and one <= many * (1 + 1e-9) <= most * (1 + 2e-9)
-    assert most <= 8 * mean * 1.01
 
 
 def test_arrays_are_many_singles():

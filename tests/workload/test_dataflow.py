@@ -351,15 +351,3 @@ def test_compiled_code_prices_a_program_alike():
             for b in ("numpy", "jax")
         )
         assert compiled.metrics.items_per_s == pytest.approx(plain.metrics.items_per_s, rel=1e-9)
-
-
-def test_with_one_dimension_every_extent_lies_on_one_axis():
-    made = program("gpt3-layer").with_dimensions("tp")
-    graph = made.trace(st.forward(8.0))
-    axes = {axis for _, op in graph.ops() for axis in (*op.result_axes(), *op.contracted_axes())}
-    assert not any("*" in axis for axis in axes)
-    whole = program("gpt3-layer")
-    assert graph.flop() == whole.trace(st.forward(8.0)).flop()
-    assert sent(made, st.forward(8.0), "tp=8") == sent(whole, st.forward(8.0), "tp=8")
-    with pytest.raises(UnknownName, match="no dimension of the mesh of gpt3-layer called 'dpp'"):
-        made.with_dimensions("dpp")

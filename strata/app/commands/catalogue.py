@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from strata.app import LISTED
 from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
@@ -19,26 +20,6 @@ from strata.app.terminal import (
 )
 from strata.errors import BadValue
 
-LISTED_KINDS = (
-    "chips",
-    "models",
-    "programs",
-    "systems",
-    "fabrics",
-    "transports",
-    "packets",
-    "memories",
-    "technologies",
-    "devices",
-    "links",
-    "bonding",
-    "packaging",
-    "templates",
-    "budgets",
-    "engines",
-    "recipes",
-    "precisions",
-)
 KINDS = (
     "chip",
     "model",
@@ -71,8 +52,8 @@ def list_command(
         str,
         typer.Argument(
             metavar="[KIND]",
-            help=f"{', '.join(LISTED_KINDS[:-1])} or {LISTED_KINDS[-1]}; left out: all",
-            autocompletion=one_of(*LISTED_KINDS),
+            help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}; left out: all",
+            autocompletion=one_of(*LISTED),
         ),
     ] = "",
     svg: Annotated[Path | None, picture("write a picture of technologies, or of devices and links")] = None,

@@ -171,7 +171,7 @@ def serving_command(
     chunk: ChunkOption = "",
     sequences: SequencesOption = "",
     variation: VariationOption = "0",
-    skew: SkewOption = "0",
+    skew: SkewOption = "",
     routing: RoutingOption = "",
     disaggregated: DisaggregatedOption = False,
     prefill_devices: PrefillDevicesOption = "",
@@ -233,10 +233,10 @@ def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:
     """How experts are picked: as a file says, or by a skew."""
     from strata.search.inputs import routing_from_file
 
-    routed, uneven = routing_from_file(routing, model), _amount(skew, "--skew")
-    require(routed is None or uneven == 0, "--skew and --routing both say how experts are picked; give one")
-    require(model.has_experts or uneven == 0, f"{model.name} has no experts to pick", skew=skew)
-    return {"skew": uneven, "routing": routed}
+    routed = routing_from_file(routing, model)
+    require(routed is None or not skew, "--skew and --routing both say how experts are picked; give one")
+    require(model.has_experts or not skew, f"{model.name} has no experts to pick", skew=skew)
+    return {"routing": routed} | ({"skew": _amount(skew, "--skew")} if skew else {})
 
 
 def _optional(text: str, option: str) -> float | None:

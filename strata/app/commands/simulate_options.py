@@ -98,7 +98,7 @@ TiersOption = Annotated[
 PrioritiesFlag = Annotated[
     bool, typer.Option("--priorities", help="requests with the lowest priority number first")
 ]
-SkewOption = Annotated[str, typed("--skew", "X", "exponent of the experts' popularity: 0 is uniform")]
+SkewOption = Annotated[str, typed("--skew", "X", "exponent of the experts' popularity (1); 0: uniform")]
 TtftOption = Annotated[str, typed("--ttft", "TIME", "limit on a request's time to first token")]
 TpotOption = Annotated[str, typed("--tpot", "TIME", "limit on a request's mean time between tokens")]
 LatencyOption = Annotated[str, typed("--latency", "TIME", "limit on the time to a request's last token")]

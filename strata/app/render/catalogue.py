@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.app import LISTED
 from strata.app.render.config_facts import config_facts, layer_kinds, mixer_numbers, unread_text
 from strata.app.render.marks import legend, mark_text, marked, source_text, versions_text
 from strata.app.render.technology import PARTS, part_numbers
@@ -41,27 +42,6 @@ from strata.workload.model import Model, model
 from strata.workload.program import program, program_table
 from strata.workload.tasks import decode
 
-LISTED = (
-    "chips",
-    "models",
-    "programs",
-    "systems",
-    "fabrics",
-    "transports",
-    "packets",
-    "memories",
-    "technologies",
-    "devices",
-    "links",
-    "bonding",
-    "packaging",
-    "templates",
-    "budgets",
-    "engines",
-    "recipes",
-    "spaces",
-    "precisions",
-)
 PLURAL = {"technology": "technologies"}  # where a kind's name and its folder's differ by more than an s
 CALLED = {"post_training": "recipe", "post-training": "recipe"}  # as its function and its command are
 

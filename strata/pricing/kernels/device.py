@@ -53,6 +53,7 @@ class KernelSoftware:
     expert_inputs: str = ""  # what experts of a narrow microscaling format are given; "": as stored
     weight_only_experts: str = "measured"  # kernels for experts that a chip has no arithmetic for
     expert_block_rate: Number = 1.0  # of expert-parallel experts in scaled blocks, over tuned kernels
+    routed_launches: Number = 1.0  # of an op on routed rows, over those of any other
     weight_only_rate: Number = 1.0  # arithmetic of fused ones over products of the activations' format
     fusion: str = "dataflow"  # kernels fused on chips that execute dataflow, or "none"
     trains: bool = False
@@ -79,6 +80,7 @@ def software_of(library: KernelLibrary, **more: Any) -> KernelSoftware:
         expert_inputs=library.expert_inputs,
         weight_only_experts="fused",
         expert_block_rate=library.expert_block_rate,
+        routed_launches=library.routed_launches,
         weight_only_rate=library.weight_only_rate,
         **more,
     )

@@ -5,7 +5,7 @@ whose buckets are narrow and whose width is told.
 from __future__ import annotations
 
 from collections import Counter
-from math import ceil, exp, floor, inf, log1p, sqrt
+from math import ceil, exp, inf, log1p, sqrt
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ WIDTH = 0.002  # relative width of a bucket: a percentile is right within half o
 LEAST = 1e-6  # [s] shorter times share a bucket
 AT_ONCE = 4096  # times that are counted together: one by one takes ten times as long
 BATCHES = 32  # of successive requests, whose means tell how sure the mean is
-Z95 = 1.959963984540054  # of a normal distribution, both sides 95 %
 T95 = 2.0395  # Student's t with BATCHES - 1 degrees of freedom, both sides 95 %
 
 
@@ -114,13 +113,6 @@ class LatencyStatistics:
     def percentile(self, share: float) -> float:
         """The time that this share of requests does not pass [s]."""
         return self._at_rank(ceil(share * self.count))
-
-    def percentile_interval(self, share: float) -> tuple[float, float]:
-        """A 95 % interval of a percentile by order statistics: the number below it is binomial."""
-        half = Z95 * sqrt(self.count * share * (1.0 - share))
-        return self._at_rank(floor(share * self.count - half)), self._at_rank(
-            ceil(share * self.count + half) + 1
-        )
 
     def _at_rank(self, rank: int) -> float:
         if not self.count:

@@ -2,8 +2,8 @@
 or an engine left out in turn, numbers refitted to the other runs.
 
 As in `trainers`: numbers move along slopes of logarithms. All configurations are predicted; slopes are taken
-once, on some with few clients, and another configuration has those of the nearest like it. An engine that is
-left out has no number of its own: it takes those that all engines share.
+once, on some with few clients, and another configuration has those of the nearest like it. No engine has a
+fitted number of its own. A number of which the other families say little stays near where it is.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ FAMILIES = {"chip": 1, "engine": 2, "model": 3}  # parts of a group's name: tpot
 CLIENTS, ONE_OF = 64, 6  # most clients of a configuration that slopes are taken at, and one in so many
 FILES = (("serving/silicon.csv", "serving/silicon2.csv"), ("serving/inferencex.csv",))
 METRICS = ("tpot", "ttft")
+LOOSE = 0.7  # logarithm by which a number moves as lightly as one configuration errs by `trainers.ROBUST`
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,10 @@ class ServedNumber:
     @property
     def furthest(self) -> float:
         """How far up it may move, as a logarithm: kernels of a library are no faster than tuned ones."""
-        return (
-            inf if self.engines else -log(float(value_at(kernel_library(engine(SHARED).kernels), self.name)))
-        )
+        if self.engines:
+            return inf
+        now = float(value_at(kernel_library(engine(SHARED).kernels), self.name))
+        return -log(now) if now <= 1.0 else inf
 
 
 NUMBERS = (
@@ -61,6 +63,7 @@ NUMBERS = (
     ServedNumber("sequence_gap", ENGINES),
     ServedNumber("frontend_latency", ENGINES),
     ServedNumber("tokenize", ENGINES),
+    ServedNumber("routed_launches"),
     ServedNumber("expert_block_rate"),
     ServedNumber("weight_only_rate"),
     ServedNumber("pdl_overlap"),
@@ -142,7 +145,7 @@ def leave_served_families_out(folder: Path | str, files: Sequence[str]) -> dict[
     """By metric: configurations of served files, each predicted without its own model, chip or engine."""
     every = served_points(folder, files)
     now, rows = every.points, every.slope_rows()
-    slopes, shared = (part[every.nearest(rows)] for part in _slopes(folder, every, rows))
+    slopes = _slopes(folder, every, rows)[every.nearest(rows)]
     errors = log_errors(now, np.arange(len(now)))
     parts = [str(group).split("/") for group in now.group]
     metric = np.array([p[0] for p in parts], dtype=object)
@@ -155,10 +158,8 @@ def leave_served_families_out(folder: Path | str, files: Sequence[str]) -> dict[
         predicted = now.predicted.copy()
         for name in names:
             inside = family == name
-            numbers = np.minimum(moved_along((errors, slopes), ~inside), [n.furthest for n in NUMBERS])
-            predicted[inside] *= np.exp(
-                slopes[inside] @ numbers + (shared[inside] if kind == "engine" else 0.0)
-            )
+            numbers = moved_along((errors, slopes), ~inside, loose=LOOSE)
+            predicted[inside] *= np.exp(slopes[inside] @ np.minimum(numbers, [n.furthest for n in NUMBERS]))
         judged = replace(now, predicted=predicted)
         for m in METRICS:
             own = metric == m
@@ -170,10 +171,8 @@ def leave_served_families_out(folder: Path | str, files: Sequence[str]) -> dict[
     return left_out
 
 
-def _slopes(folder: Path | str, every: ServedPoints, rows: Array) -> tuple[Array, Array]:
-    """At some configurations: slopes of the logarithms of predictions over those of the fitted numbers, and
-    how far a prediction goes where engines have no numbers of their own.
-    """
+def _slopes(folder: Path | str, every: ServedPoints, rows: Array) -> Array:
+    """At some configurations: slopes of the logarithms of predictions over those of the fitted numbers."""
     files = sorted(set(every.file))
     lines = {name: every.points.line[rows][every.file[rows] == name] for name in files}
     there = {
@@ -196,8 +195,7 @@ def _slopes(folder: Path | str, every: ServedPoints, rows: Array) -> tuple[Array
     for number in NUMBERS:
         with _changed(number, float(np.exp(STEP))) as engines:
             columns.append(moved(engines) / STEP)
-    shared = {n.name: getattr(engine(SHARED), n.name) for n in NUMBERS if n.engines}
-    return np.stack(columns, axis=1), moved({name: replace(engine(name), **shared) for name in ENGINES})
+    return np.stack(columns, axis=1)
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -164,11 +165,17 @@ def _lines(version: _Version, now: ComparedPoints) -> tuple[Array, Array]:
     return here, np.stack(slopes, axis=1)
 
 
-def moved_along(lines: tuple[Array, Array], rows: Array) -> Array:
-    """How far quantities move for the least errors of some rows, in logarithms."""
+def moved_along(lines: tuple[Array, Array], rows: Array, loose: float = inf) -> Array:
+    """How far quantities move for the least errors of some rows, in logarithms; `loose`: how far one moves as
+    lightly as a row errs by `ROBUST`.
+    """
     from scipy.optimize import least_squares
 
     here, slopes = lines[0][rows], lines[1][rows]
+    if loose < inf:
+        count = slopes.shape[1]
+        here = np.concatenate([here, np.zeros(count)])
+        slopes = np.concatenate([slopes, np.eye(count) * (ROBUST / loose)])
     solved = least_squares(
         lambda x: here + slopes @ x,
         np.zeros(slopes.shape[1]),

@@ -11,6 +11,7 @@ from strata.app.render.prediction import finite
 from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.worker import Tell, tells
 from strata.hardware.money import HOUR, device_hour_price
+from strata.mapping.engine import USUAL_SERVER
 from strata.search.compare import compare
 from strata.search.compared_rows import ComparedRow
 from strata.search.inputs import named_inputs
@@ -26,7 +27,7 @@ class ComparedSystems(WebQuestion):
 
     model: Name = "llama-3-70b"
     systems: list[Name] = Field(default=["8xh200", "8xb200"], min_length=1, max_length=16)
-    engine: Name = "ideal"
+    engine: Name = USUAL_SERVER
     input: Length = 1024
     output: Length = 1024
     ttft: Seconds | None = 2.0

@@ -10,7 +10,7 @@ import { listed, systemNames } from "../what-if/inputs.js";
 const START = {
   model: "llama-3-70b",
   systems: ["8xh100", "8xh200", "8xb200", "8xmi300x", "8xmi355x", "8xl40s"],
-  engine: "ideal",
+  engine: "vllm",
   input: 1024,
   output: 1024,
   ttft: 2,
