@@ -140,8 +140,8 @@ def test_layers_recomputed_in_part_lie_between(tmp_path):
         read_table(folder, "training/mlperf.csv"), Catalogue()
     )
     none, half, every, full, selective, unknown = points.predicted[:6]
-    # in the middle but for the clock that a device holds while it works at either
-    assert none < half < full and half == pytest.approx((none + full) / 2, rel=1e-4)
+    # in the middle but for the clock that a device holds while it works at either, and what the host hides
+    assert none < half < full and half == pytest.approx((none + full) / 2, rel=2e-3)
     assert every == pytest.approx(full)
     # the host of this run binds: what attention adds to the device hides behind it, but for the clock
     assert none * (1 - 1e-3) <= selective < full and unknown == 0 and "sometimes" in points.why[7]
