@@ -217,7 +217,14 @@ def mlperf_options(cells: Cells, known: ServedConditions, catalogue: Catalogue) 
     }
     lowered = "lowered" if "maxq" in cells.text("system").lower() else "own-limit"
     words = {engine, chip, model.name, scenario, cells.text("round"), lowered}
-    return with_stated(options, known, model, words, _samples(known, model.name, most * ranks))
+    values = _samples(known, model.name, most * ranks) | {"replicas": f"{_replicas(cells):.0f}"}
+    return with_stated(options, known, model, words, values)
+
+
+def _replicas(cells: Cells) -> float:
+    """Replicas of a submission: as told, or as many as its devices are."""
+    ranks = cells.degree("tp") * cells.degree("pp")
+    return cells.number("replicas", empty=cells.number("devices") / ranks)
 
 
 def _samples(known: ServedConditions, model: str, most: int) -> dict[str, Any]:
@@ -234,14 +241,14 @@ def _samples(known: ServedConditions, model: str, most: int) -> dict[str, Any]:
 
 
 def mlperf_metrics(cells: Cells, known: ServedConditions) -> list[ServedMetric]:
-    """Tokens/s of one replica, or samples/s where a rate is looked for; a sample with beams is as many
-    sequences.
+    """Tokens/s of one replica, or samples/s where a rate is looked for, of all replicas where conditions have
+    them simulated; a sample with beams is as many sequences.
     """
     scenario, chip, engine = cells.text("scenario"), *(dashed(cells.text(c)) for c in ("chip", "engine"))
     model = cells.text("model")
-    ranks = cells.degree("tp") * cells.degree("pp")
-    replicas = cells.number("replicas", empty=cells.number("devices") / ranks)
-    each = float((known.beams or {}).get(model, 1)) / replicas
+    values = loop_words(known, 1, 1, 1) | {"samples": 1, "replicas": 1}
+    together = "replicas" in known.options({scenario, model}, values)
+    each = float((known.beams or {}).get(model, 1)) / (1 if together else _replicas(cells))
     tokens, samples, output = (cells.number(c) for c in ("tokens_per_s", "samples_per_s", "mean_output"))
     tokens = samples * output if np.isnan(tokens) else tokens
     offline = scenario == SCENARIOS[0]

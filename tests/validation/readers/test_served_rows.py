@@ -140,8 +140,25 @@ def test_columns_are_options():
     assert apart["prefill_workers"] == "6" and apart["system"] == "72xgb200"
     limits = options_of("serving/mlperf.csv", scenario="Server", model="llama-2-70b")
     assert limits["find_rate"] is True and limits["share"] == "99%" and limits["ttft"] == "2s"
+    several = options_of("serving/mlperf.csv", scenario="Server", model="llama-3.1-405b", chip="b200")
+    assert (several["system"], several["replicas"], several["tokens"]) == ("4xb200", "2", "2048")
+    streamed = options_of("serving/mlperf.csv", scenario="Server", model="deepseek-v3")
+    assert "engine.sequence_gap=280 us" in streamed["set"] and "replicas" not in streamed
     batch = options_of("serving/argonne.csv", engine="llama.cpp", count="4")
     assert batch["plan"] == "pp=4" and batch["clients"] == batch["count"] == "1"
+
+
+def test_a_rate_is_of_all_replicas_that_are_simulated():
+    """Replicas with few sequences each are simulated together, others one by one."""
+    name = "serving/mlperf.csv"
+    kind, table = served_kind(name), read_table(DATA, name)
+    known = read_conditions(ServedConditions, table, kind.conditions)
+    for model_name, together in (("llama-3.1-405b", True), ("llama-2-70b", False)):
+        wanted = {"scenario": "Server", "model": model_name, "devices": "8", "chip": "b200"}
+        row = next(c for c in kind.rows(table) if all(c.text(k) == v for k, v in wanted.items()))
+        (metric,) = kind.metrics(row, known)
+        replicas = 1 if together else row.number("replicas")
+        assert metric.measured == pytest.approx(row.number("samples_per_s") / replicas, rel=1e-3)
 
 
 def test_parts_of_options():
