@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp, inf, isfinite, log, log1p
 from typing import Any
 
@@ -17,7 +17,7 @@ from strata.units import show
 
 WIDTH = 0.05  # relative: the most that keeps limits is known within it
 MOST_RUNS = 40  # in which it is looked for
-UP, DOWN = 2.0, 4.0  # times a number that is tried next at most, and its part at least
+UP = 2.0  # times a number, or its part, that is tried next at most
 NOT_KEPT = 1e-9  # excess of what may keep limits, but is not known to
 
 
@@ -108,6 +108,14 @@ class ServingLimits:
         """Limits that a share of the requests keeps, those there are [s]."""
         return {"ttft": self.ttft} if self.share is not None and self.ttft < inf else {}
 
+    def corrected(self, simulated: LoadMetrics, closed: LoadMetrics) -> ServingLimits:
+        """Limits on the closed form that keep these of simulations, where its TPOT is off as for one load; of
+        TTFT there is none where it refused that.
+        """
+        off = float(closed.tpot) / max(float(simulated.tpot), 1e-12)
+        ttft = inf if str(closed.refusal) else self.ttft
+        return replace(self, ttft=ttft, tpot=self.tpot * off) if 0.0 < off < inf else self
+
     @property
     def told(self) -> dict[str, Any]:
         return {"ttft": self.ttft, "tpot": self.tpot, "share": self.share}
@@ -168,12 +176,15 @@ def largest_kept(
 
 
 def _next_tried(runs: dict[float, float], low: float, high: float, width: float) -> float:
-    """A number between those that keep limits and those that do not, or beyond the last."""
+    """A number between those that keep limits and those that do not, where half the width should be left; or
+    beyond the last, each time farther.
+    """
+    aim, times = -0.5 * width, 2.0 ** (len(runs) - 1)
     if not isfinite(high):
-        return low * exp(min(max(-runs[low], log1p(width)), log(UP)))
+        return low * exp(min(times * max(aim - runs[low], log1p(width)), log(UP)))
     if not low:
-        return high / exp(min(max(runs[high], log1p(width)), log(DOWN if isfinite(runs[high]) else UP)))
+        return high / exp(min(times * max(runs[high] - aim, log1p(width)), log(UP)))
     *_, before, last = [over > 0.0 for over in runs.values()]
-    halves = len(runs) > 2 and before == last
-    place = 0.5 if halves or runs[high] == inf else -runs[low] / (runs[high] - runs[low])
+    halves = (len(runs) > 2 and before == last) or not isfinite(runs[high] - runs[low])
+    place = 0.5 if halves else (aim - runs[low]) / (runs[high] - runs[low])
     return float(low * (high / low) ** min(max(place, 0.1), 0.9))

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
@@ -91,7 +92,6 @@ class PricedService:
     rules: Scheduling
     room: KvRoom
     table: StepTable
-    step_errors: dict[str, float]  # what lines between priced steps leave, relative
     engines: int  # that step by themselves
     ranks: int  # of each
     prefix_caching: bool = True
@@ -106,6 +106,11 @@ class PricedService:
     def __post_init__(self) -> None:
         whole = self.copies >= 1 and self.copies == int(self.copies)
         require(whole, "replicas are a whole number of at least 1", replicas=self.copies)
+
+    @cached_property
+    def step_errors(self) -> dict[str, float]:
+        """What lines between priced steps leave, relative."""
+        return self.table.errors()
 
     def copied(self, copies: int) -> PricedService:
         """So many of it."""
@@ -259,7 +264,6 @@ def engine_service(
         rules=rules,
         room=room,
         table=table,
-        step_errors=table.errors(),
         engines=engines,
         ranks=max(int(pricer.lanes) // engines, 1),
         prefix_caching=prefix_caching,

@@ -18,7 +18,7 @@ from strata.mapping.plan import Plan, plan_text
 from strata.serving.curve import Curve
 from strata.serving.deployment import Deployment
 from strata.serving.goals import ServingLimits, largest_kept
-from strata.serving.load import FULL, closed_load, open_load
+from strata.serving.load import FULL, closed_load, largest_concurrency, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation
 from strata.serving.requests import Requests
@@ -42,7 +42,7 @@ FEW, MOST = 3, 6  # plans of a shortlist that are simulated: at least, and at mo
 MANY, MOST_CLIENTS = 4096, 20_000  # clients with which the fewest plans are simulated, and none
 REFUSED = 0.6  # of the clients in closed form that are tried first where it refuses
 ROUNDS = ((512, 6), (4096, 4), (inf, 3))  # requests of a client, of fewer than so many
-NEAR = ((512, 0.02), (4096, 0.04), (inf, 0.08))  # to a limit, or to what breaks one: of fewer clients
+NEAR = ((512, 0.02), (4096, 0.04), (inf, 0.1))  # to a limit, or to what breaks one: of fewer clients
 REQUESTS, SEED = 2000, 1  # of a run at a rate that is told, at least
 USUAL_SHARE = 0.95
 FAR = 0.1  # by which closed form and simulation differ before an answer says so
@@ -95,7 +95,10 @@ def answered_plans(
         return replace(parts[0], choices=parts[0].choices[:top])
     best: ServedPlans | None = None
     for shortlist in parts:  # numbers of devices
-        if best is not None and best.choices and best_value(shortlist) <= best_value(best):
+        some = best.choices[:1] if best is not None else []
+        if any(
+            one.clients >= MANY or best_value(shortlist) <= plan_value(shortlist, one.load) for one in some
+        ):
             continue
         found = plan_runs(shortlist, system, engine, heard=heard, **how).answer(top)
         best = found if best is None or best_value(found) > best_value(best) else best
@@ -140,8 +143,7 @@ class PlanRuns:
 
     def answer(self, top: int) -> ServedPlans:
         """The shortlist with its first plans simulated, these first."""
-        waiting, best = list(self.shortlist.choices), -inf
-        kept = REFUSED if waiting and str(waiting[0].load.refusal) else 1.0  # of the clients promised
+        waiting, best, limits = list(self.shortlist.choices), -inf, self.limits
         tried: list[ServedPlan | None] = []
         while waiting and len(tried) < MOST and waiting[0].clients <= MOST_CLIENTS:
             promised = plan_value(self.shortlist, waiting[0].load)
@@ -150,12 +152,11 @@ class PlanRuns:
                 break
             if self.heard is not None:
                 self.heard(f"simulating requests with plan {plan_text(waiting[0].plan)}")
-            promise = waiting.pop(0)
-            one = self.simulated(promise, kept)
+            one = self.simulated(waiting.pop(0), limits)
             tried.append(one)
             if one is not None:
                 best = max(best, plan_value(self.shortlist, one.load))
-                kept = one.clients / promise.clients
+                limits = self.limits.corrected(one.load, one.closed) if one.closed is not None else limits
         shown = [one for one in tried if one is not None]
         shown.sort(key=lambda one: -plan_value(self.shortlist, one.load))
         if not tried:
@@ -189,9 +190,9 @@ class PlanRuns:
             **plans,
         )
 
-    def simulated(self, one: ServedPlan, kept: float = 1.0) -> ServedPlan | None:
-        """A plan with the clients told, or the most that keep the limits where they are simulated, looked for
-        from a share `kept` of those in closed form; none where limits are not kept.
+    def simulated(self, one: ServedPlan, limits: ServingLimits) -> ServedPlan | None:
+        """A plan with the clients told, or the most that keep the limits where they are simulated; none where
+        limits are not kept. `limits`: as they are for the closed form, from which those are looked for.
         """
         deployment = self.deployment(one.plan)
         runs: dict[float, LoadMetrics] = {}
@@ -203,9 +204,11 @@ class PlanRuns:
 
         clients, near = one.clients, _of_size(NEAR, one.clients)
         if self.largest:
-            start = max(float(round(kept * clients)), 1.0)
-            how: dict[str, Any] = {"width": near, "near": near, "whole": True}
-            clients = largest_kept(excess, start, 1.0, one.slots, **how)[0]
+            start, how = self._promised(one, limits), {"width": near, "near": near}
+            # as many for each rank: one more or less, and requests go from rank to rank and bunch up
+            each = float(self.curve.lanes[one.row]) if start >= MANY else 1.0
+            ends: Any = (max(start // each, 1.0), 1.0, one.slots // each)
+            clients = each * largest_kept(lambda n: excess(each * n), *ends, whole=True, **how)[0]
         if clients < 1 or excess(clients) > 0.0:
             return None
         limit, full = one.limited_by, clients == one.slots
@@ -221,6 +224,12 @@ class PlanRuns:
         closed = closed_load(self.curve.at(one.row), clients).at(0, 0)
         answer: dict[str, Any] = {"load": runs[clients], "closed": closed, "deployment": deployment}
         return replace(one, clients=clients, limited_by=limit, **answer)
+
+    def _promised(self, one: ServedPlan, limits: ServingLimits) -> float:
+        """The most clients in closed form; fewer where it refuses, and nothing is known of its error."""
+        if limits is self.limits:
+            return float(round(one.clients * (REFUSED if str(one.load.refusal) else 1.0))) or 1.0
+        return max(float(largest_concurrency(self.curve.at(one.row), **limits.told)[0][0]), 1.0)
 
     def with_clients(self, deployment: Deployment, clients: float, slots: float) -> LoadMetrics:
         """What so many clients see who each wait for their answer."""
