@@ -21,7 +21,7 @@ from strata.arrays import Array
 from strata.hardware.chip import Chip, chip
 from strata.mapping.engine import engine
 from strata.params import names, with_value
-from strata.validation.accuracy.intervals import RATES, REPRICED, UNIT, Interval, LikeCase, interval
+from strata.validation.accuracy.intervals import ALIKE, RATES, REPRICED, UNIT, Interval, LikeCase, interval
 from strata.validation.accuracy.run import compared_files
 from strata.validation.accuracy.trust import chip_fitted, like_chip
 from strata.validation.fit.files import is_fitted
@@ -62,6 +62,7 @@ OTHER_KERNELS = {
 SERVING = "serving/*"
 OF_CHIPS = ("training/*", *KERNEL_FILES, "*/other.csv", "*/decoder.csv", "*/step_power.csv")
 WHOLE_MODELS = ("prefill", "decode", "request", "throughput", "train")
+SERVED_METRICS = ("decode", "request")  # told apart for dense models and mixtures of experts, too
 MOST = 60  # residuals kept of a category; more are kept as so many quantiles
 LEAST_FITTED = 20  # quantities that make a chip one whose fit another may borrow
 
@@ -241,15 +242,18 @@ def coverage(rows: Sequence[LikeRow], folds: int = 10) -> list[dict[str, Any]]:
         rest = {k: v for k, v in whole["cells"].items() if k != key}
         _fill(by_group, rows, keys == key, whole | {"cells": rest})
     found: list[dict[str, Any]] = []
+    cuts = [(m, "") for m in (*sorted({row.case.metric for row in rows}), "")]
+    cuts += [(m, kind) for m in SERVED_METRICS for kind in ALIKE]
     for fitted in (True, False):
-        for metric in (*sorted({row.case.metric for row in rows}), ""):
-            mine = np.array([row.case.fitted == fitted and metric in ("", row.case.metric) for row in rows])
+        for metric, kind in cuts:
+            cases = [(row.case.fitted, metric and row.case.metric, kind and row.case.kind) for row in rows]
+            mine = np.array([case == (fitted, metric, kind) for case in cases])
             if mine.any():
                 shares = [_share(by_group[keys == key]) for key in np.unique(keys[mine])]
                 told = [s for s in shares if s is not None]
                 found.append(
                     {
-                        "metric": metric or "all",
+                        "metric": f"{metric}, {kind}" if kind else metric or "all",
                         "chips": "fitted" if fitted else "not fitted",
                         "rows": int(mine.sum()),
                         "held_rows": _share(by_row[mine]),
