@@ -25,7 +25,7 @@ from strata.records import readable
 from strata.serving.context import check_context
 from strata.serving.requests import Requests
 from strata.serving.speculation import Drafting, draft_engine, quickest_plan
-from strata.serving.steps import ServedSteps, Spending, spending_of
+from strata.serving.steps import ServedSteps, Spending, lines_between, node_before, spending_of
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
@@ -33,10 +33,8 @@ from strata.workload.model import model as make_model
 # lines
 NODES = 20
 MOST_NODES = 1000  # steps that are priced of one plan
-PROMPTS = (
-    4  # numbers of prompts of a step that are priced, in geometric steps; beyond the last as its line goes on
-)
-MOST_PROMPTS = 16.0
+# numbers of prompts of a step that are priced, in geometric steps; beyond the last as its line goes on
+PROMPTS, MOST_PROMPTS = 4, 16.0
 SHARES = 3  # of ranks that read in a step, from one of them to all
 
 
@@ -101,19 +99,8 @@ class Curve:
         """The curves of some plans, in that order."""
         chosen = np.asarray(indices, int)
         plan: Plan = map_leaves(lambda v: v[chosen] if has_axes(v) else v, self.plan)
-        names = (
-            "nodes",
-            "step",
-            "pieces",
-            "prompts",
-            "reading",
-            "alone",
-            "shares",
-            "saved",
-            "lanes",
-            "slots",
-        )
-        cut = {name: getattr(self, name)[chosen] for name in (*names, "allowed", "replicas")}
+        names = "nodes step pieces prompts reading alone shares saved lanes slots allowed replicas"
+        cut = {name: getattr(self, name)[chosen] for name in names.split()}
         memory = None if self.memory is None else self.memory[chosen]
         return replace(self, plan=plan, memory=memory, spent=self.spent.only(chosen), **cut)
 
@@ -123,11 +110,13 @@ class Curve:
 
     def between(self, values: Array, active: Array) -> Array:
         """Values at `nodes` for a mean number of sequences [plans, ...]; as with the first below it."""
-        return _lines(self.nodes, values, active)
+        return lines_between(self.nodes, values, active)
 
     def read_times(self, active: Array) -> Array:
         """Steps with so many sequences that read, by the pieces of each rank [plans, ..., prompts]."""
-        return np.stack([_lines(self.nodes, v, active) for v in np.moveaxis(self.reading, -1, 0)], axis=-1)
+        return np.stack(
+            [lines_between(self.nodes, v, active) for v in np.moveaxis(self.reading, -1, 0)], axis=-1
+        )
 
     def along(self, times: Array, each: Array) -> Array:
         """Of times by the pieces of each rank, those of so many."""
@@ -137,7 +126,7 @@ class Curve:
         """Time by which a step with a piece in a share of the ranks is shorter than one with a piece in each
         [s]: ranks that read none leave more of the experts to the others.
         """
-        return _lines(self.shares, self.saved, share)
+        return lines_between(self.shares, self.saved, share)
 
     @property
     def unloaded(self) -> Array:
@@ -150,29 +139,9 @@ class Curve:
         return self.requests.input / float(np.ceil(self.requests.input / self.chunk))
 
 
-def _place(nodes: Array, x: Array) -> tuple[Array, Array]:
-    """The node before each x [plans, ...] of its plan's nodes [plans, nodes], and the share of the way to the
-    next; 0 before the first, more than 1 beyond the last.
-    """
-    table = nodes.reshape(len(nodes), *(1,) * (x.ndim - 1), -1)
-    low = np.clip(np.sum(table <= x[..., None], axis=-1) - 1, 0, max(nodes.shape[-1] - 2, 0))
-    rows = np.arange(len(nodes)).reshape((-1,) + (1,) * (x.ndim - 1))
-    first, second = nodes[rows, low], nodes[rows, np.minimum(low + 1, nodes.shape[-1] - 1)]
-    width = second - first
-    return low, np.where(width > 0, np.maximum(x - first, 0.0) / np.where(width > 0, width, 1.0), 0.0)
-
-
-def _lines(nodes: Array, values: Array, x: Array) -> Array:
-    """Values [plans, nodes] at x [plans, ...], in lines between nodes."""
-    low, share = _place(nodes, x)
-    rows = np.arange(len(nodes)).reshape((-1,) + (1,) * (x.ndim - 1))
-    first, second = values[rows, low], values[rows, np.minimum(low + 1, nodes.shape[-1] - 1)]
-    return first + share * (second - first)
-
-
 def _along(nodes: Array, values: Array, x: Array) -> Array:
     """Values [plans, ..., nodes] at x [plans, ...], in lines between nodes."""
-    low, share = _place(nodes, x)
+    low, share = node_before(nodes, x)
     high = np.minimum(low + 1, nodes.shape[-1] - 1)
     first, second = (np.take_along_axis(values, i[..., None], axis=-1)[..., 0] for i in (low, high))
     return first + share * (second - first)

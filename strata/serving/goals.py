@@ -98,15 +98,11 @@ class ServingLimits:
         return over if bool(seen.within(**self.told)) else max(over, NOT_KEPT)
 
     @property
-    def means(self) -> dict[str, float]:
-        """Limits on means, those there are [s]."""
-        limits = {"ttft": self.ttft if self.share is None else inf, "tpot": self.tpot}
-        return {name: limit for name, limit in limits.items() if limit < inf}
-
-    @property
-    def slo(self) -> dict[str, float]:
-        """Limits that a share of the requests keeps, those there are [s]."""
-        return {"ttft": self.ttft} if self.share is not None and self.ttft < inf else {}
+    def kinds(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Limits that a share of the requests keeps, and those on means, as far as there are any [s]."""
+        limits = {n: v for n, v in (("ttft", self.ttft), ("tpot", self.tpot)) if v < inf}
+        slo = {n: limits.pop(n) for n in ("ttft",) if self.share is not None and n in limits}
+        return slo, limits
 
     def corrected(self, simulated: LoadMetrics, closed: LoadMetrics) -> ServingLimits:
         """Limits on the closed form that keep these of simulations, where its TPOT is off as for one load; of

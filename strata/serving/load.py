@@ -24,11 +24,8 @@ from strata.serving.steps import dollars_per_s
 # of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
 HALVINGS = 32
 LOOKS = 48  # numbers at which limits are looked at before that
-FULL, EVEN, TOGETHER = (
-    0.9,
-    0.25,
-    16.0,
-)  # of the slots in flight; of waves of prompts, from where both ways of reading meet
+# of the slots in flight; of waves of prompts, from where both ways of reading meet; of ranks
+FULL, EVEN, TOGETHER = 0.9, 0.25, 16.0
 NO_SLOTS = "closed form refuses: more than 90 % of the slots in flight"
 TOKENIZED = "closed form refuses: clients' prompts are tokenised later than they are read"
 MANY_RANKS = "closed form refuses: clients of more than 16 attention ranks that step together"

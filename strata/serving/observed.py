@@ -33,8 +33,6 @@ class ObservedReplica(Replica):
     the time in which a preempted request waits is in its own TPOT, not in a gap.
     """
 
-    __slots__ = ("_plain", "_stalled", "gaps", "tell")
-
     def __init__(
         self,
         index: int,

@@ -44,7 +44,6 @@ REFUSED = 0.6  # of the clients in closed form that are tried first where it ref
 ROUNDS = ((512, 6), (4096, 4), (inf, 3))  # requests of a client, of fewer than so many
 NEAR = ((512, 0.02), (4096, 0.04), (inf, 0.1))  # to a limit, or to what breaks one: of fewer clients
 REQUESTS, SEED = 2000, 1  # of a run at a rate that is told, at least
-USUAL_SHARE = 0.95
 FAR = 0.1  # by which closed form and simulation differ before an answer says so
 
 Heard = Callable[[str], None]  # told what is simulated now
@@ -93,17 +92,13 @@ def answered_plans(
     parts = served_parts(system, model, requests, plan, engine, top=max(top, MOST), **how)
     if quick:
         return replace(parts[0], choices=parts[0].choices[:top])
-    best: ServedPlans | None = None
-    for shortlist in parts:  # numbers of devices
-        some = best.choices[:1] if best is not None else []
-        if any(
-            one.clients >= MANY or best_value(shortlist) <= plan_value(shortlist, one.load) for one in some
-        ):
-            continue
-        found = plan_runs(shortlist, system, engine, heard=heard, **how).answer(top)
-        best = found if best is None or best_value(found) > best_value(best) else best
-    assert best is not None
-    return best
+    best, *others = (plan_runs(part, system, engine, heard=heard, **how) for part in parts)
+    answer = best.answer(top)
+    for runs in others:  # other numbers of devices; of many clients the closed form says how many
+        one = next(iter(answer.choices), None)
+        if one is None or (one.clients < MANY and best_value(runs.shortlist) > best_value(answer)):
+            answer = max(answer, runs.answer(top), key=best_value)
+    return answer
 
 
 def plan_runs(shortlist: ServedPlans, system: System | str, engine: Engine | str, **how: Any) -> PlanRuns:
@@ -116,7 +111,7 @@ def plan_runs(shortlist: ServedPlans, system: System | str, engine: Engine | str
         drafting=how.get("drafting"),
         largest=how.get("clients") is None and not shortlist.goal.fewest,
         shortlist=shortlist,
-        heard=how.get("heard"),
+        heard=how.get("heard") or (lambda _: None),
     )
 
 
@@ -131,7 +126,7 @@ class PlanRuns:
     drafting: Any
     largest: bool  # whether the most clients are asked for
     shortlist: ServedPlans
-    heard: Heard | None = None
+    heard: Heard
 
     @property
     def curve(self) -> Curve:
@@ -150,8 +145,7 @@ class PlanRuns:
             enough = len([one for one in tried if one is not None]) >= FEW
             if enough and (promised <= best or waiting[0].clients >= MANY):
                 break
-            if self.heard is not None:
-                self.heard(f"simulating requests with plan {plan_text(waiting[0].plan)}")
+            self.heard(f"simulating requests with plan {plan_text(waiting[0].plan)}")
             one = self.simulated(waiting.pop(0), limits)
             tried.append(one)
             if one is not None:
@@ -204,11 +198,12 @@ class PlanRuns:
 
         clients, near = one.clients, _of_size(NEAR, one.clients)
         if self.largest:
-            start, how = self._promised(one, limits), {"width": near, "near": near}
+            start = self._promised(one, limits)
             # as many for each rank: one more or less, and requests go from rank to rank and bunch up
             each = float(self.curve.lanes[one.row]) if start >= MANY else 1.0
-            ends: Any = (max(start // each, 1.0), 1.0, one.slots // each)
-            clients = each * largest_kept(lambda n: excess(each * n), *ends, whole=True, **how)[0]
+            how: dict[str, Any] = {"width": near, "near": near, "whole": True}
+            ends = max(start // each, 1.0), 1.0, one.slots // each
+            clients = each * largest_kept(lambda n: excess(each * n), *ends, **how)[0]
         if clients < 1 or excess(clients) > 0.0:
             return None
         limit, full = one.limited_by, clients == one.slots
@@ -252,16 +247,16 @@ class PlanRuns:
         """The most requests a second that arrive at random and keep the limits (`find_rate`) [1/s]; and what
         they see there. `closed`: at the rate that the closed form has, which larger systems keep.
         """
-        promised, limits = float(closed.rate), self.limits
+        promised = float(closed.rate)
         if not 0.0 < promised < inf:
             return 0.0, None
         if TURNOVERS * float(closed.active) > MOST_REQUESTS:
             return promised, None
         load = OpenLoad(rate=promised, count=ENDLESS, seed=SEED, **self._lengths)
-        asked: dict[str, Any] = {"means": limits.means, "share": limits.share or USUAL_SHARE}
-        best = find_rate(deployment.priced(load), load, limits.slo, **asked, told=self._tell_rate)
-        run = best.confirmed
-        return best.rate, None if run is None else self._seen(run, best.rate, slots)
+        slo, means = self.limits.kinds
+        asked: dict[str, Any] = {"means": means, "share": self.limits.share or 0.95}
+        best = find_rate(deployment.priced(load), load, slo, **asked, told=self._tell_rate)
+        return best.rate, None if best.confirmed is None else self._seen(best.confirmed, best.rate, slots)
 
     def plan_rate(self, one: ServedPlan, promised: float) -> tuple[float, LoadMetrics | None]:
         """The largest rate of a plan."""
@@ -275,8 +270,7 @@ class PlanRuns:
         return replace(one, rate=rate, simulated=seen)
 
     def _tell_rate(self, rate: float, run: Served) -> None:
-        if self.heard is not None:
-            self.heard(f"simulated {rate:.3g} requests/s on {run.fleet_text}")
+        self.heard(f"simulated {rate:.3g} requests/s on {run.fleet_text}")
 
     @property
     def _lengths(self) -> dict[str, Any]:

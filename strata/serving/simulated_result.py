@@ -73,9 +73,7 @@ class Served(Tabular):
     preemptions: int = 0
     cached_tokens: int = 0  # of prompts, found in the prefix cache
     saturated_from: float | None = None  # since when the queue grew until the last arrival [s]
-    overloads: list[Overload] = field(
-        default_factory=list
-    )  # times in which the queue grew without end in sight
+    overloads: list[Overload] = field(default_factory=list)  # in which the queue grew without end in sight
     begin: float = 0.0  # of what is counted: the end of a warm-up that was dropped [s]
     end: float = 0.0  # of the last event [s]
     stopped: bool = False  # by Ctrl-C or by whoever was told of progress, before all were served

@@ -104,6 +104,26 @@ def dollars_per_s(system: System, power: Array, economics: Economics | None = No
     return np.asarray(cost_rate(system, economics or economics_of(system), power), float)
 
 
+def node_before(nodes: Array, x: Array) -> tuple[Array, Array]:
+    """The node before each x [plans, ...] of its plan's nodes [plans, nodes], and the share of the way to the
+    next; 0 before the first, more than 1 beyond the last.
+    """
+    table = nodes.reshape(len(nodes), *(1,) * (x.ndim - 1), -1)
+    low = np.clip(np.sum(table <= x[..., None], axis=-1) - 1, 0, max(nodes.shape[-1] - 2, 0))
+    rows = np.arange(len(nodes)).reshape((-1,) + (1,) * (x.ndim - 1))
+    first, second = nodes[rows, low], nodes[rows, np.minimum(low + 1, nodes.shape[-1] - 1)]
+    width = second - first
+    return low, np.where(width > 0, np.maximum(x - first, 0.0) / np.where(width > 0, width, 1.0), 0.0)
+
+
+def lines_between(nodes: Array, values: Array, x: Array) -> Array:
+    """Values [plans, nodes] at x [plans, ...], in lines between nodes."""
+    low, share = node_before(nodes, x)
+    rows = np.arange(len(nodes)).reshape((-1,) + (1,) * (x.ndim - 1))
+    first, second = values[rows, low], values[rows, np.minimum(low + 1, nodes.shape[-1] - 1)]
+    return first + share * (second - first)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Spending:
     """Power of a whole system [W] in steps that generate, in steps that read, and without any; by plan, and
@@ -118,12 +138,6 @@ class Spending:
     def only(self, chosen: Array) -> Spending:
         return Spending(**{f.name: getattr(self, f.name)[chosen] for f in fields(self)})
 
-    def _at(self, values: Array, active: Array) -> Array:
-        """Values for a mean number of sequences [plans, ...], in lines between nodes."""
-        flat = active.reshape(len(active), -1)
-        lines = [np.interp(n, at, v) for n, at, v in zip(flat, self.nodes, values, strict=True)]
-        return np.reshape(np.array(lines), active.shape)
-
     def mean(self, active: Array, reading: Array, empty: Array) -> Array:
         r"""Mean power of an engine [W].
 
@@ -132,15 +146,14 @@ class Spending:
         share φ of the time in steps that read; of the rest, π without a sequence in flight.
         """
         idle = self.idle.reshape((-1,) + (1,) * (active.ndim - 1))
-        rest = (1.0 - empty) * self._at(self.generating, active) + empty * idle
-        return reading * self._at(self.reading, active) + (1.0 - reading) * rest
+        generates, reads = (lines_between(self.nodes, v, active) for v in (self.generating, self.reading))
+        return reading * reads + (1.0 - reading) * ((1.0 - empty) * generates + empty * idle)
 
 
 def spending_of(steps: ServedSteps, nodes: Array, generating: Result, reading: Result) -> Spending:
     """What steps at some numbers of sequences draw, generating and reading."""
-    one = steps.priced(steps.generating(nodes[:, :1]))
     plain, read = (
         np.broadcast_to(np.asarray(r.metrics.power, float), nodes.shape) for r in (generating, reading)
     )
-    idle = np.broadcast_to(idle_power(one), nodes[:, :1].shape)[:, 0]
+    idle = np.broadcast_to(idle_power(generating), nodes.shape)[:, 0]
     return Spending(nodes=nodes, generating=plain, reading=read, idle=idle)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from heapq import heapify, heapreplace
 from itertools import pairwise
 
 from strata.errors import require
+from strata.simulate.server.surfaces import line_at
 
 
 class KvLink:
@@ -37,10 +37,7 @@ class KvLink:
         """Of one cache on a link of its own [s]."""
         if tokens <= 0:
             return 0.0
-        at, times = self._tokens, self._times
-        i = min(max(bisect_right(at, tokens) - 1, 0), len(at) - 2)
-        share = (tokens - at[i]) / (at[i + 1] - at[i])
-        return max(times[i] + share * (times[i + 1] - times[i]), 0.0)
+        return max(line_at(self._tokens, self._times, tokens), 0.0)
 
     def sent(self, now: float, tokens: float) -> float:
         """When a cache that is ready now has arrived [s]."""

@@ -40,19 +40,6 @@ class KvPool:
     that must make room and will come back, its last blocks first.
     """
 
-    __slots__ = (
-        "_idle",
-        "_left",
-        "_prefixes",
-        "blocks",
-        "evictable",
-        "fixed",
-        "free",
-        "page",
-        "reuses",
-        "tiers",
-    )
-
     def __init__(
         self, blocks: int, page: int, fixed: int = 0, reuses: bool = True, tiers: TierStore | None = None
     ) -> None:

@@ -263,9 +263,7 @@ class RepeatedPrompts:
     def _prompted(self, request: Request) -> Request:
         prompt = int(self.__dict__["_random"].integers(self.prompts))
         request.input = self.__dict__["_lengths"].setdefault(prompt, request.input)
-        request.prefix = (
-            (("prompt", prompt), request.input - 1),
-        )  # the last token is read, whatever is cached
+        request.prefix = ((("prompt", prompt), request.input - 1),)  # the last token is read in any case
         return request
 
     def after(self, request: Request, now: float) -> Iterable[Request]:

@@ -18,33 +18,6 @@ from strata.simulate.server.waiting import AnswerSteps, WaitingRequests
 class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
-    __slots__ = (
-        "_answers",
-        "_full",
-        "_heap",
-        "_leaving",
-        "_phases",
-        "_serial",
-        "_stride",
-        "_swapped",
-        "_taken",
-        "context",
-        "count",
-        "generating",
-        "kv_largest",
-        "kv_time",
-        "loading",
-        "made_room",
-        "outstanding",
-        "pool",
-        "preemptions",
-        "reading",
-        "rules",
-        "running",
-        "swapping",
-        "waiting",
-    )
-
     def __init__(self, pool: KvPool, rules: Scheduling, index: int = 0) -> None:
         self.pool, self.rules = pool, rules
         self.waiting = WaitingRequests(rules.priorities)

@@ -76,31 +76,6 @@ class Replica:
     round waits for the fullest of them too.
     """
 
-    __slots__ = (
-        "_after",
-        "_energy",
-        "_lead",
-        "_share",
-        "_turn",
-        "busy",
-        "drift",
-        "energy",
-        "held",
-        "index",
-        "number",
-        "outstanding",
-        "ranks",
-        "rules",
-        "served",
-        "started",
-        "steps",
-        "table",
-        "taken_in",
-        "total_steps",
-        "until",
-        "version",
-    )
-
     def __init__(
         self,
         index: int,
@@ -110,6 +85,7 @@ class Replica:
         drift: Drift | None = None,
     ) -> None:
         self.index, self.table, self.rules, self.drift = index, table, rules, drift
+        self._informed = not rules.ahead and not rules.wait_steps and rules.looks == 1  # of all before a step
         self.taken_in = 0.0  # when the last prompt that came is tokenised [s]
         self.ranks = [EngineRank(pool, rules, index * len(pools) + i) for i, pool in enumerate(pools)]
         self._share = len(pools) / max(table.lanes, len(pools))  # of the whole system
@@ -253,9 +229,9 @@ class Replica:
         if quiet:
             times.append((table.decode_steps(quiet, quiet_reach, 1)[0], quiet * each))
         shared, count = self._fullest_lane(every) if table.shares else 0.0, len(ranks)
-        for time, own in times:
-            if time > longest or own < shared:  # experts with fewer tokens than these save none of it
-                longest = max(longest, time - (table.saved(own, shared, True) if shared else 0.0))
+        for time, here in times:
+            if time > longest or here < shared:  # experts with fewer tokens than these save none of it
+                longest = max(longest, time - (table.saved(here, shared, True) if shared else 0.0))
         mean = table.step(total / count, reach / count, tokens_read / count, attends / count)
         return longest, self._spent(longest, mean)
 
@@ -279,7 +255,7 @@ class Replica:
         rules, lead, load = self.rules, 0.0, 0.0
         while True:
             reads, read, settled = self._choose(now)
-            told = NEVER if rules.plain else min([r.catch_up(self.number) for r in self.ranks])
+            told = NEVER if self._informed else min([r.catch_up(self.number) for r in self.ranks])
             told = min(told, self.held + rules.wait_steps)
             if reads or any([r.generating for r in self.ranks]):
                 break

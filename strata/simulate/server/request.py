@@ -57,13 +57,8 @@ class Request:
         keep: Any = None,
     ) -> None:
         self.key, self.arrival, self.input, self.output = key, arrival, input, output
-        self.prefix, self.priority, self.session, self.turn, self.model = (
-            prefix,
-            priority,
-            session,
-            turn,
-            model,
-        )
+        self.prefix, self.priority, self.session, self.turn = prefix, priority, session, turn
+        self.model = model
         self.keep = keep  # the name its whole context is kept under when it is done, for a next turn
         self.own = 0  # blocks it holds alone, those begun while it generates not counted
         self.shared = 0  # of its named beginnings, how many it holds together with others

@@ -16,10 +16,7 @@ DRIFT = 0.02  # of arrivals that must be left waiting, in the long run, to call 
 SURE = 3.0  # standard deviations of what comes at random that growth must pass
 LEAST = 32.0  # requests that it must pass in any case
 EPISODES = 64  # that are kept
-FIRST_LOOK, NEXT_LOOK = (
-    1000,
-    1.42,
-)  # requests served at the first look at a run, and times as many at each next
+FIRST_LOOK, NEXT_LOOK = 1000, 1.42  # requests served at the first look, and times as many at each next
 FEW_REQUESTS, MOST_REQUESTS = 7500, 20000  # of fewer the interval is wider; of a run
 HOPELESS = 4000  # requests after which a share is given up that the longest run would not show
 LENIENT = 1 / 3  # of the interval by which it may yet move: about a standard error
@@ -104,14 +101,16 @@ class SaturationWatch:
 
     def _close(self, now: float) -> None:
         self._open = False
+        self._keep(now)
+
+    def _keep(self, end: float) -> None:
         if len(self.overloads) < EPISODES:
-            told = Overload(start=self._at, end=now, waiting=self.most, growth=self._growth)
-            self.overloads.append(told)
+            self.overloads.append(Overload(start=self._at, end=end, waiting=self.most, growth=self._growth))
 
     def finish(self) -> None:
         """Nothing arrives any more: what goes on now has no end."""
-        if self._open and len(self.overloads) < EPISODES:
-            self.overloads.append(Overload(start=self._at, end=inf, waiting=self.most, growth=self._growth))
+        if self._open:
+            self._keep(inf)
 
 
 def mser_warm_up(series: np.ndarray, group: int = 5) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from strata.errors import UnknownName, require
 
@@ -41,11 +40,6 @@ class Scheduling:
     wait_steps: int = 0
     wait_tokens: int = 0
     single_steps: bool = False  # one event a step: slow, to compare with
-
-    @cached_property
-    def plain(self) -> bool:
-        """Whether a step knows of all that came and ended before it."""
-        return not self.ahead and not self.wait_steps and self.looks == 1
 
     def __post_init__(self) -> None:
         for kind, value, choices in (

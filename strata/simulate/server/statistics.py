@@ -40,16 +40,16 @@ class LatencyStatistics:
     def add(self, value: float) -> None:
         self._new.append(value)
         if len(self._new) >= AT_ONCE:
-            self._count()
+            self._counted()
 
     def add_many(self, value: float, count: int) -> None:
         """The same time, so often; a mean of such has no confidence."""
         self._weights.append(count)
         self.add(value)
 
-    def _count(self) -> None:
+    def _counted(self) -> tuple[int, float, float, float]:
         if not self._new:
-            return
+            return self._known
         new, (count, total, largest, least) = np.array(self._new), self._known
         often = np.array(self._weights or [1])
         places = np.where(new > LEAST, np.log(np.maximum(new, LEAST) / LEAST) / _LOG_WIDTH + 1.0, 0.0)
@@ -59,10 +59,11 @@ class LatencyStatistics:
         else:
             self._counts.update(places.astype(int).tolist())
             self._add_batches(new)
-        many = len(new) if not self._weights else int(often.sum())
+        many = int(often.sum()) if self._weights else len(new)
         ends = max(largest, float(new.max())), min(least, float(new.min()))
         self._known = (count + many, total + float((new * often).sum()), *ends)
         self._new, self._weights = [], []
+        return self._known
 
     def _add_batches(self, values: np.ndarray) -> None:
         while len(values):
@@ -78,23 +79,19 @@ class LatencyStatistics:
 
     @property
     def count(self) -> int:
-        self._count()
-        return self._known[0]
+        return self._counted()[0]
 
     @property
     def total(self) -> float:
-        self._count()
-        return self._known[1]
+        return self._counted()[1]
 
     @property
     def largest(self) -> float:
-        self._count()
-        return self._known[2]
+        return self._counted()[2]
 
     @property
     def least(self) -> float:
-        self._count()
-        return self._known[3]
+        return self._counted()[3]
 
     @property
     def mean(self) -> float:

@@ -77,11 +77,8 @@ class StepTable:
         """Of steps that read beside so many sequences: times and energies by all tokens, what caches add by
         context, and how long the host takes to launch one.
         """
-        return (
-            *self._all.lines(sequences),
-            *self._caches.lines(sequences),
-            line_at(*self._launching, sequences),
-        )
+        launched = line_at(*self._launching, sequences)
+        return *self._all.lines(sequences), *self._caches.lines(sequences), launched
 
     @property
     def _reaches(self) -> list[float]:

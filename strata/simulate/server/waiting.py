@@ -45,11 +45,6 @@ class WaitingRequests:
         else:
             self._line.appendleft(request)
 
-    def clear(self) -> None:
-        self._heap.clear()
-        if self._line is not None:
-            self._line.clear()
-
     @property
     def head(self) -> Request | None:
         """Who is next; none where none waits."""
@@ -71,7 +66,7 @@ class WaitingRequests:
     def tokens(self, number: int, most: int) -> int:
         """Tokens of prompts that the step of a number could have, up to `most`."""
         found = 0
-        for request in [r for _, _, r in self._heap] if self._line is None else self._line:
+        for request in self:
             if found >= most:
                 break
             found += request.prompt if request.seen <= number else 0
