@@ -143,9 +143,9 @@ def largest_kept(
     whole: bool = False,
     confirmed: Callable[[float], bool] = lambda _: True,
 ) -> tuple[float, float]:
-    """The largest number with an `excess`, the logarithm of a share of limits, of at most 0, and the least above
-    it with more: within a `width`, unless the excess is within `near` of 0, and `confirmed`. `whole`: as whole
-    numbers.
+    """The largest number with an `excess`, the logarithm of a share of limits, of at most 0, and the least
+    above it with more: within a `width`, unless the excess is within `near` of 0, and `confirmed`. `whole`:
+    as whole numbers.
 
     From `start` outwards, then along lines of logarithms, or by halving where the same end moves twice.
 

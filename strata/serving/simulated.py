@@ -30,8 +30,8 @@ def simulate_services(
     """Serve a load on deployments that are priced already, all behind one router; or on pools of them
     (`ServicePool`), each behind its own, which requests choose by the model they ask for.
 
-    `steady` ends the run once it knows whether requests keep the limits, and says how many of the first do not
-    count.
+    `steady` ends the run once it knows whether requests keep the limits, and says how many of the first do
+    not count.
     """
     checked_limits(slo)
     require(bool(services), "a fleet has at least one deployment", services=0)

@@ -206,8 +206,8 @@ def find_rate(
     router: str = "least-loaded",
     told: Callable[[float, Served], None] | None = None,
 ) -> LargestRate:
-    """The largest rate at which a share of the requests keeps limits on latency, within `width`; `means`: limits
-    that they keep on average.
+    """The largest rate at which a share of the requests keeps limits on latency, within `width`; `means`:
+    limits that they keep on average.
 
     Every run has the same requests, closer together or further apart: as many as it takes to know
     (`SteadyShare`), at most 20,000 or the load's count; of a trace its own. A rate whose queue grows, or that

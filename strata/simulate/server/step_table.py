@@ -90,7 +90,7 @@ class StepTable:
     def _middle(self) -> tuple[float, float, float, float]:
         """Sequences, context, prompt tokens and what these attend to, around which parts are told apart."""
         sequences, longest, tokens = self._most
-        return min(16.0, sequences), min(1024.0, longest), min(256.0, tokens), min(512.0, longest)
+        return min(16.0, sequences), min(256.0, longest), min(64.0, tokens), min(128.0, longest)
 
     @cached_property
     def _all(self) -> Surface:

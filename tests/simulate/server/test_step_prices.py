@@ -85,7 +85,7 @@ def test_one_request_alone_is_the_plain_prediction(case):
     one, steps = found.records[0], np.arange(input, input + output - 1.0)
     read, made = (
         st.evaluate(system, model, work, plan, engine).metrics.step_time
-        for work in (st.prefill(1.0, float(input)), st.decode(1.0, steps))
+        for work in (st.prefill(1.0, float(input), skew=1.0), st.decode(1.0, steps, skew=1.0))
     )
     assert one.ttft == pytest.approx(
         float(np.asarray(request_time(found.engine, float(input)))) + float(read), rel=4e-3
