@@ -59,7 +59,11 @@ class EngineSteps:
         they come.
         """
         c, ranks = self.curve, self.ranks
-        each = np.maximum(count / ranks, 1.0) if evenly else np.asarray(fullest_rank(count, ranks))
+        each = np.maximum(count / ranks, 1.0)
+        if not evenly:
+            # prompts that wait until every rank has one find one each, and another where one more comes
+            gathered = each + -np.expm1(-self.pieces)
+            each = np.where(held_steps(c) > 0, gathered, np.asarray(fullest_rank(count, ranks)))
         saved = c.saved_time(count / (ranks * each)) * each * self.length / c.longest
         time = c.along(self.times, each) - saved
         return np.where(c.mixed | (ranks > 1.0), np.maximum(time, self.generating), time)

@@ -24,11 +24,13 @@ from strata.serving.steps import dollars_per_s
 # of an interval that holds the answer: a fixed number, so that a point never depends on its neighbours
 HALVINGS = 32
 LOOKS = 48  # numbers at which limits are looked at before that
-# of the slots in flight; of waves of prompts, from where both ways of reading meet; of ranks
-FULL, EVEN, TOGETHER = 0.9, 0.25, 16.0
+# of the slots in flight; of waves of prompts, from where both ways of reading meet; of prompts in a step
+FULL, EVEN, OFTEN = 0.9, 0.25, 0.75
+TOGETHER = (16.0, 4.0)  # ranks: that read by themselves, or beside those that generate
 NO_SLOTS = "closed form refuses: more than 90 % of the slots in flight"
 TOKENIZED = "closed form refuses: clients' prompts are tokenised later than they are read"
-MANY_RANKS = "closed form refuses: clients of more than 16 attention ranks that step together"
+MANY_RANKS = "closed form refuses: clients of many attention ranks that step together"
+GATHERED = "closed form refuses: attention ranks wait for prompts that come in most steps"
 FEW_WAVES = "closed form refuses: clients' prompts are read about as fast as their requests end"
 LEVERS = ("a lower rate", "more devices", "narrower weights or kv", "larger chunks", "a plan with more slots")
 
@@ -117,7 +119,11 @@ def _open_at(curve: Curve, active: Array, remote: RemotePrefill | None = None) -
         reads=reads,
         share=s.share * s.reading / s.mean,
         empty=np.exp(-active / c.replicas[:, None]),
-        refusal=np.where(active > FULL * c.slots[:, None], NO_SLOTS, ""),
+        refusal=np.where(
+            active > FULL * c.slots[:, None],
+            NO_SLOTS,
+            np.where((held_steps(c) > 0) & (s.pieces > OFTEN), GATHERED, ""),
+        ),
     )
 
 
@@ -314,7 +320,7 @@ def _closed_refusal(c: Curve, each: Array, waves: Array, reading: Array, meanwhi
     even = c.mixed & (np.abs(before / meanwhile - 1.0) < EVEN)
     refusal = np.where(even, FEW_WAVES, np.where(waits, TOKENIZED, ""))
     ranks = (c.lanes / c.replicas)[:, None]
-    refusal = np.where((ranks > TOGETHER) & (each > 1.0), MANY_RANKS, refusal)
+    refusal = np.where((ranks > TOGETHER[c.mixed]) & (each > 1.0), MANY_RANKS, refusal)
     room = (c.slots < c.allowed)[:, None] & (each * c.replicas[:, None] > FULL * c.slots[:, None])
     return np.where(room, NO_SLOTS, refusal)
 
