@@ -45,17 +45,14 @@ class KernelLibrary:
         "each is several",
     )
     separate_quantize_share: Number = quantity(
-        "1",
-        "share of narrow products before which a kernel of its own rounds the activations; the others' come "
-        "rounded",
+        "1", "share of narrow products whose activations a kernel of its own rounds"
     )
     shared_expert_stream: Number = quantity(
         "1", "1 where experts that all tokens share run on a stream of their own, beside the routed ones"
     )
     expert_block_rate: Number = quantity(
         "1",
-        "rate of grouped products of experts in scaled blocks (fp8_block) where experts are expert-parallel, "
-        "over that of tuned kernels",
+        "rate of grouped products of expert-parallel experts in scaled blocks (fp8_block), over tuned kernels",
         positive=True,
     )
     weight_only_rate: Number = quantity(

@@ -104,7 +104,7 @@ def _open_at(curve: Curve, active: Array, remote: RemotePrefill | None = None) -
     else:
         first, reads = _sent_token(c, rate, remote)
     slots = np.maximum(c.slots / c.replicas, 1.0)[:, None]
-    held = r.later * s.tpot
+    held, gathers = r.later * s.tpot, (held_steps(c) > 0) & (s.pieces > OFTEN)
     first = replace(
         first,
         slot=np.asarray(mean_wait(each, held, slots)),
@@ -119,11 +119,7 @@ def _open_at(curve: Curve, active: Array, remote: RemotePrefill | None = None) -
         reads=reads,
         share=s.share * s.reading / s.mean,
         empty=np.exp(-active / c.replicas[:, None]),
-        refusal=np.where(
-            active > FULL * c.slots[:, None],
-            NO_SLOTS,
-            np.where((held_steps(c) > 0) & (s.pieces > OFTEN), GATHERED, ""),
-        ),
+        refusal=np.where(active > FULL * c.slots[:, None], NO_SLOTS, np.where(gathers, GATHERED, "")),
     )
 
 

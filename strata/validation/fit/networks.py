@@ -15,13 +15,11 @@ from strata.errors import UnknownName
 from strata.hardware.transport import Transport, transport
 from strata.params import leaf_paths, override, value_at
 from strata.validation.fit.families import MICRO, Quantity
-from strata.validation.fit.left_out import LeftOut
 from strata.validation.fit.solver import (
     FitOutcome,
     FitProblem,
     FitSearch,
     FitSolution,
-    mean_error,
     outcome_of,
     solve_fit,
 )
@@ -97,19 +95,3 @@ def _as_library(version: Transport, other: Transport) -> Transport:
 def _known(outcome: FitOutcome, one: Transport) -> FitOutcome:
     paths = leaf_paths(one)
     return replace(outcome, values={path: v for path, v in outcome.values.items() if path in paths})
-
-
-def leave_fabrics_out(table: Table) -> list[LeftOut]:
-    """Every fabric of a file left out whole in turn: quantities fitted to two thirds of the other rows, all
-    of its own predicted; a network none of them has keeps what was stated of it.
-    """
-    fabrics = table.text("fabric").astype(str)
-    found = []
-    for name in dict.fromkeys(fabrics):
-        inside = fabrics == name
-        fitted, outcomes = calibrate_networks(table.keep(~inside))
-        points = _headline(table.keep(inside), fitted)
-        error = mean_error([points], [np.arange(len(points))])
-        values = {path: v for some in outcomes.values() for one in some for path, v in one.values.items()}
-        found.append(LeftOut(group=f"fabric={name}", rows=len(points), error=error, values=values))
-    return found
