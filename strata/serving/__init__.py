@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from strata.serving.pools import Disaggregation, disaggregate
     from strata.serving.priced_service import PricedService, promising_plans
     from strata.serving.requests import Requests
-    from strata.serving.served_adapters import with_adapters
     from strata.serving.served_apart import attention_ffn_service
     from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
     from strata.serving.simulated import simulate_services
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
     from strata.serving.simulated_drafts import mtp_drafting
     from strata.serving.simulated_fleet import FleetAnswer, fleet_for, services_capped
     from strata.serving.simulated_plans import answered_plans
-    from strata.serving.simulated_pools import ServicePool
+    from strata.serving.simulated_pools import ServicePool, with_adapters
     from strata.serving.simulated_result import Served
     from strata.serving.speculation import Drafting, Speculation, best_window, speculate
     from strata.serving.under_load import UnderLoad, serve_under_load
@@ -169,6 +168,6 @@ load_on_first_use(
         "TraceLoad": "strata.simulate.server.trace",
         "write_trace": "strata.simulate.server.trace",
         "attention_ffn_service": "served_apart",
-        "with_adapters": "served_adapters",
+        "with_adapters": "simulated_pools",
     },
 )

@@ -12,8 +12,7 @@ from strata.mapping.engine import USUAL_SERVER
 from strata.search.inputs import served_inputs
 from strata.serving.deployment import Deployment
 from strata.serving.priced_service import PricedService
-from strata.serving.served_adapters import with_adapters
-from strata.serving.simulated_pools import ServicePool
+from strata.serving.simulated_pools import ServicePool, with_adapters
 from strata.serving.speculation import Drafting, named_drafting
 from strata.simulate.server.adapters import AdapterRules
 from strata.simulate.server.fleet import Load

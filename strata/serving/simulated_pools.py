@@ -4,9 +4,9 @@ that generate, with caches sent in between.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import inf
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from math import ceil, inf
 from typing import Any
 
 from strata.errors import BadValue, require
@@ -21,6 +21,8 @@ from strata.simulate.server.kv_link import KvLink
 from strata.simulate.server.pool import Pool
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.router import Router
+from strata.workload.adapted_model import adapter_bytes
+from strata.workload.adapters import Lora
 
 SENT = (0.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)  # tokens of caches at which sending is priced
 
@@ -129,3 +131,26 @@ def _pool(
         role=role,
         **more,
     )
+
+
+def with_adapters(
+    service: PricedService, names: Iterable[str], lora: Lora, *, slots: int, bandwidth: float
+) -> tuple[PricedService, AdapterRules]:
+    """A deployment with room for `slots` adapters at once, which its caches lack, and the rules of a pool
+    that serves `names`.
+
+    `bandwidth`: over which each device fetches its part of an adapter [B/s]. Price the service itself with
+    `adapted_model` so that its steps run adapters.
+    """
+    require(0 < bandwidth < inf, "adapters are fetched at a positive bandwidth", bandwidth=bandwidth)
+    model, room = service.model, service.room
+    size = adapter_bytes(model, lora)
+    taken = ceil(slots * size / float(cache_bytes(model, float(room.page))))
+    if taken >= room.blocks:
+        raise BadValue(
+            f"{slots} adapters of {size / 1e6:.4g} MB take {taken} blocks of the cache, of which "
+            f"{service.system.name} has {room.blocks} a rank"
+        )
+    parts = float(service.plan.tp) * float(service.plan.pp)
+    rules = AdapterRules(names=frozenset(names), slots=slots, fetch_time=size / parts / bandwidth)
+    return replace(service, room=replace(room, blocks=room.blocks - taken)), rules

@@ -4,8 +4,8 @@ import pytest
 
 from strata.serving.deployment import Deployment
 from strata.serving.pools import cache_bytes, send_time
-from strata.serving.served_adapters import with_adapters
 from strata.serving.simulated import simulate_services
+from strata.serving.simulated_pools import with_adapters
 from strata.simulate.server.fleet import Fleet
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.load_text import load_of
