@@ -41,8 +41,6 @@ KINDS = (
     "budget",
     "recipe",
 )
-
-
 DRAWN_KINDS = {"technologies", "devices", "links"}
 
 

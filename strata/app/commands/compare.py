@@ -27,7 +27,7 @@ from strata.app.commands.options import (
 )
 from strata.app.commands.plan import USUAL_BATCHES, BatchList, TpotLimit, TtftLimit
 from strata.app.rows_out import answer
-from strata.app.terminal import names_of, system_names, wrote
+from strata.app.terminal import names_of, status_line, system_names, wrote
 from strata.errors import BadValue, UnknownName, require
 from strata.mapping.engine import USUAL_SERVER, usual_engine
 from strata.units import typed_time, whole
@@ -185,10 +185,12 @@ def compare_command(
     engines = _listed(engine or [usual_engine(phase)], "--engine")
     largest = phase in ("prefill", "decode") and not batch
     models, work = _listed(model, "--model"), _typed_work(phase, batch, input, output)
-    more: dict[str, Any] = {"largest": largest, "inputs": inputs, "quick": quick}
-    more["drafting"] = (lambda one: drafting_of(speculative, one, phase)) if speculative else None
+    drafting = (lambda one: drafting_of(speculative, one, phase)) if speculative else None
+    more: dict[str, Any] = {"largest": largest, "inputs": inputs, "quick": quick, "drafting": drafting}
     plans = [text.strip() for text in plan or ["best"]]
-    found = compare(systems, models, work, engines, plans, **limits, **more)
+    with status_line(f"comparing {', '.join(systems)}") as now:
+        more["heard"] = lambda row: now(f"compared {row.system.name} of {', '.join(systems)}")
+        found = compare(systems, models, work, engines, plans, **limits, **more)
     tell_comparison(found, json, table, svg, report)
 
 
