@@ -26,26 +26,28 @@ def whole():
     return space("deepstack-3d", batch=[4, 64, 1024])
 
 
-@pytest.fixture(scope="module")
-def drawn(whole):
+def boxed_points(whole, count, seed):
     """Points, what they deliver, and a random box around each."""
-    rng = np.random.default_rng(11)
-    digits, axes = whole.random(rng, POINTS), list(relaxed_axes(whole))
-    wide = [
-        rng.integers(0, 6, (POINTS, len(axes))) * (rng.random((POINTS, len(axes))) < 0.6) for _ in range(2)
-    ]
+    rng = np.random.default_rng(seed)
+    digits, axes = whole.random(rng, count), list(relaxed_axes(whole))
+    wide = [rng.integers(0, 6, (count, len(axes))) * (rng.random((count, len(axes))) < 0.6) for _ in "lh"]
     low = np.maximum(digits[:, axes] - wide[0], 0)
     high = np.minimum(digits[:, axes] + wide[1], np.array([len(whole.axes[i]) - 1 for i in axes]))
-    fixed, cores = digits.copy(), np.empty(POINTS)
+    fixed, cores = digits.copy(), np.empty(count)
     fixed[:, axes] = 0
     for which in groups_by_words(whole, digits):
         cores[which] = case_of_points(whole, digits[which]).system.chip.compute.cores
     plans = digits[:, whole.axis("plan")]
     boxes, some = legal_hull(
-        whole, Boxes(fixed=fixed, low=low, high=high, cores=cores, owner=np.arange(POINTS), plans=plans)
+        whole, Boxes(fixed=fixed, low=low, high=high, cores=cores, owner=np.arange(count), plans=plans)
     )
     assert some.all()
     return digits, evaluate_points(whole, digits), boxes
+
+
+@pytest.fixture(scope="module")
+def drawn(whole):
+    return boxed_points(whole, POINTS, seed=11)
 
 
 def test_corners_of_a_box_have_the_fewest_and_the_most_cores(whole, drawn):

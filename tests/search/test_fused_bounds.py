@@ -6,11 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from proof import compared
+from test_exact import boxed_points
 
-from strata.search.bounds import bound_columns, legal_hull, optimistic
+from strata.search.bounds import bound_columns, optimistic
 from strata.search.goal import goal
-from strata.search.points import case_of_points, evaluate_points, groups_by_words
-from strata.search.relax import Boxes, coarse_axes, relaxed_axes
+from strata.search.points import evaluate_points
+from strata.search.relax import coarse_axes
 from strata.search.space import space
 
 SPACE = str(Path(__file__).parent / "dataflow.toml")
@@ -22,21 +23,7 @@ METRICS = ["tokens_per_s", "tpot", "energy_per_token", "cost_per_mtoken", "token
 def drawn():
     """Points of chips that fuse, what they deliver, and a random box around each."""
     whole = space(SPACE, execution=["dataflow"], kernels=["bare"])
-    rng = np.random.default_rng(2)
-    digits, axes = whole.random(rng, POINTS), list(relaxed_axes(whole))
-    wide = [rng.integers(0, 6, (POINTS, len(axes))) * (rng.random((POINTS, len(axes))) < 0.6) for _ in "lh"]
-    low = np.maximum(digits[:, axes] - wide[0], 0)
-    high = np.minimum(digits[:, axes] + wide[1], np.array([len(whole.axes[i]) - 1 for i in axes]))
-    fixed, cores = digits.copy(), np.empty(POINTS)
-    fixed[:, axes] = 0
-    for which in groups_by_words(whole, digits):
-        cores[which] = case_of_points(whole, digits[which]).system.chip.compute.cores
-    plans = digits[:, whole.axis("plan")]
-    boxes, some = legal_hull(
-        whole, Boxes(fixed=fixed, low=low, high=high, cores=cores, owner=np.arange(POINTS), plans=plans)
-    )
-    assert some.all()
-    return whole, digits, evaluate_points(whole, digits), boxes
+    return whole, *boxed_points(whole, POINTS, seed=2)
 
 
 def test_fused_kernels_are_never_slower_whatever_limits_power(drawn):

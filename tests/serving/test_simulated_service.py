@@ -10,7 +10,7 @@ import strata as st
 from strata.errors import BadValue, StrataError
 from strata.serving.curve import curve
 from strata.serving.deployment import Deployment
-from strata.serving.load import closed_load, open_load
+from strata.serving.load import open_load
 from strata.serving.requests import Requests
 from strata.serving.simulated_answers import (
     cost_frontier,
@@ -72,26 +72,6 @@ def test_energy_and_money_are_those_of_the_time_it_takes(service):
     two = st.serving.simulate_services([service.copied(2)], poisson(4.0))
     assert two.devices == 16 and run.power < two.power < 2 * run.power  # the rest idles
     assert two.times["tpot"].mean < run.times["tpot"].mean
-
-
-@pytest.mark.parametrize(("share", "tpot", "ttft"), [(0.2, 0.03, 0.03), (0.4, 0.04, 0.04), (0.6, 0.16, 0.26)])
-def test_closed_forms_agree_with_the_simulation_at_low_and_medium_load(service, share, tpot, ttft):
-    """Requests alike, arriving at random, up to 60 % of the most that is served."""
-    made = curve(*ASKED[:2], Requests(1024, 128), *ASKED[2:])
-    rate = share * highest_rate([service], poisson(2.0))
-    run = st.serving.simulate_services([service], poisson(rate, 1500))
-    form = open_load(made, rate).at(0)
-    assert float(form.tpot) == pytest.approx(run.times["tpot"].mean, rel=tpot)
-    assert float(form.ttft) == pytest.approx(run.times["ttft"].mean, rel=ttft)
-
-
-@pytest.mark.parametrize(("clients", "within"), [(1, 0.005), (8, 0.05), (32, 0.1)])
-def test_closed_forms_agree_where_clients_wait_for_their_answers(service, clients, within):
-    made = curve(*ASKED[:2], Requests(1024, 128), *ASKED[2:])
-    load = st.serving.ClosedLoad(clients=clients, input=FIXED, output=CHAT, count=40 * clients, apart=0.05)
-    run = st.serving.simulate_services([service], load)
-    form = closed_load(made, float(clients)).at(0, 0)
-    assert float(form.rate) == pytest.approx(run.rate, rel=within)
 
 
 def test_one_request_alone_is_the_closed_form_without_load(service):

@@ -102,31 +102,19 @@ def test_a_fabric_stands_in_for_a_system(answer):
 
 
 def test_an_algorithm_by_name(answer):
-    data = answer(
+    asked = (
         "collective",
         "all_reduce",
         "-s",
         "4x8xh200",
         "--bytes",
         "1MB",
-        "--algorithm",
-        "halving_doubling",
         "--links",
         "--json",
+        "--algorithm",
     )
+    data, mixed = (answer(*asked, name) for name in ("halving_doubling", "one_shot,ring"))
     assert [d["algorithm"] for d in data["dimensions"]] == ["halving-doubling"] * 2 and data["engine"] is None
-    mixed = answer(
-        "collective",
-        "all_reduce",
-        "-s",
-        "4x8xh200",
-        "--bytes",
-        "1MB",
-        "--algorithm",
-        "one_shot,ring",
-        "--links",
-        "--json",
-    )
     assert [d["algorithm"] for d in mixed["dimensions"]] == ["one-shot", "ring"]
     assert "links alone" in answer(*NODE, "--links")
 

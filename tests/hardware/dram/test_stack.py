@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from test_channel import random_streams
 
 import strata as st
 from strata.arrays import enable_jax
@@ -36,17 +37,6 @@ def of_a_channel(stack, stream, port=None):
     return sustained_channel(
         channel_in_stack(stack, found), asked, 0.0, None if port is None else port / (2.0 * count)
     )
-
-
-def random_streams(count, seed=5):
-    rng = np.random.default_rng(seed)
-    return {
-        "run": rng.uniform(1.0, 4096.0, count),
-        "read_share": rng.uniform(0.0, 1.0, count),
-        "banks": rng.integers(1, 33, count) * 1.0,
-        "outstanding": rng.uniform(64.0, 1e5, count),
-        "latency": rng.uniform(1e-8, 1e-6, count),
-    }
 
 
 def test_jax_gives_the_same_and_a_slope():
