@@ -145,7 +145,9 @@ def engine_steps(curve: Curve, active: Array, finishing: Array, least: Any = 0.0
     pieces = came(high)
     prompts = pieces / np.maximum(c.between(c.pieces, active), 1.0)
     held = np.minimum(one.ranks, 1.0 + held_steps(c) * prompts)
-    count = 1.0 + in_turn(np.maximum(pieces / high - 1.0, 0.0), c.replicas[:, None])
+    count = pieces / high
+    if c.mixed:  # else they pile up while others are read, whichever engine is next
+        count = 1.0 + in_turn(np.maximum(count - 1.0, 0.0), c.replicas[:, None])
     count = np.clip(np.maximum(np.maximum(count, held), least), 1.0, one.room)
     share = np.minimum(pieces / count, 1.0)
     pieces = came(share)
