@@ -52,7 +52,7 @@ class KernelLibrary:
     )
     expert_block_rate: Number = quantity(
         "1",
-        "rate of grouped products of expert-parallel experts in scaled blocks (fp8_block), over tuned kernels",
+        "rate of grouped products of expert-parallel experts in scaled blocks, over that of tuned kernels",
         positive=True,
     )
     weight_only_rate: Number = quantity(

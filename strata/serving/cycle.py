@@ -62,8 +62,7 @@ class EngineSteps:
         each = np.maximum(count / ranks, 1.0)
         if not evenly:
             # prompts that wait until every rank has one find one each, and another where one more comes
-            gathered = each + -np.expm1(-self.pieces)
-            each = np.where(held_steps(c) > 0, gathered, np.asarray(fullest_rank(count, ranks)))
+            each = np.where(held_steps(c) > 0, each - np.expm1(-self.pieces), fullest_rank(count, ranks))
         saved = c.saved_time(count / (ranks * each)) * each * self.length / c.longest
         time = c.along(self.times, each) - saved
         return np.where(c.mixed | (ranks > 1.0), np.maximum(time, self.generating), time)
@@ -145,9 +144,8 @@ def engine_steps(curve: Curve, active: Array, finishing: Array, least: Any = 0.0
     pieces = came(high)
     prompts = pieces / np.maximum(c.between(c.pieces, active), 1.0)
     held = np.minimum(one.ranks, 1.0 + held_steps(c) * prompts)
-    count = pieces / high
-    if c.mixed:  # else they pile up while others are read, whichever engine is next
-        count = 1.0 + in_turn(np.maximum(count - 1.0, 0.0), c.replicas[:, None])
+    dealt = 1.0 + in_turn(np.maximum(pieces / high - 1.0, 0.0), c.replicas[:, None])
+    count = dealt if c.mixed else pieces / high  # where others are read alone, they pile up
     count = np.clip(np.maximum(np.maximum(count, held), least), 1.0, one.room)
     share = np.minimum(pieces / count, 1.0)
     pieces = came(share)

@@ -24,7 +24,7 @@ CASES = [
 def every_plan(model, engine, asked, variation=0.0):
     """Every legal plan of eight devices: tp, cp, dp, pp, ep and experts in parts."""
     made = st.model(model)
-    requests = st.serving.Requests(*REQUESTS[asked], variation)
+    requests = st.serving.Requests(*REQUESTS[asked], variation, skew=0.0)
     return st.serving.curve("8xh200", made, requests, plans(8, made), engine, sequences=256)
 
 

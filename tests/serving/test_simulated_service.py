@@ -238,9 +238,10 @@ def test_cost_falls_as_a_latency_is_let_rise(service):
 
 
 def test_a_power_cap_saves_energy_and_costs_time():
+    load = load_of("closed:clients=16,input=1024,output=256,count=64")  # in step, whatever the clock
     runs = {
-        name: st.serving.simulate_services(services, poisson(4.0, 200))
-        for name, services in services_capped(Deployment(*ASKED), [350.0], poisson(4.0, 200))
+        name: st.serving.simulate_services(services, load)
+        for name, services in services_capped(Deployment(*ASKED), [350.0], load)
     }
     own, capped, fixed = runs["own limit"], runs["350 W"], runs["fixed clock"]
     assert capped.energy_per_token < own.energy_per_token <= fixed.energy_per_token * (1 + 1e-9)
