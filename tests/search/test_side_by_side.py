@@ -23,9 +23,8 @@ MODEL = "llama-3.1-8b"
 @cache
 def served(goal="throughput"):
     """Two chips, engines and plans, and one system that the model has no room on."""
-    systems, engines = ["4xh200", "4xb200", "1xstack-ref"], ["vllm", "ideal"]
-    quick = goal == "throughput"  # the other goals' rows are simulated
-    engines = engines if quick else "vllm"
+    quick, systems = goal == "throughput", ["4xh200", "4xb200", "1xstack-ref"]  # other goals are simulated
+    engines = ["vllm", "ideal"] if quick else "vllm"
     return compare(systems, MODEL, ASKED, engines, ["best", "tp=4"], tpot=0.02, goal=goal, quick=quick)
 
 
