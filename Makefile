@@ -47,8 +47,10 @@ bench: setup
 bench-against: setup
 	$(BIN)/python benchmarks/against.py $(REV)
 
-# What takes too long for `make test`: exact searches against brute force, and searches killed at random moments and resumed.
+# What takes too long for `make test`: exact searches against brute force, searches killed at random moments and resumed, and every
+# fitted number made anew.
 proof: setup
+	$(BIN)/strata calibrate --all --check
 	$(BIN)/python tests/search/proof.py 50
 	$(BIN)/python tests/search/kills.py 20
 	$(BIN)/python tests/search/kills.py 20 --sampler exact

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.hardware.transport import packets
-from strata.validation.readers.packet_runs import packet_collective_time
+from strata.pricing.network.packet_runs import packet_collective_time
 
 PROGRAM = "out/ns3/collective"
 SKIPPED = (
@@ -62,16 +62,16 @@ def form_time(run: PacketRun, seed: int, count: int = POINTS) -> tuple[float, fl
     sides = (*run.sizes, 1, 1)[:3]
     columns = {
         name: np.full(count, float(side))
-        for name, side in zip(("nodes_inner", "nodes_outer", "nodes_third"), sides, strict=True)
+        for name, side in zip(("inner", "outer", "third"), sides, strict=True)
     }
-    drawn = {name: rng.uniform(32.0, 512.0, count) for name in ("link_GBps_inner", "link_GBps_outer")}
-    drawn |= {name: rng.uniform(32.0, 512.0, count) for name in ("hop_ns_inner", "hop_ns_outer")}
+    units = {"inner_rate": 1e9, "outer_rate": 1e9, "inner_hop": 1e-9, "outer_hop": 1e-9}
+    drawn = {name: rng.uniform(32.0, 512.0, count) * unit for name, unit in units.items()}
     drawn["bytes"] = np.round(rng.uniform(0.5, 1.5, count) * run.bytes)
-    for name in drawn:
-        drawn[name][0] = run.bytes if name == "bytes" else 128.0
+    for name, values in drawn.items():
+        values[0] = run.bytes if name == "bytes" else 128.0 * units[name]
     start = time.perf_counter()
     found = packet_collective_time(
-        run.topology, run.collective, run.algorithm, columns | drawn, packets("ns3")
+        run.topology, run.collective, run.algorithm, packets("ns3"), **columns, **drawn
     )
     return (time.perf_counter() - start) / count, float(np.asarray(found)[0])
 

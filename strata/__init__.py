@@ -22,7 +22,7 @@ from strata.evaluate import evaluate, evaluate_case
 from strata.hardware.chip import chip
 from strata.hardware.fabric import fabric
 from strata.hardware.system import System, system
-from strata.lazy import names_before_folders
+from strata.lazy import names_before_folders, typed_imports
 from strata.mapping.engine import Engine, engine
 from strata.mapping.kernel_parallel import Strategy, layout_of, parse_strategy, strategies
 from strata.mapping.layout import Layout, layout
@@ -38,7 +38,6 @@ from strata.workload.tasks import Workload, decode, forward, mixed, prefill, ser
 if TYPE_CHECKING:
     from strata import hardware, search, serving, training
     from strata.hardware.generate.generate import generate, generation
-    from strata.optimise.codesign import codesign, codesign_problem, model_shapes
     from strata.pricing import network
     from strata.pricing.kernel import Kernel, kernel
     from strata.search.plan_for import plan_for
@@ -54,30 +53,11 @@ if TYPE_CHECKING:
     from strata.workload.dataflow_builder import dataflow
 
 __version__ = "0.1.0"
-# What is loaded when it is first asked for, so that commands start fast.
-_LAZY = {
-    "Dataflow": "strata.workload.dataflow",
-    "dataflow": "strata.workload.dataflow_builder",
-    "Kernel": "strata.pricing.kernel",
-    "chakra_traces": "strata.simulate.chakra_out",
-    "codesign": "strata.optimise.codesign",
-    "codesign_problem": "strata.optimise.codesign",
-    "generate": "strata.hardware.generate.generate",
-    "generation": "strata.hardware.generate.generate",
-    "kernel": "strata.pricing.kernel",
-    "model_shapes": "strata.optimise.codesign",
-    "plan_for": "strata.search.plan_for",
-    "sweep": "strata.search.sweep",
-    "serve_under_load": "strata.serving.under_load",
-    "post_training": "strata.training.post_training",
-    "post_training_recipe": "strata.training.post_training_recipe",
-    "simulate": "strata.serving.deployment",
-    "simulate_step": "strata.simulate.step",
-    "train_run": "strata.training.run",
-}
 _GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving", "training")} | {
     "network": "strata.pricing.network"
 }
+# What is loaded when it is first asked for, so that commands start fast.
+_LAZY = {name: where for name, where in typed_imports(__file__).items() if name not in _GROUPS}
 __all__ = [
     "Case",
     "Dataflow",
@@ -97,8 +77,6 @@ __all__ = [
     "Workload",
     "chakra_traces",
     "chip",
-    "codesign",
-    "codesign_problem",
     "dataflow",
     "decode",
     "engine",
@@ -114,7 +92,6 @@ __all__ = [
     "layout_of",
     "mixed",
     "model",
-    "model_shapes",
     "network",
     "parse_strategy",
     "plan",

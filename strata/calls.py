@@ -42,10 +42,7 @@ def quiet() -> AbstractContextManager[Any]:
     return np.errstate(all="ignore")
 
 
-def checked_call(
-    function: Function,
-    before: Callable[[dict[str, Any]], None] | None = None,
-) -> Function:
+def checked_call(function: Function, before: Callable[[dict[str, Any]], None] | None = None) -> Function:
     """A public function that looks at its arguments first; `before` may change them once they are known to be
     right.
 
@@ -102,10 +99,7 @@ def checked_class(made: Made) -> Made:
 
 
 def _bound(
-    function: Callable[..., Any],
-    given: tuple[Any, ...],
-    named: dict[str, Any],
-    called: str,
+    function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any], called: str
 ) -> inspect.BoundArguments:
     """Arguments in their places, each checked against its annotation."""
     signature, hints = _signature(function)

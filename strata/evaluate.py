@@ -63,17 +63,7 @@ def evaluate(
     >>> r.fits, r.bound_by, 5e3 < r.metrics.tokens_per_s < 2e4
     (True, 'memory', True)
     """
-    code = make_program(program) if isinstance(program, str) else program
-    known = as_system(system)
-    case = Case(
-        system=known,
-        program=code,
-        workload=workload,
-        plan=_checked(code, plan),
-        engine=as_engine(engine),
-        economics=economics or economics_of(known),
-    )
-    return evaluate_case(case, backend)
+    return evaluate_case(_case(system, program, workload, plan, engine, economics), backend)
 
 
 def evaluate_case(case: Case, backend: str = "numpy") -> Result:
@@ -107,19 +97,58 @@ def memory_needed(
     >>> bool(used == st.evaluate(*asked).metrics.memory_used), round(limit / 1e9)
     (True, 151)
     """
-    known = as_engine(engine)
-    case = Case(
-        system=system, program=program, workload=workload, plan=_checked(program, plan), engine=known,
-        economics=economics_of(system),
-    )  # fmt: skip
-    door, shape = as_float64_box(case)
-    structure = Structure(door.plan.active(), len(shape))
+    door, shape, structure = _opened(system, program, workload, plan, engine)
 
     def held(part: Case) -> Any:
         return sum(memory_in_step(pricing_of(part, part.workload.steps()[1][-1][1], structure)).values(), 0.0)
 
-    limit = float(np.min(system.chip.memory.capacity * known.gpu_memory_utilization))
+    limit = float(np.min(system.chip.memory.capacity * as_engine(engine).gpu_memory_utilization))
     return np.asarray(run_box(held, door, shape) if shape else held(door)), limit
+
+
+def step_pricing(
+    system: System, program: Program, workload: Workload, plan: Plan | Layout, engine: Engine | str
+) -> Pricing:
+    """What one step is priced with, of a box too; a workload of several steps has none."""
+    case, _, structure = _opened(system, program, workload, plan, engine)
+    return pricing_of(case, case.workload, structure)
+
+
+def priced_step(
+    system: System, program: Program, workload: Workload, plan: Plan | Layout, engine: Engine | str
+) -> Step:
+    """One step, whether or not it fits: a run that was measured is priced in any case.
+
+    >>> import strata as st
+    >>> asked = (st.system("1xh100"), st.model("llama-3-70b"), st.decode(1, 2048), st.plan(), "ideal")
+    >>> float(priced_step(*asked).time) < float("inf"), float(st.evaluate(*asked).metrics.step_time)
+    (True, inf)
+    """
+    case, _, structure = _opened(system, program, workload, plan, engine)
+    return step_of(case, case.workload, structure)
+
+
+def _case(
+    system: System | str,
+    program: Program | str,
+    workload: Workload,
+    plan: Plan | Layout | Strategy | str | None,
+    engine: Engine | str,
+    economics: Economics | None = None,
+) -> Case:
+    """What is asked, its names read."""
+    code = make_program(program) if isinstance(program, str) else program
+    known = as_system(system)
+    return Case(
+        system=known, program=code, workload=workload, plan=_checked(code, plan), engine=as_engine(engine),
+        economics=economics or economics_of(known),
+    )  # fmt: skip
+
+
+def _opened(*asked: Any) -> tuple[Case, tuple[int, ...], Structure]:
+    """A case with arrays as the core takes them, their shape, and what is fixed for them."""
+    door, shape = as_float64_box(_case(*asked))
+    return door, shape, Structure(door.plan.active(), len(shape))
 
 
 def summarised(case: Case, structure: Structure) -> tuple[Summary, list[Step]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from types import EllipsisType
+from types import EllipsisType, MappingProxyType
 from typing import Any
 from warnings import catch_warnings, simplefilter
 
@@ -180,8 +180,11 @@ class _Guarded(ast.NodeTransformer):
         return ast.Call(ast.Name(name, ast.Load()), list(given), [])
 
 
-def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
-    """The value of an expression; `where` says in an error which one it is.
+def calculate(
+    text: str, names: Mapping[str, Any], where: str, functions: Mapping[str, Any] = MappingProxyType({})
+) -> Any:
+    """The value of an expression; `where` says in an error which one it is; `functions` are legal beside
+    those that every expression has.
 
     >>> values = {"layers": [2, 4, 6], "rate": np.array([1.0, 3.0, 2.0])}
     >>> calculate("layers[argmax(rate)] if max(rate) > 1 else 0", values, "an example")
@@ -191,10 +194,10 @@ def calculate(text: str, names: Mapping[str, Any], where: str) -> Any:
     ...
     strata.errors.BadValue: here: an expression has numbers, names and functions, but got 'layers.__class__'
     """
-    known = {**FUNCTIONS, **names}
+    known = {**FUNCTIONS, **functions, **names}
     if not isinstance(text, str):
         raise BadValue(f"{where}: an expression is text, but got {text!r}")
-    code, used = _compiled(text, where)
+    code, used = _compiled(text, where, tuple(functions))
     for name in used:
         if name not in known:
             raise UnknownName(f"name in {where}", name, known, ", ".join(sorted(names)))
@@ -237,8 +240,8 @@ def holds_at(text: str, names: Mapping[str, Any], count: int, where: str) -> np.
     return np.broadcast_to(np.asarray(value, bool), (count,))
 
 
-@lru_cache(maxsize=256)
-def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
+@lru_cache(maxsize=1024)
+def _compiled(text: str, where: str, functions: tuple[str, ...] = ()) -> tuple[Any, tuple[str, ...]]:
     """An expression that has nothing but what is legal in it, compiled, and the names it uses."""
     if len(text) > LONGEST:
         raise BadValue(f"{where}: an expression has at most {LONGEST} characters, but got {len(text)}")
@@ -251,7 +254,7 @@ def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
         raise BadValue(f"{where}: cannot read the expression '{text}'") from None
     if len(parts) > MOST_PARTS * 3:
         raise BadValue(f"{where}: an expression has at most {MOST_PARTS} parts, but got '{text}'")
-    used = []
+    used, legal = [], (*FUNCTIONS, *functions)
     for node in parts:
         hidden = isinstance(node, ast.Attribute) and (
             node.attr.startswith("_") or not isinstance(node.value, ast.Name)
@@ -261,12 +264,12 @@ def _compiled(text: str, where: str) -> tuple[Any, tuple[str, ...]]:
             node.value, int | float | str | bool | EllipsisType | None
         )
         called = isinstance(node, ast.Call) and (
-            not (isinstance(node.func, ast.Name) and node.func.id in FUNCTIONS) or node.keywords
+            not (isinstance(node.func, ast.Name) and node.func.id in legal) or node.keywords
         )
         if not isinstance(node, _LEGAL) or hidden or strange:
             raise BadValue(f"{where}: an expression has numbers, names and functions, but got '{text}'")
         if called:
-            raise BadValue(f"{where}: functions are {', '.join(FUNCTIONS)}, but got '{ast.unparse(node)}'")
+            raise BadValue(f"{where}: functions are {', '.join(legal)}, but got '{ast.unparse(node)}'")
         if isinstance(node, ast.Name):
             used.append(node.id)
     try:

@@ -1,10 +1,14 @@
-"""Packages whose public names are loaded when they are first asked for, so that commands start fast."""
+"""Packages whose public names, those that they import for type checkers, are loaded when they are first asked
+for, so that commands start fast.
+"""
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterable, Mapping
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -54,10 +58,21 @@ def names_before_folders(package: str, public: Iterable[str]) -> None:
     module.__class__ = _NamesFirst
 
 
-def load_on_first_use(package: str, public: Mapping[str, str]) -> None:
-    """Give a package public names, each with the module that has it: of that package, or by its path."""
+def load_on_first_use(package: str) -> None:
+    """Give a package the public names that it imports for type checkers."""
     module = sys.modules[package]
     module.__class__ = _LazyPackage
-    module.__dict__["_public"] = {
-        name: where if "." in where else f"{package}.{where}" for name, where in public.items()
-    }
+    module.__dict__["_public"] = typed_imports(str(module.__file__))
+
+
+def typed_imports(file: str) -> dict[str, str]:
+    """Names that a module imports for type checkers alone, each with the module that has it.
+
+    >>> import strata.training
+    >>> typed_imports(strata.training.__file__)["TrainRun"]
+    'strata.training.run'
+    """
+    tree = ast.parse(Path(file).read_text(encoding="utf-8"))
+    typed = (n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING")
+    imports = (n for one in typed for n in one.body if isinstance(n, ast.ImportFrom))
+    return {a.name: str(n.module) for n in imports for a in n.names}

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
 
 from strata.arrays import Number
 from strata.hardware.hierarchy import CACHE, memory_levels
@@ -87,21 +86,20 @@ def roofline_of(result: Result) -> Roofline:
         for op, full in priced.ops:
             price = price_at_clock(full, step.clock, chip)
             count = times[(priced.block.name, op.name)] // max(len(priced.block.nodes), 1)
-            point = _point(op, price, (CACHE, chip.memory.kind), count, whole)
-            if point is not None:
-                points.append((priced.block.name, point))
-    named = [RooflinePoint(block=block, **values) for block, values in points]
-    share = sum(point.share for point in named)
+            points.append(_point(priced.block.name, op, price, (CACHE, chip.memory.kind), count, whole))
+    known = [point for point in points if point is not None]
     return Roofline(
         chip=chip.name,
         roofs=_roofs(used),
         ceilings=_ceilings(used, step.formats, float(step.clock)),
-        points=tuple(sorted(named, key=lambda point: -point.time)),
-        hidden=max(1.0 - share, 0.0),
+        points=tuple(sorted(known, key=lambda point: -point.time)),
+        hidden=max(1.0 - sum(point.share for point in known), 0.0),
     )
 
 
-def _point(op: Op, price: Price, names: tuple[str, str], count: int, whole: float) -> dict[str, Any] | None:
+def _point(
+    block: str, op: Op, price: Price, names: tuple[str, str], count: int, whole: float
+) -> RooflinePoint | None:
     vector: Number = op.vector_flop() if is_vector(op) else 0.0
     flop, time = float(price.flop + vector), float(price.time)
     bound = max(RESOURCES, key=lambda name: float(getattr(price, name)))
@@ -109,17 +107,10 @@ def _point(op: Op, price: Price, names: tuple[str, str], count: int, whole: floa
     moved = float(price.cache_bytes if by_cache else price.memory_bytes)
     if not count or flop <= 0.0 or moved <= 0.0 or bound == "network":
         return None
-    return {
-        "op": op.name,
-        "bound_by": bound,
-        "level": names[0] if by_cache else names[1],
-        "count": count,
-        "time": time * count,
-        "share": time * count / whole,
-        "flop": flop,
-        "moved": moved,
-        "rate": flop / time,
-    }
+    return RooflinePoint(
+        block=block, op=op.name, bound_by=bound, level=names[0] if by_cache else names[1], count=count,
+        time=time * count, share=time * count / whole, flop=flop, moved=moved, rate=flop / time,
+    )  # fmt: skip
 
 
 def _roofs(used: Device) -> tuple[Roof, ...]:

@@ -25,7 +25,7 @@ from strata.reading import json_file, known_keys
 from strata.result import Result
 from strata.search.sweep import sweep
 from strata.search.sweep_axes import SweepAxis, parse_axis
-from strata.shipped import is_packed, paper_offers, plugged, shipped_folder
+from strata.shipped import is_packed, needed_model, paper_offers, plugged, shipped_folder
 from strata.study_file import check_claim, study_table
 
 SWEEP_KEYS = (
@@ -142,22 +142,10 @@ def _run_of_its_kind(
         from strata.search.study_search import run_search
 
         return run_search(entry, where, runs, known)
-    if "technology" in entry:
-        from strata.optimise.study_codesign import run_codesign
-
-        return run_codesign(entry, where, known)
     offers = paper_offers("study runs", named.folder)
     for key in entry:
         if key in offers:
             return dict(plugged(*offers[key])(entry, where, named.folder, runs, known))
-    if "upgrades" in entry:
-        from strata.search.upgrade_study import run_upgrades
-
-        return run_upgrades(entry, where, named.folder)
-    if "published" in entry:
-        from strata.search.published_table import run_published
-
-        return run_published(entry, where, named.folder)
     return run_entry(entry, where)
 
 
@@ -199,17 +187,14 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
         return run_measured(entry, where, shipped_folder("validation"))
     if "generate" in entry:
-        from strata.search.study_generated import run_generated
-
-        return run_generated(entry, where)
+        return dict(needed_model("study sweeps", "generate")(entry, where))
     if "model" in entry:
         return _sweep(entry, where)
     if "chip" in entry:
         return _chip(entry, where)
     raise BadValue(
-        f"{where} must have a model and a system, a chip, a file of measurements, a published table, "
-        f"a space, upgrades, generate, {', '.join(paper_offers('study runs'))}, or a technology, "
-        "template and budget"
+        f"{where} must have a model and a system, a chip, a file of measurements, a space, generate, or "
+        f"one of {', '.join(paper_offers('study runs'))}"
     )
 
 

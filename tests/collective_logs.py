@@ -2,7 +2,7 @@
 start of some microseconds and a rate.
 """
 
-from strata.validation.readers.nccl_rows import WIDTHS
+from strata.validation.readers.collective_files import WIDTHS
 
 NEW = [
     "size",

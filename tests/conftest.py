@@ -30,7 +30,7 @@ os.environ.setdefault("STRATA_CHECK", "1")
 if find_spec("jaxlib") and version("jaxlib").startswith("0.10."):
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 strata.calls.quiet = nullcontext  # tests hear what NumPy warns of
-for name in ("deepflow", "dfmodel"):  # Python of papers, beside the package
+for name in ("deepflow", "deepstack", "dfmodel", "upgrades"):  # Python of papers, beside the package
     paper(name)
 SOURCE = Path(__file__).parents[1] / "validation" / "ns3" / "collective.cc"
 
@@ -135,8 +135,8 @@ def predictions(tmp_path_factory):
 @pytest.fixture(scope="session")
 def own_points(predictions):
     """A file of the project's own data by its name: its rows and their points, as `strata validate` has them."""
+    from strata.validation.measured.reader import reader_of
     from strata.validation.readers.catalogue import Catalogue
-    from strata.validation.readers.registry import reader_of
 
     def of(name):
         catalogue = Catalogue()

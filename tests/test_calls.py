@@ -50,7 +50,6 @@ WRONG = {
     "a map that is none": (lambda: st.hardware.heat("stack-ref", 60, map=object()), "a power map"),
     "picks as bytes": (lambda: st.routing(b"x"), "routing: counts is"),
     "a seed below zero": (lambda: st.search.search("next-node", seed=-1), "a seed is a whole number"),
-    "links without bandwidth": (lambda: st.network.package_grid(2, 2, intra=0.0), "intra, the bandwidth"),
     "plans of too many": (
         lambda: st.plans(10**9 + 7, st.model("llama-3-8b")),
         "sought of at most 16,777,216 devices",

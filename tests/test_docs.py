@@ -7,6 +7,7 @@ shows. `python tests/test_docs.py` runs every page and writes its output into it
 """
 
 import contextlib
+import doctest
 import importlib.util
 import io
 import os
@@ -21,7 +22,6 @@ from pathlib import Path
 import pytest
 
 from strata.app.cli import main
-from strata.app.equations import equation_pages, write_equations
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
@@ -211,14 +211,18 @@ def test_pages_name_no_private_place(path):
 def script(name):
     """A script of docs/scripts/ as a module."""
     spec = importlib.util.spec_from_file_location(name, ROOT / "docs" / "scripts" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
 def written():
     """Files of the docs that are written from the code, with what they should hold."""
-    yield from ((ROOT / "docs" / "equations" / name, text) for name, text in equation_pages().items())
+    yield from (
+        (ROOT / "docs" / "equations" / name, text)
+        for name, text in script("equations").equation_pages().items()
+    )
+    yield from script("accuracy_page").accuracy_pages().items()
     yield ROOT / "docs" / "modules.md", script("module_map").module_map()
     yield ROOT / "docs" / "architecture.svg", script("architecture").architecture()
 
@@ -228,9 +232,14 @@ def test_what_is_written_from_the_code_is_up_to_date():
     assert stale == [], "run: make docs"
 
 
+@pytest.mark.parametrize("name", ["equations", "module_map"])
+def test_examples_in_scripts_of_the_docs_hold(name):
+    assert doctest.testmod(script(name)).failed == 0
+
+
 def test_the_folder_of_equations_holds_nothing_else():
     there = {path.name for path in (ROOT / "docs" / "equations").iterdir()}
-    assert there == set(equation_pages())
+    assert there == set(script("equations").equation_pages())
 
 
 def test_the_site_builds_without_a_warning(tmp_path):
@@ -286,7 +295,7 @@ def refresh(path):
 
 
 if __name__ == "__main__":
-    write_equations(ROOT / "docs" / "equations")
+    script("equations").write_equations(ROOT / "docs" / "equations")
     for target, content in written():
         target.write_text(content, encoding="utf-8")
     for page in PAGES:

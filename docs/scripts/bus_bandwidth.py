@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from strata.drawing import pyplot_of, save
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.multinode import multinode
 from strata.validation.readers.tables import read_table
 
 RUNS = (
@@ -22,8 +22,9 @@ RUNS = (
 
 def main() -> None:
     root = Path(__file__).resolve().parents[2]
-    table = read_table(root / "validation", "network/multinode.csv")
-    points = multinode(table, Catalogue())
+    name = "network/multinode.csv"
+    table = read_table(root / "validation", name)
+    points = reader_of(name, Catalogue())(table, Catalogue())
     size = dict(zip(table.lines, table.number("bytes"), strict=True))
     ranks = dict(zip(table.lines, table.number("gpus"), strict=True))
     pyplot = pyplot_of()

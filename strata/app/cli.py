@@ -14,6 +14,7 @@ import typer
 
 from strata.app.terminal import complain, put_line, tell_written, usage_line
 from strata.errors import StrataError
+from strata.shipped import paper_offers, plugged
 
 
 class _AsTyped:
@@ -53,7 +54,8 @@ def take_words_as_typed(command: Any) -> None:
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
 
-# Each command, in the order in which help lists them, and its module. A command line loads only its own.
+# Each command, in the order in which help lists them, and its module; those of papers come after them. A
+# command line loads only its own.
 COMMANDS = {
     "predict": "predict",
     "plan": "plan",
@@ -72,16 +74,15 @@ COMMANDS = {
     "speculate": "speculate",
     "post-train": "post_train",
     "generate": "generate",
-    "codesign": "codesign",
     "fabric": "fabric",
     "collective": "collective",
     "map": "map",
-    "mapping": "mapping",
     "heat": "heat",
     "dram": "dram",
     "area": "area",
     "cost": "cost",
     "validate": "validate",
+    "seal": "seal",
     "measure": "measure",
     "calibrate": "calibrate",
     "search": "search",
@@ -121,13 +122,19 @@ def commands_app(word: str = "") -> typer.Typer:
         context_settings={"max_content_width": 120, "help_option_names": ["--help", "-h"]},
     )
     app.callback()(start)
-    wanted = [COMMANDS[word]] if word in COMMANDS else COMMANDS.values()
-    for module in dict.fromkeys(wanted):
+    own = {word: COMMANDS[word]} if word in COMMANDS else COMMANDS
+    offers = {} if word in COMMANDS else paper_offers("commands")
+    if word in offers:
+        own, offers = {}, {word: offers[word]}
+    for module in dict.fromkeys(own.values()):
         for name, found in vars(import_module(f"strata.app.commands.{module}")).items():
             if name.startswith("register_"):
                 found(app)
             elif name.endswith("_command") and "command" in vars(found):
                 app.command(**vars(found)["command"])(found)
+    for offer in offers.values():
+        function = plugged(*offer)
+        app.command(**vars(function)["command"])(function)
     return app
 
 

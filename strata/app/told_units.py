@@ -43,7 +43,8 @@ KEYS = {
     "stated_design stride tiles times tokens trace training_devices upgrades utilisation variation "
     "verified vias weighted window worst worth_of_one_percent worth_of_one_percent.* writers within_15 "
     "within_30 "
-    "failures_per_month goodput_lost goodput_share hfu length micro_batch plans steps",
+    "arena.left_out arena.ours arena.our_median error open predictions failures_per_month goodput_lost "
+    "goodput_share hfu length micro_batch plans steps",
 }
 _UNITS = {key: unit for unit, keys in KEYS.items() for key in keys.split()}
 

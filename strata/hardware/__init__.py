@@ -40,14 +40,4 @@ __all__ = [
 ]
 checked_names(globals(), __all__)
 # What is loaded when it is first asked for: reports need solvers, few chips are generated.
-load_on_first_use(
-    __name__,
-    {
-        "Recipe": "strata.hardware.generate.recipe",
-        "area": "strata.hardware.silicon.area",
-        "cost": "strata.hardware.silicon.cost",
-        "Silicon": "strata.hardware.silicon.manufacturing",
-        "Temperatures": "strata.hardware.thermal.report",
-        "heat": "strata.hardware.thermal.report",
-    },
-)
+load_on_first_use(__name__)

@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from strata.hardware.generate.recipe import Recipe
 
 KINDS = ("gpu", "systolic", "dataflow")
-# How matrix products are priced: tiles of a GPU's libraries, systolic arrays, or tiles searched at every
-# level of memory; that of the 2021 original beside it. "" is by kind.
-KERNEL_MODELS = ("", "tiled", "array", "hierarchical", *paper_offers("product models"))
+# How matrix products are priced: tiles of a GPU's libraries, systolic arrays, or as a paper's package does it
+# (DeepFlow's searches tiles at every level of memory). "" is by kind.
+KERNEL_MODELS = ("", "tiled", "array", *paper_offers("product models"))
 
 
 @register_pytree

@@ -115,9 +115,7 @@ class Compute:
         optional=True,
     )
     dataflow: str = text(
-        "what arrays and memories held by software keep in place",
-        choices=DATAFLOWS,
-        default="best",
+        "what arrays and memories held by software keep in place", choices=DATAFLOWS, default="best"
     )
 
 

@@ -12,16 +12,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link
 from strata.hardware.fabric_parts import Dimension, Host
-from strata.params import (
-    Sources,
-    by_name,
-    override,
-    part,
-    quantity,
-    remembered,
-    sourced_record,
-    text,
-)
+from strata.params import Sources, by_name, override, part, quantity, remembered, sourced_record, text
 from strata.records import readable
 from strata.units import parse
 

@@ -2,7 +2,7 @@
 
 A job may use fewer devices than a domain has. Through a switch the rest is idle ports; where each pair has
 its own link, links to devices outside of the system carry nothing; a slice of a torus whose ends are not
-joined is a mesh.
+joined is a mesh. And clusters that only a few facts are known of: the shipped fabric that is nearest.
 """
 
 from __future__ import annotations
@@ -10,11 +10,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from strata.errors import BadValue, require
 from strata.hardware.fabric import Fabric, closes, sized
 from strata.hardware.fabric_parts import Dimension
+from strata.hardware.transport import Transport
 from strata.params import Param
 
 # A system of several domains leaves at most this part of each unused, unless its name says how many it uses.
@@ -81,6 +86,15 @@ def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
         f"{fewest}; write NODESxCHIPSx... for others{such}, "
         f"but got (devices={count}, fabric='{fabric}')"
     )
+
+
+def equal_part(devices: float, most: float) -> int:
+    """The largest part of so many devices, all parts equal, that is at most so large.
+
+    >>> [equal_part(*pair) for pair in ((256.0, 72.0), (8.0, 72.0), (144.0, 72.0))]
+    [64, 8, 72]
+    """
+    return next(part for part in range(max(int(min(devices, most)), 1), 0, -1) if devices % part == 0)
 
 
 def even_counts(total: int) -> list[int]:
@@ -180,3 +194,120 @@ def used_part(built: Fabric, sizes: tuple[float, ...]) -> Fabric:
         told[path] = Param(new.bandwidth, "B/s", before + why)
         dimensions.append(new)
     return replace(made, dimension=tuple(dimensions), sources=made.sources.updated(told))
+
+
+# ---------------------------------------------------------------------- clusters by a few facts
+
+
+@dataclass(frozen=True, kw_only=True)
+class Adapters:
+    """Adapters of a node as far as they are known."""
+
+    count: float | None = None
+    rate: float | None = None  # of one [B/s]; of the node where there is no count and `whole`
+    whole: bool = False
+
+    def of_device(self, devices: float, node: float, usual: float) -> float | None:
+        """Bytes a second for each of the devices that a node brings [B/s]; None where nothing is known.
+
+        Where fewer devices than a node holds are used, each has the adapters beside it. `usual` adapters a
+        device stand in for a count.
+
+        >>> Adapters(count=8.0, rate=50e9).of_device(2.0, 8.0, 1.0)
+        50000000000.0
+        """
+        if self.rate is None:
+            return None
+        if self.whole:
+            return self.rate / (devices if self.count is None else node)
+        if self.count is None:
+            return self.rate * usual
+        return self.rate * self.count / (node if self.count >= node > devices else devices)
+
+
+def cluster_fabric(
+    usual: Fabric,
+    shipped: Sequence[Fabric],
+    *,
+    network: str,
+    nodes: float,
+    devices: float,
+    per_node: float,
+    adapters: Adapters,
+    over_nodes: bool = False,
+    sockets: Transport | None = None,
+) -> Fabric:
+    """The fabric of so many nodes: of the shipped ones that with this network and a chip's own links, its
+    adapters as they are known; "" is no network, all devices inside one domain of links.
+
+    `usual` is the chip's own fabric; `over_nodes`: its links reach over several nodes; `sockets` carry what
+    leaves a node.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> known = [fabric("hgx-h100"), fabric("p5-efa")]
+    >>> far = {"nodes": 2.0, "devices": 16.0, "per_node": 8.0, "adapters": Adapters(count=32.0, rate=12.5e9)}
+    >>> made = cluster_fabric(known[0], known, network="efa", **far)
+    >>> made.name, [float(d.size) for d in made.dimension], float(made.dimension[1].bandwidth)
+    ('p5-efa', [8.0, 2.0], 50000000000.0)
+    """
+    if network:
+        count = adapters.count and adapters.count / per_node
+        usual, outer = nearest_network(usual, shipped, network, per_node, count)
+        node = usual.dimension[0]
+        links = 1.0 if outer.links is None else float(np.max(outer.links))
+        rate = adapters.of_device(per_node, float(np.max(node.size)), links)
+        outer = outer if rate is None else replace(outer, bandwidth=rate)
+        around: tuple[Dimension, ...] = (outer,)
+        if sockets is not None:
+            around = (replace(outer, transport=sockets.name, transport_model=sockets),)
+    else:
+        node, around = usual.dimension[0], usual.dimension[1:]
+    size = float(np.max(node.size))
+    domains = math.ceil(devices / size) if over_nodes or not network else nodes
+    if nodes % 1 or per_node * nodes != devices or devices % domains or devices / domains > size:
+        raise BadValue(
+            f"{usual.name} has {size:g} devices on {node.name}: whole nodes were expected,"
+            f" but got (nodes={nodes:g}, devices={devices:g}, devices a node={per_node:g})"
+        )
+    return sized(replace(usual, dimension=(node, *around)), (devices / domains, domains))
+
+
+def nearest_network(
+    usual: Fabric, shipped: Sequence[Fabric], network: str, per_node: float, adapters: float | None
+) -> tuple[Fabric, Dimension]:
+    """The shipped fabric with a network of this kind whose nodes are nearest to those of a usual fabric (the
+    same links inside, as many adapters a device), and its dimension between nodes; its nodes are the usual
+    ones where it has others.
+    """
+    known = [
+        (one, d)
+        for one in shipped
+        for d in one.dimension[1:2]
+        if d.transport == network and d.medium == "network" and not one.dimension[0].shares_links_of
+    ]
+    if not known:
+        raise BadValue(f"no shipped fabric has a network of {network}: write one, or name another")
+    own = usual.dimension[0]
+
+    def far(pair: tuple[Fabric, Dimension]) -> tuple[Any, ...]:
+        one, d = pair
+        inner = one.dimension[0]
+        count = 1.0 if d.links is None else float(np.max(d.links))
+        rates = float(np.max(inner.bandwidth)), float(np.max(own.bandwidth))
+        return (
+            inner.transport != own.transport,
+            inner.bandwidth != own.bandwidth,
+            one.name != usual.name,
+            inner.kind != own.kind,
+            0.0 if adapters is None else abs(np.log(adapters / count)),
+            inner.size != own.size,
+            abs(np.log(rates[0] / rates[1])),
+            one.name,
+        )
+
+    best, outer = min(known, key=far)
+    inner = best.dimension[0]
+    same = inner.transport == own.transport and float(np.max(inner.bandwidth)) == float(np.max(own.bandwidth))
+    if same and float(np.max(inner.size)) >= per_node:
+        return best, outer
+    return replace(best, dimension=(own, outer)), outer

@@ -6,23 +6,29 @@ Parts after a plus stand in for the chip's own: `1024xdfmodel-sn30+dfmodel-hbm3+
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from strata.arrays import Number, register_pytree
 from strata.errors import UnknownName, require
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
-from strata.hardware.linear_parts import system_parts
 from strata.hardware.money import Economics, economics
-from strata.hardware.part_of_domain import domain_size, sizes_of, used_part
+from strata.hardware.part_of_domain import domain_size, equal_part, sizes_of, used_part
+from strata.hardware.topology import links_of
 from strata.params import Param, by_name, dashed, find, meant, names, read_record, text
 from strata.records import readable
+from strata.shipped import needed_model, paper_offers
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
 _PART = re.compile(r"(?:(\d+)x)?(\d+)of(\d+)x([A-Za-z./].*)$")
+_SHAPE = re.compile(r"\d+(x\d+)+$")
 _COUNTED = re.compile(r"(?:(\d+)-?x-?)?(.+?)(?:(?:-x-?|x)(\d+))?")
 
 
@@ -82,7 +88,7 @@ def system(what: str | Chip, on: Fabric | str | None = None, /, **changes: Any) 
     >>> [[d.size for d in s.fabric.dimension] for s in named]
     [[64.0, 1.0], [64.0, 2.0], [64.0, 2.0]]
 
-    A memory, links, a fabric and a shape may be named after the chip (`strata.hardware.linear_parts`):
+    A memory, links, a fabric and a shape may be named after the chip:
 
     >>> s = system("1024xdfmodel-h100+dfmodel-hbm3+dfmodel-dragonfly+32x32+dfmodel-nvlink4")
     >>> s.chip.memory.bandwidth / 1e9, [(d.kind, d.size, d.bandwidth / 1e9) for d in s.fabric.dimension]
@@ -109,6 +115,97 @@ def system(what: str | Chip, on: Fabric | str | None = None, /, **changes: Any) 
         made = replace(system(base, joined), name=stated.name)
         return made if on is None else _moved(made, as_fabric(on))
     return _from_name(what, changes, None if on is None else as_fabric(on))
+
+
+def systems(
+    chip_name: str,
+    devices: Number,
+    domain: Number | None = None,
+    on: Fabric | None = None,
+    rate: Number | None = None,
+    named: Callable[[str], System] = system,
+) -> System:
+    """Systems of one chip whose device counts may be an array: sizes of the fabric are arrays then.
+
+    `domain`: devices of each scale-up domain that a job may use, of which it takes the largest equal part;
+    unless given, whole nodes or as few equal parts of them as there can be. `on`: another fabric of as many
+    dimensions than the chip's usual one; `rate`: of a device between domains [B/s].
+
+    >>> [d.size.tolist() for d in systems("gb200", np.array([8.0, 256.0])).fabric.dimension]
+    [[8.0, 64.0], [1.0, 4.0]]
+    >>> [float(d.size) for d in systems("h100", 16.0, domain=4.0).fabric.dimension]
+    [4.0, 4.0]
+    """
+
+    def one(count: float, most: float) -> System:
+        inside = 0 if domain is None else equal_part(count, most)
+        return named(f"{count / inside:.0f}x{inside}x{chip_name}" if inside else f"{count:.0f}x{chip_name}")
+
+    counts, most = np.broadcast_arrays(np.asarray(devices, float), 0.0 if domain is None else domain)
+    pairs, place = np.unique(np.stack([counts.ravel(), most.ravel()]), axis=1, return_inverse=True)
+    every = [one(*pair) for pair in pairs.T]
+    sizes = np.array([[float(d.size) for d in each.fabric.dimension] for each in every])
+    several = sizes[place.ravel()].reshape(*counts.shape, -1)
+    joined = sized(on or every[0].fabric, tuple(several[..., i][()] for i in range(several.shape[-1])))
+    if rate is not None:
+        *inner, outer = joined.dimension
+        joined = replace(joined, dimension=(*inner, replace(outer, bandwidth=rate)))
+    return System(f"{chip_name} systems", every[0].chip, joined)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SystemParts:
+    """What a system's name puts in place of its chip's own numbers and fabric."""
+
+    chip: dict[str, Number]
+    links: tuple[Any, ...] = ()  # of the dimensions, innermost first, the last of all outer ones
+    fabric: Fabric | None = None
+    shape: tuple[float, ...] = ()
+
+    def joined(self, known: Fabric, devices: int) -> Fabric:
+        """A fabric, its sizes as the shape has them, with these links in place of its own."""
+        require(
+            not self.shape or math.prod(self.shape) == devices,
+            f"a shape has as many devices as the system, {devices}",
+            shape="x".join(f"{s:g}" for s in self.shape),
+        )
+        shaped = sized(known, self.shape) if self.shape else known
+        made = []
+        for place, (old, new) in enumerate(zip(known.dimension, shaped.dimension, strict=True)):
+            link = self.links[min(place, len(self.links) - 1)] if self.links else None
+            if link is None and (old.size is None or not self.shape):
+                made.append(new)
+                continue
+            each = old.bandwidth / links_of(old) if link is None else link.bandwidth
+            energy = old.energy if link is None else link.energy
+            price = None if old.price is None else old.price * each * links_of(old) / old.bandwidth
+            made.append(replace(new, bandwidth=each * links_of(new), energy=energy, price=price))
+        return replace(shaped, dimension=tuple(made))
+
+
+def system_parts(said: list[str]) -> SystemParts:
+    """Parts by name: a fabric, a shape like 32x32, or what papers add: memories and links.
+
+    >>> found = system_parts(["dfmodel-hbm3", "32x32", "dfmodel-nvlink4"])
+    >>> found.chip["memory.bandwidth"] / 1e9, found.shape, [link.name for link in found.links]
+    (3072.0, (32.0, 32.0), ['dfmodel-nvlink4'])
+    """
+    changes, links, joined, shape = dict[str, Number](), list[Any](), None, tuple[float, ...]()
+    for name in said:
+        if _SHAPE.match(name):
+            shape = tuple(float(size) for size in name.split("x"))
+            continue
+        if name in names("fabric") or name.endswith(".toml"):
+            joined = fabric(name)
+            continue
+        offered = [needed_model("system parts", paper)(name) for paper in paper_offers("system parts")]
+        if not any(offered):
+            known = [*names("fabric"), *names("linear-memories"), *names("linear-links")]
+            raise UnknownName("part of a system", name, known, "a memory, a link, a fabric, or 32x32")
+        ours, link = next(part for part in offered if part)
+        changes |= ours
+        links += [link] if link else []
+    return SystemParts(chip=changes, links=tuple(links), fabric=joined, shape=shape)
 
 
 def counted_chip(name: str) -> tuple[str, int]:
@@ -183,7 +280,7 @@ def _from_name(name: str, changes: dict[str, Any], on: Fabric | None = None) -> 
     outer, inner = int(match.group(1)), match.group(2)
     chip_name, *said = match.group(3).split("+")
     parts = system_parts(said)
-    base = chip(chip_name, **{**parts.chip_changes(), **changes})
+    base = chip(chip_name, **{**parts.chip, **changes})
     beside = Path(chip_name).parent if chip_name.endswith(".toml") else Path()
     joined = usual_fabric(base, beside) if parts.fabric is None else parts.fabric
     if on is not None:

@@ -333,11 +333,7 @@ def _products(program: Any) -> tuple[str, ...]:
 
 
 def strategies(
-    devices: int,
-    program: Any,
-    *,
-    kinds: tuple[str, ...] = ("RC", "CR"),
-    per_module: bool = False,
+    devices: int, program: Any, *, kinds: tuple[str, ...] = ("RC", "CR"), per_module: bool = False
 ) -> Strategy:
     """Every legal strategy of a device count, as one whose degrees are arrays: all factorisations into KP1,
     KP2, replicas and stages, of either kind; with `per_module` also every split of each module by itself.

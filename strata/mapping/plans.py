@@ -168,12 +168,7 @@ def plans_of_training(
     virtual = np.array([v for _, v in orders], float)[None, None, None, :, None]
     level = np.array(zero, float)[None, None, None, None, :]
     many = Plan(
-        **wide,
-        microbatches=passes,
-        recompute=recomputed,
-        schedule=order,
-        virtual_stages=virtual,
-        zero=level,
+        **wide, microbatches=passes, recompute=recomputed, schedule=order, virtual_stages=virtual, zero=level
     )
     staged, plain = wide["pp"] > 1, (order == order.min()) & (virtual == 1)
     interleaves = (remainder(float(layers), wide["pp"] * virtual) == 0) & (remainder(passes, wide["pp"]) == 0)
@@ -186,12 +181,7 @@ def plans_of_training(
 
 
 def _training_meshes(
-    devices: int,
-    model: Model,
-    batch: float,
-    cp_mode: tuple[int, ...],
-    sp: tuple[int, ...],
-    freely: bool,
+    devices: int, model: Model, batch: float, cp_mode: tuple[int, ...], sp: tuple[int, ...], freely: bool
 ) -> Plan:
     """Meshes whose data parallel ranks divide the batch, tensor groups with and without sequence
     parallelism.

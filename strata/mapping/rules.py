@@ -135,9 +135,7 @@ STATE_GROUPS = Rule(
     ("choose tp among the divisors or multiples of the state's key heads",),
 )
 WHOLE_BATCH = Rule(
-    2**18,
-    "a training batch must be a multiple of dp x microbatches",
-    ("another dp, microbatches or batch",),
+    2**18, "a training batch must be a multiple of dp x microbatches", ("another dp, microbatches or batch",)
 )
 INTERLEAVED = Rule(
     2**19,

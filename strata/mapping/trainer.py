@@ -63,8 +63,7 @@ class TrainerMemory:
         "where they multiply activated rows, before the second product",
     )
     gradient_buffers: Number = quantity(
-        "1",
-        "1 where products keep a bf16 buffer for the gradient of each shape of weight",
+        "1", "1 where products keep a bf16 buffer for the gradient of each shape of weight"
     )
     buckets: Number = quantity(
         "B", "of a parameter in buckets of gradients beside those added up, where ranks sum them"
@@ -197,7 +196,7 @@ class Trainer:
     quantize_bytes: Number | None = quantity(
         "B",
         "bytes read of an element of an operand to round it before narrow products and to lay it out for "
-        "both of them; left out: the kernel before does so",
+        "both of them; 0 or left out: the kernel before does so",
         optional=True,
         minimum=0,
     )

@@ -25,12 +25,7 @@ from strata.mapping.layout import STAGES, Layout, layout
 from strata.mapping.place import place
 from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.layout import first_step
-from strata.optimise.layouts.layout_degrees import (
-    REPLICAS,
-    DegreeCandidate,
-    DegreeSearch,
-    degree_candidates,
-)
+from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, degree_candidates
 from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
 from strata.optimise.mappings.joint_problem import MapSettings, unstated_bytes
 from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, MappedStep

@@ -4,8 +4,7 @@ A dataclass describes its file: each field made by `quantity` has a unit and a m
 of its own. In a file a quantity is ``{ value = "4.8 TB/s", source = "H200 datasheet, table 1" }``; sources
 used often stand once under ``[sources]`` and are cited as ``"@datasheet: table 1"``. ``base = "h200"`` starts
 from another file and overrides it; ``source = "..."`` at the top is that of every plain number. Equations see
-plain numbers; `Param` (value, unit, source) travels beside
-them in `Sources`.
+plain numbers; `Param` (value, unit, source) travels beside them in `Sources`.
 """
 
 from strata.params.declare import (
@@ -31,17 +30,9 @@ from strata.params.files import (
     names,
     read_toml,
     remembered,
+    unfitted,
 )
-from strata.params.paths import (
-    GIVEN,
-    called,
-    leaf_paths,
-    override,
-    stated,
-    value_at,
-    with_value,
-    word_paths,
-)
+from strata.params.paths import GIVEN, called, leaf_paths, override, stated, value_at, with_value, word_paths
 from strata.params.records import all_missing, build, file_model, read_record, sourced_record
 from strata.params.short import inherited, missing_paths, spelled_out
 
@@ -79,6 +70,7 @@ __all__ = [
     "stated",
     "text",
     "texts",
+    "unfitted",
     "value_at",
     "with_value",
     "word_paths",

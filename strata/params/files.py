@@ -12,7 +12,8 @@ import pickle
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -53,9 +54,20 @@ class _Reading(threading.local):
 
     def __init__(self) -> None:
         self.files: list[dict[str, Stamp]] = []
+        self.unfitted = False
 
 
 _reading = _Reading()
+
+
+@contextmanager
+def unfitted() -> Iterator[None]:
+    """Chips and transports are read as their own files have them, without what `strata calibrate` found."""
+    before, _reading.unfitted = _reading.unfitted, True
+    try:
+        yield
+    finally:
+        _reading.unfitted = before
 
 
 def _stamp(path: str) -> Stamp:
@@ -81,7 +93,8 @@ def remembered(function: Function) -> Function:
 
     @wraps(function)
     def remembering(*given: Any) -> Any:
-        answer, files = known.get(given, (None, None))
+        key = (_reading.unfitted, *given)
+        answer, files = known.get(key, (None, None))
         if files is None or any(_stamp(path) != stamp for path, stamp in files.items()):
             _reading.files.append({})
             try:
@@ -92,7 +105,7 @@ def remembered(function: Function) -> Function:
             if time.time_ns() - youngest > YOUNG:
                 if len(known) >= MOST_KEPT:
                     known.clear()
-                known[given] = answer, files
+                known[key] = answer, files
         if _reading.files:
             _reading.files[-1].update(files)
         return answer
@@ -170,8 +183,7 @@ def _spoken(kind: str) -> tuple[dict[str, str], list[str]]:
     """Shipped names by what they and their other names are compared by, and words that change nothing."""
     words = read_toml(data_folder("configs") / "names.toml")
     every = dict(words["aliases"].get(kind, {}))
-    for shipped in _names(kind):
-        every |= dict.fromkeys(_aliases(kind, shipped), shipped)
+    every |= {alias: shipped for shipped in _names(kind) for alias in _aliases(kind, shipped)}
     every |= {shipped: shipped for shipped in _names(kind)}
     same = words["same"].get(kind, [])
     spoken = {plain_name(name, drop): shipped for drop in (same, ()) for name, shipped in every.items()}
@@ -220,9 +232,7 @@ def load_table(
     `written` is what is done first to the table of each file.
     """
     path = find(kind, name)
-    table = read_toml(path)
-    if written is not None:
-        table = written(table, path.name)
+    table = read_toml(path) if written is None else written(read_toml(path), path.name)
     if str(path) in _above:
         circle = " -> ".join(Path(p).stem for p in (*_above, str(path)))
         raise BadFile(f"{path.name}: base files form a circle: {circle}")
@@ -232,7 +242,8 @@ def load_table(
     table.pop("sources", None)
     table = _cite(table, sources, path.name)
     fitted = data_folder("calibration") / path.name
-    if kind in ("chip", "transport") and path.parent == data_folder(kind) and _exists(fitted):
+    shipped = kind in ("chip", "transport") and path.parent == data_folder(kind)
+    if shipped and not _reading.unfitted and _exists(fitted):
         # what `strata calibrate` found, over what the datasheet and we assumed
         table = merged(table, read_toml(fitted))
     base = _base_of(table, kind, path.name)

@@ -44,12 +44,9 @@ def record_table(record: Any, sources: Sources, prefix: str = "") -> dict[str, A
 def _written(value: Any, unit: str, sources: Sources, path: str) -> dict[str, Any]:
     if has_axes(value):
         raise BadValue(f"a file holds one record, but {path} is an array of {value.size}")
-    known = sources.get(path)
-    number = float(value)
-    return {
-        "value": number if unit == "1" else f"{number!r} {unit}",
-        "source": known.source if known else NO_SOURCE,
-    }
+    number, known = float(value), sources.get(path)
+    source = known.source if known else NO_SOURCE
+    return {"value": number if unit == "1" else f"{number!r} {unit}", "source": source}
 
 
 def as_toml(table: dict[str, Any]) -> str:

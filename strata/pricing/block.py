@@ -7,17 +7,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number
+from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.mapping.recompute import recompute_parts, recompute_share, recomputes_whole
 from strata.memo import value_key
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
+from strata.pricing.kernels.device import Device
 from strata.pricing.network.expert_exchange import uneven_routing
 from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
 from strata.pricing.overlap.rings import is_ring_step, rings_shown
-from strata.pricing.overlap.shared_experts import overlap_shared_experts
 from strata.pricing.overlap.tiles import overlap_by_tile
 from strata.pricing.overlap.trainers import (
     beside_other_batch,
@@ -27,8 +27,11 @@ from strata.pricing.overlap.trainers import (
 )
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import KernelPrices, PricedOp, Rank, price_op
+from strata.workload.expert_ops import SHARED_EXPERT
 from strata.workload.graph import Block, BlockSequence, Op, is_collective
 
+# parts of a price that are times
+CREDITS = ("time", "compute", "cache", "memory", "network", "overhead")
 DATA_GROUP = "dp_cp"  # whose links the sums of gradients need
 
 
@@ -269,3 +272,47 @@ def two_halves(
         price = total_price([(1.0, p) for _, p in ops])
         made.append(replace(b, ops=tuple(ops), price=price, time_by_kind=_by_kind(ops)))
     return tuple(made)
+
+
+def left_over(one: Price, other: Price, bandwidth: Number) -> Number:
+    r"""Time that kernels add to others beside which they run [s].
+
+    .. math:: T = \max\left(T_1, T_2, C_1 + C_2, \frac{b_1 + b_2}{B}\right) - T_2
+
+    times T_1 and T_2 alone, of which the cores bound C_1 and C_2; bytes b of DRAM, of sustained bandwidth B.
+    Launches, floors and waits of one hide behind the other; arithmetic and bytes add up.
+
+    >>> small = Price(time=14e-6, memory=2e-6, overhead=12e-6, memory_bytes=1e7)
+    >>> large = Price(time=6e-5, memory=5e-5, memory_bytes=3e8)
+    >>> float(left_over(small, large, 7e12)), round(float(left_over(small, large, 4.5e12)) * 1e6, 1)
+    (0.0, 8.9)
+    """
+    xp = namespace(one.time, other.time, one.compute, one.memory_bytes, bandwidth)
+    bound = xp.maximum(one.compute + other.compute, (one.memory_bytes + other.memory_bytes) / bandwidth)
+    together = xp.minimum(xp.maximum(xp.maximum(one.time, other.time), bound), one.time + other.time)
+    return together - other.time
+
+
+def overlap_shared_experts(priced: list[PricedOp], device: Device) -> list[PricedOp]:
+    """The ops of a block with shared experts beside the routed ones, as far as the engine runs them so
+    (`shared_expert_stream`).
+    """
+    shared = [p for op, p in priced if op.role == SHARED_EXPERT]
+    routed = [p for op, p in priced if op.category == "experts"]
+    if not shared or not routed:
+        return priced
+    both = [total_price([(1.0, p) for p in part]) for part in (shared, routed)]
+    xp = namespace(both[0].time)
+    kept = left_over(both[0], both[1], device.bandwidth) / xp.where(both[0].time > 0.0, both[0].time, 1.0)
+    share = 1.0 - device.software.shared_expert_stream * (1.0 - kept)
+    return [(op, _share_shown(p, share) if op.role == SHARED_EXPERT else p) for op, p in priced]
+
+
+def _share_shown(price: Price, share: Number) -> Price:
+    """A price of which only a share of the time is seen; what it moves and spends stays."""
+    return replace(
+        price,
+        **{name: getattr(price, name) * share for name in CREDITS},
+        lower=price.lower * share,
+        saved=price.time * (1.0 - share),
+    )

@@ -24,11 +24,11 @@ from strata.pricing.fused_partition import (
 from strata.pricing.fused_tensors import FLOWS, block_tensors, own_bytes, run_structure
 from strata.pricing.fusion import padded_work
 from strata.pricing.fusion_rules import fusion_rules
-from strata.pricing.price import ZERO, Price
+from strata.pricing.price import ZERO, Price, price_where
 from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
 from strata.workload.graph import Block, is_collective
 
-TILES = (1.0, 4.0, 16.0, 64.0, 256.0, 1024.0)  # numbers of tiles that a partition may pass on
+TILES = tuple(4.0**i for i in range(6))  # numbers of tiles that a partition may pass on
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -237,7 +237,7 @@ def _chosen(
             members[first:last] = [member | here for member in members[first:last]]
         for place, inside in enumerate(members):
             if merged is not None and not _nowhere(inside):
-                found[place] = _price_where(inside, runs.share(merged, place), found[place])
+                found[place] = price_where(inside, runs.share(merged, place), found[place])
     return [(op, price) for (op, _), price in zip(runs.priced, found, strict=True)]
 
 
@@ -298,13 +298,4 @@ def _run_where(here: Any, run: FusedRun, rest: FusedRun) -> FusedRun:
     xp = namespace(here, run.time, rest.time)
     return FusedRun(
         **{name: xp.where(here, value, getattr(rest, name)) for name, value in run.__dict__.items()}
-    )
-
-
-def _price_where(here: Any, price: Price, rest: Price) -> Price:
-    if isinstance(here, np.ndarray | np.bool_ | bool) and np.all(here):
-        return price
-    xp = namespace(here, price.time, rest.time)
-    return Price(
-        **{name: xp.where(here, value, getattr(rest, name)) for name, value in price.__dict__.items()}
     )

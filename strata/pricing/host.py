@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from strata.arrays import Mask, Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine
 from strata.mapping.kernel_library import KernelLibrary
 from strata.mapping.layout import Sharding
 from strata.memo import Memo, is_settled, settled_record, value_key
+from strata.pricing.overlap.equations import exposed
+from strata.pricing.price import Price
 from strata.workload.tasks import Workload
 
 
@@ -41,20 +45,26 @@ def beside_host(device: Number, host: Number, async_scheduling: Number) -> Numbe
     return xp.where(async_scheduling > 0, xp.maximum(device, host), device + host)
 
 
-def host_wait(device: Number, host: Number) -> Number:
-    r"""Time that a device waits in a pass, or a step, for a host that launches its kernels ahead [s].
+def launched_by_host(price: Price, chip: Chip, start: Number, host: Number, launches: Number) -> Price:
+    r"""A call whose kernels a host launches one by one, and waits for.
 
-    .. math:: w = \max(T_h - T_d, 0)
+    .. math:: T = \max\left(T_h, s + \max\left(T_k, (l - 1) T_l + \frac{T_k}{l}\right)\right)
 
-    device time T_d of its kernels and host time T_h to launch them: all of it is queued, so that
-    the longer of both counts.
+    l kernels that take T_k together, the first of which starts s after the call, the last not before all are
+    launched, each in T_l of the host (`overhead.launch`); the host prepares the call for at least T_h.
 
-    PyTorch, CUDA semantics: calls return before their kernels have run.
-
-    >>> [float(host_wait(3e-3, host)) for host in (2e-3, 4e-3)]
-    [0.0, 0.001]
+    >>> from strata.hardware.chip import chip
+    >>> kernel, h200 = Price(time=1e-5, compute=1e-5), chip("h200", **{"overhead.launch": "5 us"})
+    >>> later = [launched_by_host(kernel, h200, s, h, 1.0).time for s, h in ((2e-6, 0.0), (0.0, 4e-5))]
+    >>> [round(float(time) * 1e6) for time in later]
+    [12, 40]
     """
-    return namespace(device, host).maximum(host - device, 0.0)
+    if not any(np.any(np.asarray(time) > 0.0) for time in (start, host)):
+        return price
+    xp = namespace(price.time, start, host, launches)
+    last = (launches - 1.0) * chip.overhead.launch + price.time / launches
+    time = xp.maximum(host, start + xp.maximum(price.time, last))
+    return price.later(time - price.time)
 
 
 def reads_prompts(work: Workload) -> bool:
@@ -72,7 +82,7 @@ def with_host(time: Number, launching: Number, engine: Engine, work: Workload, s
     beside the device or after it. Data-parallel ranks have schedulers of their own.
     """
     gap = step_gap(engine.step_gap, engine.sequence_gap, work.batch / sharding.replicas)
-    return beside_host(time + host_wait(time, launching) + gap, engine.host_step, engine.async_scheduling)
+    return beside_host(time + exposed(launching, time) + gap, engine.host_step, engine.async_scheduling)
 
 
 def chip_under_library(chip: Chip, library: KernelLibrary, engine: Engine) -> Chip:

@@ -10,51 +10,38 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, as_float
+from strata.arrays import Number, as_float, namespace
 from strata.errors import BadValue, MissingQuantity, UnknownName, require
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
+from strata.hardware.fabric import Fabric, as_fabric, with_library
+from strata.hardware.part_of_domain import sizes_of, used_part
+from strata.hardware.system import usual_fabric
+from strata.hardware.transport import LIBRARY
+from strata.params import leaf_paths, override, value_at
 from strata.precision import bytes_of, check, rate_of, supports
-from strata.pricing.kernel_ops import NAMED_KERNELS
-from strata.pricing.kernels.attention import AttentionShape, attention_kernel
-from strata.pricing.kernels.device import Device, device
-from strata.pricing.kernels.dram_access import read_fraction
-from strata.pricing.kernels.experts import price_experts
-from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.vector import vector_kernel
-from strata.pricing.power_cap import power_capped
+from strata.pricing.host import launched_by_host
+from strata.pricing.kernel_kinds import KINDS
+from strata.pricing.kernel_ops import product_bytes
+from strata.pricing.kernel_request import SIZES, KernelRequest
+from strata.pricing.kernels.device import device
+from strata.pricing.kernels.vector import cache_miss_share
+from strata.pricing.power_cap import host_paced, power_capped
 from strata.pricing.price import RESOURCES, Price
-from strata.workload.attention_parts import attended
-from strata.workload.expert_ops import ExpertMatMul
-from strata.workload.graph import Extent
-from strata.workload.moe import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
-from strata.workload.ops import OPERATIONS
+from strata.pricing.served_kernels import mean_of_draws
 
-# Sizes each kind needs, and those it has a value for when they are left out.
-NEEDED: dict[str, tuple[str, ...]] = {
-    "gemm": ("m", "n", "k"),
-    "grouped": ("tokens", "experts", "n", "k"),
-    "attention": ("sequences", "queries", "context", "heads", "head_dim"),
-    "stream": ("rows", "columns"),
-    **{name: known.needed for name, known in NAMED_KERNELS.items()},
-}
-USUAL: dict[str, dict[str, Number]] = {
-    "gemm": {"batch": 1.0},
-    "grouped": {"top_k": 1.0, "skew": 0.0},
-    "attention": {"kv_heads": 0.0},
-    "stream": {},
-    **{name: known.usual for name, known in NAMED_KERNELS.items()},
-}
-# Elements read and written for each element of the result, arithmetic and special functions.
-STREAMS = {
-    "copy": (1.0, 1.0, 0.0, 0.0),
-    "add": (2.0, 1.0, 1.0, 0.0),
-    "rms_norm": (1.0, 1.0, NORM_FLOP, 0.0),
-    "softmax": (1.0, 1.0, *OPERATIONS["row"]["Softmax"]),
-    "gelu": (1.0, 1.0, *OPERATIONS["element"]["Gelu"]),
-    "silu": (2.0, 1.0, SILU_FLOP, SILU_SPECIAL),
-}
-ALL = 1e18  # no window
+# What two sizes of a kernel must be to each other.
+RELATIONS: tuple[tuple[str, str, str, Callable[[Any, Any], Any]], ...] = (
+    ("heads", "kv_heads", "heads must be a multiple of kv_heads", lambda heads, kv: heads % kv == 0),
+    (
+        "context",
+        "queries",
+        "context counts the new tokens and must not be below queries",
+        lambda context, queries: context >= queries,
+    ),
+    ("top_k", "experts", "top_k must not exceed experts", lambda chosen, experts: chosen <= experts),
+    ("experts", "ranks", "experts must be a multiple of ranks", lambda experts, ranks: experts % ranks == 0),
+)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -66,11 +53,14 @@ class Kernel:
     chip: Chip
     kind: str
     sizes: dict[str, Number]
-    precision: str
     price: Price
     clock: Number
     power: Number
-    op: str = ""  # of a stream
+    run: KernelRequest
+
+    @property
+    def precision(self) -> str:
+        return self.run.weight
 
     @property
     def time(self) -> Number:
@@ -88,87 +78,153 @@ class Kernel:
     @property
     def flop_per_s(self) -> Number:
         """Useful operations a second."""
-        return self.price.flop / self.price.time
+        return _each_second(self.price.flop, self.price.time)
 
     @property
     def memory_bandwidth(self) -> Number:
         """Bytes a second to and from DRAM."""
-        return self.price.memory_bytes / self.price.time
+        return _each_second(self.price.memory_bytes, self.price.time)
+
+    @property
+    def bytes_until_end(self) -> Number:
+        """Bytes to and from DRAM before it ends: results that the cache has room for are written later."""
+        if self.kind != "gemm":
+            return self.price.memory_bytes
+        touched, result = product_bytes(self.sizes, self.run)
+        return self.price.memory_bytes - result * (1.0 - cache_miss_share(touched, self.chip.cache.capacity))
 
 
 def kernel(
     chip: str | Chip,
     kind: str,
     *,
-    precision: str = "bf16",
+    precision: str = "",
     activations: str = "",
     kv: str = "",
-    op: str = "copy",
+    op: str = "",
+    phase: str = "",
+    routing: str = "uniform",
+    fabric: str | Fabric = "",
     weight_only: bool = False,
     causal: bool = True,
     resident: bool = False,
+    kept: bool = False,
+    served: bool = False,
+    eager: bool = False,
+    unaligned: bool = False,
     repeated: bool = True,
+    briefly: bool = False,
+    every: Number = 0.0,
+    start: Number = 0.0,
+    host: Number = 0.0,
+    clock: Number | None = None,
     **sizes: Number,
 ) -> Kernel:
-    """One kernel on one chip: a plain or grouped product, attention, a pass over memory, or a kernel of
-    another program. Sizes may be arrays.
-
-    gemm: m, n, k (batch=1). grouped: tokens, experts, n, k (top_k=1, skew=0). attention: sequences, queries,
-    context, heads, head_dim (kv_heads as heads). stream: rows, columns, and `op`, one of `STREAMS`. lu: order
-    (batch=1). fft: points (lines=1). scan: length (outer=1, inner=1). sort: length (lines=1). embedding_bag:
-    bags, per_bag, width.
-    `precision` is that of the arithmetic and of the weights; activations are stored as told, else in 16 bits
-    or wider. `weight_only`: narrow weights are widened before use. Data come from DRAM, or with `resident`
-    activations from the cache where they fit. `repeated`: at the clock the power limit allows when it is run
-    without pause; else once, at the highest clock.
+    """One kernel on one chip: a product, attention, a layer of experts, a pass over memory, a kernel of
+    another program, or one that computes and communicates at once. Sizes may be arrays.
+    `strata kernel KIND --help` says what they mean, as `kernel_kinds.KINDS` and `kernel_request` do.
 
     >>> import numpy as np
     >>> both = kernel("h200", "gemm", m=np.array([1, 8192]), n=8192, k=8192)
     >>> [str(b) for b in both.bound_by], bool(both.time[0] < both.time[1])
     (['memory', 'compute'], True)
     """
-    used = make_chip(chip) if isinstance(chip, str) else chip
-    given = checked_sizes(kind, sizes)
-    check(precision)
-    if op not in STREAMS:
-        raise UnknownName("streaming op", op, STREAMS, ", ".join(STREAMS))
-    if kind != "stream" and (kind not in NAMED_KERNELS or NAMED_KERNELS[kind].products):
-        _check_rate(used, precision, weight_only)
-    wide = precision if bytes_of(precision) >= bytes_of("bf16") else "bf16"
-    stored = check(activations) if activations else wide
-    run = _Request(precision, stored, check(kv) if kv else stored, op, causal)
-    dev = device(used, resident=resident, weight_only=weight_only)
-    named = NAMED_KERNELS.get(kind)
-    price = _PRICED[kind](given, dev, run) if named is None else named.price(given, dev, precision)
-    highest = used.compute.max_clock
-    if repeated:
-        held = power_capped(price, used)
-        price, clock, power = held.price, held.share * highest, held.power
-    else:
-        clock, power = highest, price.energy / price.time + used.energy.static_power
-    return Kernel(
-        chip=used,
-        kind=kind,
-        sizes=given,
-        precision=precision,
-        price=price,
-        clock=clock,
-        power=power,
-        op=op if kind == "stream" else "",
+    _check_times(every=every, start=start, host=host)
+    used = _locked(make_chip(chip) if isinstance(chip, str) else chip, clock)
+    given, known = checked_sizes(kind, sizes), KINDS[kind]
+    weight = check(precision or known.precision)
+    widened = weight_only or (served and not supports(used.compute.matrix_rate, weight))  # as frameworks do
+    if known.products:
+        _check_rate(used, weight, widened)
+    stored = check(activations or (weight if bytes_of(weight) >= bytes_of("bf16") else "bf16"))
+    run = KernelRequest(
+        weight=weight,
+        activation=stored,
+        kv=check(kv or stored),
+        op=_word(kind, "op", op, known.ops),
+        phase=_word(kind, "phase", phase, known.phases),
+        routing=routing,
+        fabric=_fabric(used, fabric, given["ranks"]) if "fabric" in known.options else None,
+        **{"causal": causal, "kept": kept, "served": served, "eager": eager, "unaligned": unaligned},
     )
+    warm = resident or kept or served or eager or known.warm
+    price = known.price(given, device(used, resident=warm, weight_only=widened), run)
+    held = _held(price, used, host_paced(price.time, every) if repeated else None, briefly)
+    if known.drawn:
+        held = mean_of_draws(held, np.shape(price.time), np.broadcast_shapes(*map(np.shape, given.values())))
+    price = launched_by_host(held[0], used, start, host, given.get(known.launched, 1.0))
+    return Kernel(chip=used, kind=kind, sizes=given, price=price, clock=held[1], power=held[2], run=run)
 
 
-@dataclass(frozen=True)
-class _Request:
-    """Formats of the weights and the arithmetic, of stored activations, and of keys and values; the op of a
-    stream; whether attention is causal.
+def _each_second(work: Number, time: Number) -> Number:
+    """Work over the time it takes; none of a chip without any."""
+    xp = namespace(work, time)
+    return xp.where(time > 0.0, work / xp.where(time > 0.0, time, 1.0), 0.0)
+
+
+def _held(price: Price, chip: Chip, idle: Number | None, briefly: bool) -> tuple[Price, Number, Number]:
+    """A price, the clock and the power of a kernel: repeated with such waits, or once without."""
+    highest = chip.compute.max_clock
+    if idle is None:
+        return price, highest, _each_second(price.energy, price.time) + chip.energy.static_power
+    held = power_capped(price, chip, idle, briefly=briefly)
+    return held.price, held.share * highest, held.power
+
+
+# Rates of a chip that follow a locked clock, and times that are cycles of it.
+_RATES = (
+    "compute.matrix_rate",
+    "compute.vector_rate",
+    "compute.special_rate",
+    "compute.sram_bandwidth",
+    "cache.bandwidth",
+    "cache.core_bandwidth",
+)
+_CYCLES = ("overhead.kernel", "overhead.tile", "overhead.step", "overhead.split")
+
+
+def _locked(chip: Chip, clock: Number | None) -> Chip:
+    """The chip at a locked clock, if any: cores, their caches and the cycles of fixed times slow down, DRAM
+    does not.
     """
+    if clock is None:
+        return chip
+    highest, asked = chip.compute.max_clock, np.asarray(clock, float)
+    require(
+        bool(np.all((asked > 0.0) & (asked <= highest))),
+        f"a locked clock must be above 0 and at most the {highest:g} Hz of {chip.name}",
+        clock=clock,
+    )
+    share, longer = clock / chip.compute.clock, chip.compute.max_clock / clock
+    changes: dict[str, Number] = {"compute.clock": clock, "compute.max_clock": clock}
+    for path in leaf_paths(chip):
+        if path.startswith(_RATES) or (path.startswith("levels.") and path.endswith(".bandwidth")):
+            changes[path] = value_at(chip, path) * share
+        elif path.startswith(_CYCLES):
+            changes[path] = value_at(chip, path) * longer
+    return override(chip, changes, "chip")[0]
 
-    weight: str
-    activation: str
-    kv: str
-    op: str
-    causal: bool
+
+def _check_times(**times: Number) -> None:
+    for name, time in times.items():
+        require(
+            bool(np.all(np.asarray(time) >= 0.0)), f"{name} of a kernel must be at least 0 s", **{name: time}
+        )
+
+
+def _word(kind: str, name: str, value: str, known: tuple[str, ...]) -> str:
+    """A word that a kind of kernel knows, its first one where none is told."""
+    if value and value not in known:
+        raise UnknownName(f"{name} of {kind}", value, known, ", ".join(filter(None, known)) or "none")
+    return value or (known[0] if known else "")
+
+
+def _fabric(chip: Chip, named: str | Fabric, ranks: Number) -> Fabric:
+    """The fabric that joins the ranks of a kernel, as a library of kernels uses it."""
+    joined = as_fabric(named) if named else usual_fabric(chip)
+    if any(d.size is None for d in joined.dimension):
+        joined = used_part(joined, sizes_of(int(np.max(ranks)), None, joined, chip.name))
+    return with_library(joined, LIBRARY)
 
 
 def checked_sizes(kind: str, sizes: dict[str, Number]) -> dict[str, Number]:
@@ -180,19 +236,17 @@ def checked_sizes(kind: str, sizes: dict[str, Number]) -> dict[str, Number]:
     ...
     strata.errors.BadValue: gemm n must be a positive whole number, but got 0
     """
-    if kind not in NEEDED:
-        raise UnknownName("kernel", kind, NEEDED, ", ".join(NEEDED))
-    known = (*NEEDED[kind], *USUAL[kind])
+    if kind not in KINDS:
+        raise UnknownName("kernel", kind, KINDS, ", ".join(KINDS))
+    needed, usual, known = KINDS[kind].needed, KINDS[kind].usual, KINDS[kind].sizes
     for name in sizes:
         if name not in known:
             raise UnknownName(f"size of {kind}", name, known, ", ".join(known))
-    missing = [name for name in NEEDED[kind] if name not in sizes]
+    missing = [name for name in needed if name not in sizes]
     if missing:
         are = "is" if len(missing) == 1 else "are"
-        raise BadValue(f"{kind} needs {', '.join(NEEDED[kind])}, but {', '.join(missing)} {are} missing")
-    given = {
-        name: _checked(kind, name, sizes[name]) if name in sizes else USUAL[kind][name] for name in known
-    }
+        raise BadValue(f"{kind} needs {', '.join(needed)}, but {', '.join(missing)} {are} missing")
+    given = {name: _checked(kind, name, sizes[name]) if name in sizes else usual[name] for name in known}
     shapes = {name: getattr(value, "shape", ()) for name, value in given.items()}
     try:
         np.broadcast_shapes(*shapes.values())
@@ -201,45 +255,28 @@ def checked_sizes(kind: str, sizes: dict[str, Number]) -> dict[str, Number]:
         raise BadValue(f"{kind} sizes must broadcast against each other, but got {told}") from None
     if kind == "attention":
         given["kv_heads"] = given["kv_heads"] if "kv_heads" in sizes else given["heads"]
-        _relation(
-            given,
-            "heads",
-            "kv_heads",
-            "attention heads must be a multiple of kv_heads",
-            lambda heads, kv: heads % kv == 0,
-        )
-        _relation(
-            given,
-            "context",
-            "queries",
-            "attention context counts the new tokens and must not be below queries",
-            lambda c, q: c >= q,
-        )
-    if kind == "grouped":
-        _relation(
-            given,
-            "top_k",
-            "experts",
-            "grouped top_k must not exceed experts",
-            lambda chosen, held: chosen <= held,
-        )
+    for first, second, relation, holds in RELATIONS:
+        if first in given and second in given:
+            _relation(given, first, second, f"{kind} {relation}", holds)
     return given
 
 
 def _checked(kind: str, name: str, value: Number) -> Number:
-    """A size as float, positive and whole (a skew: not negative); traced arrays are taken as they are."""
+    """A size as float, positive and whole, or not negative where it has a unit; traced arrays as they are."""
     try:
         seen = np.asarray(value, float)
     except (TypeError, ValueError) as error:
         if hasattr(value, "__array_namespace__"):
             return value
         raise BadValue(f"{kind} {name} must be a number, but got {value!r}") from error
-    rule = "a number of at least 0" if name == "skew" else "a positive whole number"
-    good = (
-        (seen >= 0) & np.isfinite(seen)
-        if name == "skew"
-        else (seen >= 1) & (seen < 1e15) & (seen == np.floor(seen))
-    )
+    size = SIZES[name]
+    if size.unit:
+        rule = f"a number of at least {size.least:g}" + (
+            f", at most {size.most:g}" if np.isfinite(size.most) else ""
+        )
+        good = (seen >= size.least) & (seen <= size.most) & np.isfinite(seen)
+    else:
+        rule, good = "a positive whole number", (seen >= 1) & (seen < 1e15) & (seen == np.floor(seen))
     if not np.all(good):
         raise BadValue(f"{kind} {name} must be {rule}, but got {np.ravel(seen)[np.argmin(np.ravel(good))]:g}")
     return as_float(seen if isinstance(value, (list, tuple)) else value)
@@ -267,76 +304,3 @@ def _check_rate(chip: Chip, precision: str, weight_only: bool) -> None:
         raise MissingQuantity(
             f"{error}" + ("; weight-only use widens such weights to bf16" if narrow else "")
         ) from None
-
-
-def _gemm(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
-    return matmul(
-        sizes["m"],
-        sizes["n"],
-        sizes["k"],
-        dev,
-        run.weight,
-        run.activation,
-        batch=sizes["batch"],
-        resident=dev.software.resident,
-    )
-
-
-def _grouped(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
-    op = ExpertMatMul(
-        name="grouped",
-        module="",
-        inputs=(),
-        output="out",
-        tokens=Extent(sizes["tokens"]),
-        top_k=sizes["top_k"],
-        experts=Extent(sizes["experts"]),
-        all_experts=sizes["experts"],
-        n=(Extent(sizes["n"]),),
-        k=Extent(sizes["k"]),
-        skew=sizes["skew"] + 0.0 * sizes["tokens"],
-        weight=run.weight,
-        activation=run.activation,
-    )
-    return price_experts(op, dev)
-
-
-def _attention(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
-    context, width = sizes["context"], sizes["head_dim"]
-    shape = AttentionShape(
-        sequences=sizes["sequences"],
-        queries=sizes["queries"],
-        span=attended(context, sizes["queries"], ALL) if run.causal else context,
-        cached=context,
-        heads=sizes["heads"],
-        kv_heads=sizes["kv_heads"],
-        key_dim=width,
-        value_dim=width,
-        kv_width=2.0 * width,
-        activation=run.activation,
-        kv=run.kv,
-        products=run.weight,
-    )
-    return attention_kernel(shape, dev)
-
-
-def _stream(sizes: dict[str, Number], dev: Device, run: _Request) -> Price:
-    elements = sizes["rows"] * sizes["columns"]
-    size, (reads, writes, flop, special) = elements * bytes_of(run.weight), STREAMS[run.op]
-    return vector_kernel(
-        size * reads,
-        size * writes,
-        elements * flop,
-        elements * special,
-        dev,
-        resident=dev.software.resident,
-        read_share=read_fraction(reads, writes),
-    )
-
-
-_PRICED: dict[str, Callable[[dict[str, Number], Device, _Request], Price]] = {
-    "gemm": _gemm,
-    "grouped": _grouped,
-    "attention": _attention,
-    "stream": _stream,
-}

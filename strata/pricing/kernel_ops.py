@@ -1,75 +1,177 @@
-"""Kernels of other programs than transformers, asked for by name: the op behind each, from its sizes."""
+"""Single kernels by their sizes: the prices that a model's step is made of, and those of other programs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from strata.arrays import Number
-from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.eager import bag_kernel
+from strata.precision import bytes_of
+from strata.pricing.kernel_request import KernelRequest, Sizes
+from strata.pricing.kernels.attention import attention_kernel
+from strata.pricing.kernels.device import Device, device, quantized_format
+from strata.pricing.kernels.dram_access import read_fraction
+from strata.pricing.kernels.eager import bag_kernel, eager_kernel, touched_between_uses
+from strata.pricing.kernels.experts import price_experts
 from strata.pricing.kernels.fft import price_fft
-from strata.pricing.kernels.lu import price_lu
+from strata.pricing.kernels.lu import column_major, price_lu
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.quantize import quantize_activations
+from strata.pricing.kernels.recurrent import (
+    RecurrentLayer,
+    RecurrentLibrary,
+    layers_backward,
+    layers_forward,
+)
 from strata.pricing.kernels.scan import price_scan, price_sort
-from strata.pricing.price import Price
+from strata.pricing.kernels.unaligned import row_is_whole
+from strata.pricing.kernels.vector import cache_miss_share, vector_kernel
+from strata.pricing.optimiser import adam_kernel
+from strata.pricing.price import ZERO, Price
+from strata.pricing.served_kernels import alone, expert_gemm, grouped_heads, served_attention
+from strata.workload.attention_parts import attended
 from strata.workload.fft import FftLines
 from strata.workload.graph import Extent
+from strata.workload.moe import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
+from strata.workload.ops import OPERATIONS
 from strata.workload.scan_ops import LuFactor, Scan, Sort
 
-Sizes = dict[str, Number]
-
-
-@dataclass(frozen=True)
-class NamedKernel:
-    """Sizes that a kernel needs, those it has a value for, its price, and whether it multiplies matrices."""
-
-    needed: tuple[str, ...]
-    price: Callable[[Sizes, Device, str], Price]
-    usual: dict[str, Number] = field(default_factory=dict)
-    products: bool = False
-
-
-def _alone(name: str) -> dict[str, Any]:
-    """The fields of an op that stands by itself."""
-    return {"name": name, "module": "", "inputs": ("in",), "output": "out"}
-
-
-def _lu(sizes: Sizes, dev: Device, precision: str) -> Price:
-    op = LuFactor(
-        **_alone("lu"), order=Extent(sizes["order"]), batch=Extent(sizes["batch"]), precision=precision
-    )
-    return price_lu(op, dev)
-
-
-def _scan(sizes: Sizes, dev: Device, precision: str) -> Price:
-    outer, inner = Extent(sizes["outer"]), Extent(sizes["inner"])
-    op = Scan(**_alone("scan"), length=Extent(sizes["length"]), outer=outer, inner=inner, precision=precision)
-    return price_scan(op, dev)
-
-
-def _sort(sizes: Sizes, dev: Device, precision: str) -> Price:
-    op = Sort(
-        **_alone("sort"), length=Extent(sizes["length"]), lines=Extent(sizes["lines"]), precision=precision
-    )
-    return price_sort(op, dev)
-
-
-def _fft(sizes: Sizes, dev: Device, precision: str) -> Price:
-    op = FftLines(
-        **_alone("fft"), points=Extent(sizes["points"]), lines=(Extent(sizes["lines"]),), precision=precision
-    )
-    return price_fft(op, dev)
-
-
-def _bags(sizes: Sizes, dev: Device, precision: str) -> Price:
-    return bag_kernel(sizes["bags"], sizes["per_bag"], sizes["width"], precision, dev)
-
-
-NAMED_KERNELS = {
-    "lu": NamedKernel(("order",), _lu, {"batch": 1.0}, products=True),
-    "fft": NamedKernel(("points",), _fft, {"lines": 1.0}),
-    "scan": NamedKernel(("length",), _scan, {"outer": 1.0, "inner": 1.0}),
-    "sort": NamedKernel(("length",), _sort, {"lines": 1.0}),
-    "embedding_bag": NamedKernel(("bags", "per_bag", "width"), _bags),
+# Elements read and written for each element of the result, arithmetic and special functions.
+STREAMS = {
+    "copy": (1.0, 1.0, 0.0, 0.0),
+    "add": (2.0, 1.0, 1.0, 0.0),
+    "rms_norm": (1.0, 1.0, NORM_FLOP, 0.0),
+    "softmax": (1.0, 1.0, *OPERATIONS["row"]["Softmax"]),
+    "gelu": (1.0, 1.0, *OPERATIONS["element"]["Gelu"]),
+    "silu": (2.0, 1.0, SILU_FLOP, SILU_SPECIAL),
 }
+COPIES = 5.0  # of the weights, which take turns at most in benchmarks: small ones stay in the cache
+# A recurrent library's numbers, and what they are where none is known.
+LIBRARY_DEFAULTS: Sizes = {"call": 0.0, "launches": 1.0, "gap": 0.0, "trips": 0.0}
+
+
+# ------------------------------------------------------------------------------------ products
+
+
+def product_bytes(sizes: Sizes, run: KernelRequest) -> tuple[Number, Number]:
+    """Bytes of a product's operands and result, and of the result alone."""
+    m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
+    wide = bytes_of(run.activation)
+    return batch * (wide * (m * k + m * n) + bytes_of(run.weight) * k * n), batch * wide * m * n
+
+
+def gemm_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    """A product by itself; `served`: weights from DRAM but where copies of them that take turns fit the
+    cache, activations warm, quantised first where the format asks for it.
+    """
+    m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
+    warm: Number = 2.0 - sizes["operands"]  # of a tensor and itself the weights come with the activations
+    unaligned: Number = 0.0
+    if run.served:
+        kept = COPIES * batch * k * n * bytes_of(run.weight) < dev.chip.cache.capacity
+        warm = np.where(kept, 1.0, 0.0)
+    elif run.unaligned:
+        unaligned = 1.0 - row_is_whole(n, bytes_of(run.weight))
+    if run.kept and not run.served:
+        warm = np.maximum(1.0 - cache_miss_share(product_bytes(sizes, run)[0], dev.cache_capacity), warm)
+    resident = run.served or dev.software.resident
+    formats = run.weight, run.activation
+    price = matmul(m, n, k, dev, *formats, batch=batch, resident=resident, warm=warm, unaligned=unaligned)
+    rounded = quantized_format(dev, *formats) if run.served else ""
+    return price + quantize_activations(batch * m * k, rounded, dev, True) if rounded else price
+
+
+def batched_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    """A batch of products by kernels made for many small ones."""
+    compute = dev.chip.compute
+    rates = {name: compute.grouped_efficiency * value for name, value in compute.matrix_efficiency.items()}
+    many = replace(dev.chip, compute=replace(compute, matrix_efficiency=rates))
+    return gemm_price(sizes | {"operands": 2.0}, device(many, dev.software), run)
+
+
+def grouped_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    return price_experts(expert_gemm("grouped", sizes, run, sizes["n"], sizes["k"]), dev)
+
+
+def attention_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    if run.served:
+        return served_attention(sizes, dev, run)
+    context, queries = sizes["context"], sizes["queries"]
+    span = attended(context, queries, context) if run.causal else context
+    return attention_kernel(grouped_heads(sizes, run, queries, run.weight, span=span), dev)
+
+
+# ------------------------------------------------------------------------------- other programs
+
+
+def stream_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    elements = sizes["rows"] * sizes["columns"]
+    size, (reads, writes, flop, special) = elements * bytes_of(run.weight), STREAMS[run.op]
+    if run.eager:
+        return eager_kernel(
+            run.op,
+            sizes["rows"],
+            sizes["columns"],
+            bytes_read=size * reads,
+            bytes_written=size * writes,
+            device=dev,
+            footprint=touched_between_uses(run.op, size * reads, size * writes, sizes["turns"]),
+        )
+    return vector_kernel(
+        size * reads,
+        size * writes,
+        elements * flop,
+        elements * special,
+        dev,
+        resident=dev.software.resident,
+        read_share=read_fraction(reads, writes),
+    )
+
+
+def lu_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    order, batch, precision = sizes["order"], sizes["batch"], run.weight
+    op = LuFactor(**alone("lu"), order=Extent(order), batch=Extent(batch), precision=precision)
+    return column_major(order, precision, dev).times(batch * sizes["turned"]) + price_lu(op, dev)
+
+
+def scan_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    lines: Any = {name: Extent(sizes[name]) for name in ("length", "outer", "inner")}
+    return price_scan(Scan(**alone("scan"), **lines, precision=run.weight), dev)
+
+
+def sort_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    keys: Any = {name: Extent(sizes[name]) for name in ("length", "lines")}
+    return price_sort(Sort(**alone("sort"), **keys, precision=run.weight), dev)
+
+
+def fft_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    points, lines = Extent(sizes["points"]), (Extent(sizes["lines"]),)
+    op = FftLines(**alone("fft"), points=points, lines=lines, precision=run.weight)
+    return price_fft(op, dev).times(sizes["axes"])
+
+
+def bags_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    return bag_kernel(sizes["bags"], sizes["per_bag"], sizes["width"], run.weight, dev)
+
+
+def adam_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    of_each = sizes["gradient"], sizes["state"], sizes["copy"]
+    return adam_kernel(sizes["parameters"], *of_each, dev, sizes["rate"])
+
+
+def recurrent_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    layer = RecurrentLayer(
+        **{name: sizes[name] for name in ("hidden", "batch", "steps")}, cell=run.op, precision=run.weight
+    )
+    price, layers, inputs = ZERO, sizes["layers"], sizes["inputs"]
+    if run.phase != "backward":
+        price = price + layers_forward(layer, dev, _library(sizes, ""), layers, inputs)
+    if run.phase != "forward":
+        price = price + layers_backward(layer, dev, _library(sizes, "back_"), layers, inputs)
+    return price
+
+
+def _library(sizes: Sizes, prefix: str) -> RecurrentLibrary:
+    return RecurrentLibrary(**{name: sizes[prefix + name] for name in LIBRARY_DEFAULTS})

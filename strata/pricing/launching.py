@@ -12,9 +12,10 @@ from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.host import host_wait, is_captured
+from strata.pricing.host import is_captured
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
-from strata.pricing.price import ZERO, Price
+from strata.pricing.overlap.equations import exposed
+from strata.pricing.price import ZERO
 from strata.pricing.pricers import Rank, launched_kernels
 from strata.pricing.stage_times import again_share, reaches_over_nodes
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
@@ -42,7 +43,7 @@ def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
 
 
 def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    """Blocks of a training step with what the device waits for the host (`host_wait`) and for the last rank
+    """Blocks of a training step with what the device waits for the host (`exposed`) and for the last rank
     of a tensor group, where the engine says how it trains.
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
@@ -83,16 +84,17 @@ def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) ->
                 if _is_forward(b):
                     busy = busy + b.block.times * share * b.again.time
                     needed = needed + b.block.times * share * host[i] * again
-        waited = host_wait(busy, needed)
+        waited = exposed(needed, busy)
         safe = namespace(launched).where(launched > 0.0, launched, 1.0)
         for i in places:
-            made[i] = replace(blocks[i], price=_waiting(blocks[i].price, waited * host[i] / safe))
+            made[i] = replace(blocks[i], price=blocks[i].price.later(waited * host[i] / safe))
     return tuple(made)
 
 
 def launch_time(given: Pricing, rank: Rank) -> Number:
     """Host time to launch the kernels of a step that no captured graph holds [s]; none of a training step,
-    whose passes are launched one by one (`launch_bound`). Blocks that a dataflow chip fuses are one kernel.
+    whose passes are launched one by one (`launch_bound`). The engine launches so often for each kernel of the
+    graph (`Engine.launches`). Blocks that a dataflow chip fuses are one kernel.
     """
     engine, software = given.engine, rank.device.software
     if given.training and engine.training is not None:
@@ -105,22 +107,8 @@ def launch_time(given: Pricing, rank: Rank) -> Number:
                 calls = software.routed_launches if _is_dynamic(op) else 1.0
                 count = count + weight * calls * launched_kernels(op, rank.device) * _launched(op, given)
         kernels = kernels + block.times * (1.0 if rank.device.fuses else count)
-    time = launched_time(engine.launches, rank.device.chip.overhead.launch, kernels)
+    time = engine.launches * rank.device.chip.overhead.launch * kernels
     return namespace(time, engine.cuda_graphs).where(is_captured(engine, given.work), 0.0, time)
-
-
-def launched_time(launches: Number, each: Number, kernels: Number) -> Number:
-    r"""Host time to launch the kernels of a step [s].
-
-    .. math:: T_l = l \, t \, k
-
-    k kernels of the graph; the engine launches l times for each (`Engine.launches`), t a launch
-    (`overhead.launch`). All of it is queued ahead of the device, so that the longer of both counts.
-
-    >>> round(launched_time(5.0, 5e-6, 800.0), 6)
-    0.02
-    """
-    return launches * each * kernels
 
 
 def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:
@@ -140,7 +128,10 @@ def _is_forward(b: PricedBlock) -> bool:
 
 
 def _host_time(block: Block, given: Pricing, device: Device, each: Number) -> Number:
-    """Host time to launch the kernels of a block that no graph holds [s]."""
+    """Host time to launch the kernels of a block that no graph holds [s]; those of a product of experts
+    expert by expert where the trainer does so: rounding its rows, laying out their scales, its own product
+    (Transformer Engine, GroupedLinear: a list of products over several streams).
+    """
     time: Number = 0.0
     trainer = trainer_of(given.engine)
     for weight, ops in block.at_nodes():
@@ -149,50 +140,24 @@ def _host_time(block: Block, given: Pricing, device: Device, each: Number) -> Nu
                 continue
             if trainer.host_expert is not None and is_expert_product(op):
                 each_expert = trainer.host_expert + _bias_host(op, trainer)
-                time = time + weight * expert_host_time(op.experts.size, each_expert)
+                time = time + weight * op.experts.size * each_expert
             else:
                 kernels = launched_kernels(op, device) * _launched(op, given)
-                time = time + weight * module_host_time(kernels, each, _narrow(op, trainer, device))
+                time = time + weight * (kernels * each + _narrow(op, trainer, device))
     return time
 
 
-def module_host_time(kernels: Number, each: Number, narrow: Number) -> Number:
-    r"""Host time of an op's kernels with that of the module around them [s].
-
-    .. math:: T_h = k t + t_n
-
-    k kernels at t; t_n where it is a product in a narrow format: modules that round their operands launch
+def _narrow(op: Op, trainer: Trainer, device: Device) -> Number:
+    """Host time that an op adds as a product in a narrow format [s]: modules that round their operands launch
     casts, keep scales and the history of largest values, and take several times as long as plain ones,
     whatever the size of the product.
 
     NVIDIA/TransformerEngine, issue 761 (a module's forward pass in fp8 takes the host more than twice that in
     bf16) and issue 445 (2.07 ms against 0.57 ms for one module on H100, October 2023).
-
-    >>> [round(float(module_host_time(1.0, 90e-6, narrow)), 6) for narrow in (0.0, 330e-6)]
-    [9e-05, 0.00042]
     """
-    return kernels * each + narrow
-
-
-def _narrow(op: Op, trainer: Trainer, device: Device) -> Number:
-    """Host time that an op adds as a product in a narrow format [s]."""
     if trainer.host_narrow is None or not is_product(op):
         return 0.0
     return 0.0 if quantized_format(device, op.weight, op.activation) in ("", WIDENED) else trainer.host_narrow
-
-
-def expert_host_time(experts: Number, each: Number) -> Number:
-    r"""Host time of one product of experts whose kernels are launched expert by expert [s].
-
-    .. math:: T_h = e t
-
-    experts e that a rank holds; t of the kernels of one: rounding its rows, laying out their scales, its own
-    product (Transformer Engine, GroupedLinear: a list of products over several streams).
-
-    >>> round(expert_host_time(16.0, 50e-6), 6)
-    0.0008
-    """
-    return experts * each
 
 
 def _bias_host(op: Op, trainer: Trainer) -> Number:
@@ -255,8 +220,8 @@ def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> t
     made = []
     for b in blocks:
         wait = _collectives(b.block, given) * late
-        again = b.again if b.again is ZERO else _waiting(b.again, wait * _repeated(given, wait))
-        made.append(replace(b, price=_waiting(b.price, wait), again=again))
+        again = b.again if b.again is ZERO else b.again.later(wait * _repeated(given, wait))
+        made.append(replace(b, price=b.price.later(wait), again=again))
     return tuple(made)
 
 
@@ -273,8 +238,3 @@ def _checkpointing(given: Pricing, each: Number) -> Number:
     kernels = 0.0 if trainer.host_checkpoint is None else trainer.host_checkpoint
     layers = again_share(given) * given.graph.sequence.layers
     return _repeated(given, each) * layers * kernels * each
-
-
-def _waiting(price: Price, wait: Number) -> Price:
-    """A block with the part of its pass that it waits for the host."""
-    return price.replaced(time=price.time + wait, overhead=price.overhead + wait, upper=price.upper + wait)

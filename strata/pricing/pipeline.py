@@ -161,44 +161,6 @@ def counts_before(
     return order.within(stage_start(order.layers, stages, nodes, ends, head), block)
 
 
-def ends_apart_counts(order: BlockSequence, block: str, stages: Number, nodes: Number) -> Number:
-    """How often a block stands in each of some stages where more than two stages leave the first and the last
-    to what stands before and after all layers, as DeepFlow lays an LSTM.
-
-    >>> lstm = BlockSequence(first=("embedding",), period=(("cell",),), layers=2.0, last=("head",))
-    >>> every = __import__("numpy").arange(4.0)
-    >>> [ends_apart_counts(lstm, b, 4.0, every).tolist() for b in ("embedding", "cell")]
-    [[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 1.0, 0.0]]
-    """
-    xp = namespace(nodes, stages)
-    together = stage_counts(order, block, stages, nodes)
-    if block in order.first or block in order.last:
-        return together
-    inner = xp.maximum(stages - 2.0, 1.0)
-    at = xp.minimum(xp.maximum(nodes - 1.0, 0.0), inner - 1.0)
-    apart = stage_counts(order, block, inner, at)
-    apart = xp.where((nodes > 0.0) & (nodes < stages - 1.0), apart, 0.0)
-    return xp.where(stages > 2.0, apart, together)
-
-
-def line_time(total: Number, slowest: Number, stages: Number, steps: Number, send: Number) -> Number:
-    r"""Time of time steps that pass stages as a wave, one pass [s].
-
-    .. math:: T = \frac{W}{S} + (P - 1) h + (S - 1) \max\Big(\frac{w}{S}, h\Big)
-
-    all stages' work W and that of the slowest w over all S steps; P stages; hand-over h of one step, on links
-    beside the stages. A line of deterministic servers: the first step passes all, then the slowest sets the
-    pace.
-
-    Hockney & Jesshope, Parallel Computers 2 (1988), sec. 1.3.
-
-    >>> float(line_time(4.0 * 19.0, 4.0 * 12.0, 3.0, 4.0, 3.0))
-    61.0
-    """
-    each = slowest / steps
-    return total / steps + (stages - 1.0) * send + (steps - 1.0) * namespace(each, send).maximum(each, send)
-
-
 def pipeline_time(
     stage: Number, stages: Number, microbatches: Number, virtual_stages: Number = 1.0
 ) -> Number:

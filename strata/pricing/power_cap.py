@@ -13,6 +13,7 @@ from strata.hardware.dram.channel import refresh_left
 from strata.pricing.power_limits import PowerLimit, power_limits, settled_power
 from strata.pricing.price import Price
 
+HOST_BOUND = 1.5  # calls that take so much longer than their kernel wait for the host
 STEPS = 11  # halvings of the clock's range: a resolution of 0.04 % of the highest clock
 LEAST = 0.2  # lowest clock tried, as a share of the highest: about the idle clock of a GPU
 
@@ -48,6 +49,20 @@ def voltage_energy(share: Number, slope: Number) -> Number:
     0.5625
     """
     return (1.0 - slope * (1.0 - share)) ** 2
+
+
+def host_paced(time: Number, every: Number) -> Number:
+    """How much longer a call takes than its kernel where the host, not the device, sets the pace of a loop; 1
+    where it does not, up to a margin for what kernels are mispriced by.
+
+    >>> [float(host_paced(1.0, every)) for every in (0.0, 1.2, 3.0)]
+    [1.0, 1.0, 3.0]
+    """
+    if every.__class__ is float and every == 0.0:
+        return 1.0
+    xp = namespace(time, every)
+    took = xp.where(time > 0.0, every / xp.maximum(time, 1e-12), 1.0)
+    return xp.where(took > HOST_BOUND, took, 1.0)
 
 
 def time_at_clock(price: Price, share: Number) -> Number:
@@ -187,15 +202,11 @@ def step_capped(
         load, left, rest = price + after.times(share), window - seen, rest - after.time
     counted = load.time + xp.minimum(rest, left)
     waits = host * load.time / counted
-    held = power_capped(_longer(load, waits), chip, counted / load.time)
-    whole = _longer(held.price, -waits)
+    held = power_capped(load.later(waits), chip, counted / load.time)
+    whole = held.price.later(-waits)
     if after is not None:
         whole = whole + price_at_clock(after.times(1.0 - share), held.share, chip)
     return replace(held, price=whole)
-
-
-def _longer(price: Price, waits: Number) -> Price:
-    return price.replaced(time=price.time + waits, overhead=price.overhead + waits, upper=price.upper + waits)
 
 
 def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:

@@ -53,6 +53,14 @@ class Price:
         """
         return _price(self.__dict__ | changes)
 
+    def later(self, wait: Number) -> Price:
+        """The same after a wait for what is no resource of the device.
+
+        >>> Price(time=1.0, compute=1.0).later(0.5).overhead
+        0.5
+        """
+        return self.replaced(time=self.time + wait, overhead=self.overhead + wait, upper=self.upper + wait)
+
 
 _NOTHING: dict[str, Number] = {f.name: 0.0 for f in fields(Price)}
 ZERO = Price()

@@ -19,10 +19,10 @@ from strata.pricing.kernels.experts import price_gather
 from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.graph_product import price_matmul, price_routed
 from strata.pricing.kernels.lu import price_lu
+from strata.pricing.kernels.product import TILE_ROWS, tile_waves
 from strata.pricing.kernels.scan import price_scan, price_sort, price_state_scan
 from strata.pricing.kernels.unfused_attention import unfused_attention, unfused_kernels
 from strata.pricing.kernels.vector import price_custom, price_loss, price_vector, vector_kernels
-from strata.pricing.kernels.waves import tile_waves
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import price_exchange
 from strata.pricing.price import Price
@@ -187,7 +187,7 @@ def _expert_pieces(op: ExpertMatMul, device: Device, ranks: Number) -> Number:
     rows = op.tokens.size * op.top_k * op.experts.size / op.slots
     xp = namespace(rows, op.experts.size)
     # Each expert that is asked has a tile of its own, however short.
-    filled = 128.0 * xp.maximum(rows / 128.0, xp.minimum(rows, op.experts.size))
+    filled = TILE_ROWS * xp.maximum(rows / TILE_ROWS, xp.minimum(rows, op.experts.size))
     return tile_waves(filled, total(op.n), 1.0, device.cores)
 
 

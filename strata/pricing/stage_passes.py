@@ -1,16 +1,23 @@
-"""Passes of a step through the stages of a pipeline: what each takes, all micro-batches under a schedule."""
+"""Passes of a step through the stages of a pipeline: what each takes, all micro-batches under a schedule; and
+of a training step by themselves.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from strata.arrays import Number, namespace
+from strata.hardware.chip import Chip
+from strata.mapping.engine import Engine, trainer_of
+from strata.mapping.layout import DEEPFLOW
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.overlap.trainers import is_exchange
-from strata.pricing.pipeline import decode_cycle, line_time, pipeline_time
-from strata.pricing.price import ZERO, Price
+from strata.pricing.pipeline import decode_cycle, pipeline_time
+from strata.pricing.power_cap import power_capped, time_at_clock
+from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.schedules import (
     DUALPIPE,
     ZERO_BUBBLE,
@@ -28,41 +35,14 @@ from strata.pricing.stage_times import (
     split_counts,
     stages_seen,
 )
-from strata.workload.graph import is_collective
+from strata.pricing.training_memory import NOTHING, kept_activations
+from strata.shipped import needed_model
 
+if TYPE_CHECKING:
+    from strata.pricing.step import Step
+
+LAYERS, HEAD = ("attention", "ffn"), "head"  # roles of blocks; the embedding belongs to no pass here
 PASSES = ("forward", "inputs", "weights")
-
-
-def deepflow_time(
-    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
-) -> Number:
-    """Time of an LSTM's step as DeepFlow's program has it: each pass a wave of time steps over stages, then
-    sums of gradients, those of every block on links of their own.
-    """
-    sharding, pipelined = given.sharding, given.structure.pipelined
-    found: Number = 0.0
-    last: Number = 0.0
-    for direction in ("forward", "backward"):
-        total: Number = 0.0
-        by_stage: Number = 0.0
-        for b, count in zip(blocks, counts, strict=True):
-            if b.block.direction != direction:
-                continue
-            if all(is_collective(op) for op in b.block.ops):  # once, beside all time steps
-                held = namespace(count).max(count, axis=0) if pipelined else count
-                last = namespace(last, held, b.price.time).maximum(last, held * b.price.time)
-                continue
-            total = total + block_runs(b, b.block.count) * b.price.time
-            by_stage = by_stage + block_runs(b, count) * b.price.time
-        if not pipelined:
-            found = found + total
-            continue
-        passes = 2.0 if given.training else 1.0
-        hand_over = send.time / (passes * sharding.handovers)
-        slowest = namespace(by_stage).max(by_stage, axis=0)
-        if given.training or direction == "forward":
-            found = found + line_time(total, slowest, sharding.stages, sharding.handovers, hand_over)
-    return found + last
 
 
 def stage_times(
@@ -182,7 +162,7 @@ def pass_times(
     if given.work.phase == "decode":
         time = decode_cycle(slowest, stages, pieces)
     elif sharding.deepflow:
-        time = deepflow_time(given, blocks, counts, send)
+        time = needed_model("pass times", DEEPFLOW)(given, blocks, counts, send)
     else:
         time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
     return PassTimes(time=time, slowest=slowest, backward=backward, exposed={})
@@ -230,3 +210,36 @@ def held_by_messages(given: Pricing) -> Number:
         return 0.0
     held = trainer.message_hold * given.sharding.virtual_stages
     return namespace(stages, held).where(stages > 1.0, held, 0.0)
+
+
+def training_passes(step: Step, chip: Chip) -> tuple[Number, Number, Number]:
+    """Time of the layers forward, of the loss forward, and of the backward pass of both with what runs again
+    [s], at the clock that all of them together leave.
+    """
+    forward: list[tuple[Number, Price]] = []
+    loss: list[tuple[Number, Price]] = []
+    backward: list[tuple[Number, Price]] = []
+    for b in step.blocks:
+        if b.block.role not in (*LAYERS, HEAD):
+            continue
+        if b.block.direction == "backward":
+            backward.append((b.block.times, b.price))
+        elif b.block.role == HEAD:
+            loss.append((b.block.times, b.price))
+        else:
+            forward.append((b.block.times, b.price))
+            backward.append((b.block.times, b.again))
+    prices = [total_price(parts) for parts in (forward, loss, backward)]
+    whole = total_price([(1.0, price) for price in prices])
+    clock = power_capped(whole, chip, briefly=True).share
+    ahead, head, back = (time_at_clock(price, clock) for price in prices)
+    return ahead, head, back
+
+
+def kept_by_layers(step: Step, recomputed: bool, engine: Engine) -> Number:
+    """Bytes that the layers keep for their backward pass: all that it reads, or what they take in."""
+    layers = [b for b in step.blocks if b.block.role in LAYERS and b.block.direction == "forward"]
+    if recomputed:  # a layer keeps what it takes in; of its blocks each has an entry
+        return sum((b.block.times * b.held.boundary for b in layers if b.block.role == LAYERS[0]), 0.0)
+    facts = trainer_of(engine).memory or NOTHING
+    return sum((b.block.times * kept_activations(b.held, 0.0, facts, False) for b in layers), 0.0)

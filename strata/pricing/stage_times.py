@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from strata.arrays import Number, namespace
+from strata.mapping.layout import DEEPFLOW
 from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import SPLITS
 from strata.memo import Memo, value_key
@@ -14,7 +15,6 @@ from strata.pricing.given import Pricing
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.pipeline import (
     counts_before,
-    ends_apart_counts,
     interleaved_layers,
     stage_bounds,
     stage_counts,
@@ -22,6 +22,7 @@ from strata.pricing.pipeline import (
 )
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Rank
+from strata.shipped import needed_model
 from strata.workload.graph import Block, Collective, Graph
 
 NETWORK = "network"  # medium of a fabric's dimensions between nodes
@@ -95,7 +96,8 @@ def counts_at_stages(given: Pricing, blocks: Sequence[Block], nodes: Number) -> 
     order, stages = given.graph.sequence, given.sharding.stages
     names = [b.gradient_of or b.name for b in blocks]
     if given.sharding.deepflow:
-        return [ends_apart_counts(order, name, stages, nodes) for name in names]
+        counts = needed_model("stage counts", DEEPFLOW)
+        return [counts(order, name, stages, nodes) for name in names]
     return [split_counts(given, name, nodes) for name in names]
 
 

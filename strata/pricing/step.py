@@ -20,6 +20,7 @@ from strata.pricing.fused_tensors import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.host import with_host
 from strata.pricing.launching import launch_bound, launch_time
+from strata.pricing.overlap.equations import exposed
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock, price_where
 from strata.pricing.pricers import KernelPrices, Rank
@@ -29,23 +30,6 @@ from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
 from strata.pricing.training_memory import held_blocks, layer_activations
 from strata.pricing.update import update_price
 from strata.workload.graph import Collective, Graph, is_collective
-
-
-def offload_wait(kept: Number, link: Number, work: Number) -> Number:
-    r"""Time that a pass of a micro-batch waits for activations on their way [s].
-
-    .. math:: T = \max\left(\frac{k}{l} - w, 0\right)
-
-    bytes k that layers keep; link l to the host's memory, one way; forward pass w, beside which they leave,
-    or backward pass, beside which they come back.
-
-    Rhu et al., vDNN, arXiv 1602.08124, sec. 3.2.
-
-    >>> [float(offload_wait(k, 50e9, 1.0)) for k in (40e9, 75e9, 125e9)]
-    [0.0, 0.5, 1.5]
-    """
-    xp, sent = namespace(kept, link, work), kept / link
-    return xp.maximum(sent - work, 0.0)
 
 
 def activations_away(
@@ -64,7 +48,8 @@ def activations_away(
     if given.structure.pipelined:
         kept = namespace(kept).max(kept, axis=0)
     away = namespace(kept).where(sharding.training.offload > 1, kept, 0.0)
-    return offload_wait(away, fabric.host.link, forward), offload_wait(away, fabric.host.link, backward)
+    sent = away / fabric.host.link
+    return exposed(sent, forward), exposed(sent, backward)
 
 
 # what collectives of a group are for; others go by their group's own name
@@ -143,6 +128,11 @@ class Step:
     # pipeline's bubble
     exposed: dict[str, Number] = field(default_factory=dict)
     blocks: tuple[PricedBlock, ...] = field(default=())
+
+    @property
+    def power(self) -> Number:
+        """Mean power of a device over the step [W]."""
+        return self.static + self.price.energy / self.time
 
 
 def price(given: Pricing, known: KernelPrices | None = None) -> Step:

@@ -44,31 +44,4 @@ __all__ = [
     "sweep",
     "what_if",
 ]
-
-load_on_first_use(
-    __name__,
-    {
-        "best_plans": "plans",
-        "best_strategies": "strategies",
-        "compare": "compare",
-        "ComparedRow": "compared_rows",
-        "Comparison": "compare",
-        "Goal": "goal",
-        "goal": "goal",
-        "plan_for": "plan_for",
-        "PlanRanking": "plan_for",
-        "PowerCaps": "power_caps",
-        "power_caps": "power_caps",
-        "price_strategies": "strategies",
-        "Search": "run",
-        "search": "run",
-        "SearchOutcome": "outcome",
-        "sensitivity": "sensitivity",
-        "Space": "space",
-        "space": "space",
-        "Sweep": "swept",
-        "sweep": "sweep",
-        "what_if": "what_if",
-        "WhatIf": "what_if",
-    },
-)
+load_on_first_use(__name__)

@@ -63,9 +63,7 @@ class DesignAxis:
             rows = np.asarray(self.values, float)[which]
             return replace(self, values=rows, labels=PlanLabels(rows))
         return replace(
-            self,
-            values=tuple(self.values[k] for k in which),
-            labels=tuple(self.labels[k] for k in which),
+            self, values=tuple(self.values[k] for k in which), labels=tuple(self.labels[k] for k in which)
         )
 
     def values_at(self, digits: np.ndarray) -> np.ndarray:

@@ -148,11 +148,7 @@ def _inputs(
     made = (
         inputs(system, model, engine)
         if inputs is not None
-        else (
-            as_system(system),
-            make_model(model) if isinstance(model, str) else model,
-            as_engine(engine),
-        )
+        else (as_system(system), make_model(model) if isinstance(model, str) else model, as_engine(engine))
     )
     if not isinstance(made[1], Model):
         raise BadValue(f"language models are compared, and {getattr(made[1], 'name', made[1])} is none")

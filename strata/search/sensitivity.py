@@ -136,12 +136,7 @@ def _pipeline_gains(result: Result, metric: Metric) -> list[Gain | None]:
     gains = []
     for name, other, text in tried:
         again = evaluate(
-            result.system,
-            result.model,
-            result.workload,
-            other,
-            result.engine,
-            economics=result.economics,
+            result.system, result.model, result.workload, other, result.engine, economics=result.economics
         )
         told = {"resource": name, "more": 1.0, "moved": text, "bounds": bounds}
         gains.append(_compared(result, again, told, metric))

@@ -4,7 +4,6 @@ first.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,6 @@ from strata.expression import holds_at
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, strategies
-from strata.mapping.layout import Layout
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.plans import RankedPlan
@@ -87,38 +85,6 @@ def candidate_strategies(system: System, program: Any, where: str = "", **which:
     kept = holds_at(where, named, np.size(many.dp), "where")
     require(bool(kept.any()), "no legal strategy is left by the condition", where=where)
     return many.at(np.flatnonzero(kept))
-
-
-def in_every_mesh_order(made: Layout, texts: list[str]) -> tuple[list[Layout], list[str]]:
-    """A layout of several strategies in every order of its mesh on the fabric, and how each is written: the
-    strategy, and in parentheses its dimensions, innermost first, where there are several.
-
-    >>> import strata as st
-    >>> lstm = st.program("lstm-lm-v100")
-    >>> many = candidate_strategies(st.system("8xh200"), lstm, "(pp == 1) & (dp == 4) & (depth == 1)")
-    >>> made, told = in_every_mesh_order(layout_of(many, lstm), ["RC-1-2-d4", "RC-2-1-d4"])
-    >>> len(made), told[:3]
-    (2, ['RC-1-2-d4 (kp2 dp)', 'RC-2-1-d4 (kp1 dp)', 'RC-1-2-d4 (dp kp2)'])
-    """
-    degrees = {name: np.broadcast_to(np.asarray(v), len(texts)) for name, v in made.mesh.items()}
-    active = [name for name in made.dimensions if np.any(degrees[name] > 1)]
-    blocks: list[tuple[str, ...]] = []  # of dimensions that no strategy has together: their order is nothing
-    for name in active:
-        alone = (b for b in blocks if not any(np.any((degrees[name] > 1) & (degrees[o] > 1)) for o in b))
-        block = next(alone, None)
-        if block is None:
-            blocks.append((name,))
-        else:
-            blocks[blocks.index(block)] = (*block, name)
-    layouts, told = [], []
-    for chosen in itertools.permutations(blocks):
-        order = tuple(itertools.chain(*chosen))
-        rest = tuple(name for name in made.dimensions if name not in order)
-        layouts.append(replace(made, dimensions=(*order, *rest)))
-        for i, text in enumerate(texts):
-            own = [name for name in order if degrees[name][i] > 1]
-            told.append(f"{text} ({' '.join(own)})" if len(own) > 1 else text)
-    return layouts, told
 
 
 def best_strategies(

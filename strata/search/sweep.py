@@ -196,12 +196,7 @@ def _told(plan: str, degrees: dict[str, Any]) -> str:
 
 
 def _every_plan(
-    system: System,
-    model: Model,
-    phase: str,
-    engine: Engine,
-    asked: _Asked,
-    degrees: dict[str, Any],
+    system: System, model: Model, phase: str, engine: Engine, asked: _Asked, degrees: dict[str, Any]
 ) -> Plan:
     """All plans a point may choose from, on the last axis."""
     require(

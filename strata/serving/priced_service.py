@@ -219,10 +219,7 @@ def promising_plans(
 
 
 def engine_service(
-    pricer: StepPricer,
-    longest: float,
-    kv_blocks: int | None,
-    prefix_caching: bool,
+    pricer: StepPricer, longest: float, kv_blocks: int | None, prefix_caching: bool
 ) -> PricedService:
     """An engine ready to serve by what its steps cost: its caches counted, its steps priced."""
     software = pricer.engine

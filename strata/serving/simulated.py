@@ -58,13 +58,7 @@ def checked_limits(slo: dict[str, float] | None) -> None:
 
 
 def _run(
-    run: Served,
-    load: Load,
-    pools: list[ServicePool],
-    *,
-    keep: bool,
-    until: float,
-    progress: Progress | None,
+    run: Served, load: Load, pools: list[ServicePool], *, keep: bool, until: float, progress: Progress | None
 ) -> Served:
     several = len(set().union(*(pool.asked_for for pool in pools))) > 1
     record, steady = _recorder(run, several, keep), run.steady

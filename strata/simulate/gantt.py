@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 
 from strata.drawing import COLOURS, DARK, GREY, keep
-from strata.pricing.trace_events import (
+from strata.pricing.timeline import (
     TraceRow,
     keep_trace,
     named_process,

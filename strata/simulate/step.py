@@ -16,13 +16,7 @@ from strata.evaluate import evaluate_case, pricing_of
 from strata.frames import Tabular, row_columns
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.given import Structure
-from strata.pricing.schedules import (
-    SCHEDULES,
-    bubble_share,
-    filled_time,
-    listed_passes,
-    waits_for_hand_overs,
-)
+from strata.pricing.schedules import SCHEDULES, bubble_share, filled_time, listed_passes, waits_for_hand_overs
 from strata.pricing.stage_passes import held_by_messages
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, table_html

@@ -21,17 +21,4 @@ __all__ = [
     "train_run",
     "training_goodput",
 ]
-
-load_on_first_use(
-    __name__,
-    {
-        "Goodput": "reliability",
-        "Reliability": "reliability",
-        "reliability": "reliability",
-        "ScalingCurve": "scaling",
-        "scaling_curve": "scaling",
-        "TrainRun": "run",
-        "train_run": "run",
-        "training_goodput": "reliability",
-    },
-)
+load_on_first_use(__name__)

@@ -1,15 +1,14 @@
 """Predictions against measurements: what `strata validate` prints, and the error intervals `strata predict`
 quotes.
 
-Four rooms, each of which imports only from those before it:
+Rooms, each of which imports only from those before it:
 
-1. `readers`: a module for each kind of file predicts its rows. Inside it, `tables` and `comparison` (rows and
-   points), `catalogue` (what names mean), `benchmark_conditions` (how published runs were made), `steps` and
-   `bare_kernels` (the only places that ask the core for prices of whole steps and of single ops) stand before
-   the readers, `registry` (which reader reads which file) after them;
-2. `fit`: a few physical quantities of chips, transports and engines, moved until rows are met (`solver`);
-3. `measure`: new measurements, on a GPU or in a packet simulator;
-4. `accuracy`: figures, intervals, pictures and the committed tables.
+1. `readers`: rows and points (`tables`, `comparison`), what names mean (`catalogue`, `labels`), collectives
+   as files have them;
+2. `questions`: what a row may ask, each answered by the public function that users call;
+3. `measured`: the TOML of a measured file, which maps its columns to a question;
+4. `fit`: a few physical quantities of chips, transports and engines, moved until rows are met (`solver`);
+5. `accuracy`: figures, intervals, pictures and the committed tables.
 
 The readers of data files are loaded when asked for, so that a prediction does not wait for them.
 """

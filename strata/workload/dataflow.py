@@ -18,14 +18,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.expression import calculate, mentions
 from strata.records import readable
 from strata.workload.backward import with_backward
-from strata.workload.dataflow_kinds import (
-    SETTINGS,
-    AxisSizes,
-    KernelContext,
-    Operand,
-    UserKind,
-    kinds_of,
-)
+from strata.workload.dataflow_kinds import SETTINGS, AxisSizes, KernelContext, Operand, UserKind, kinds_of
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
 from strata.workload.graph_axes import op_axes
 from strata.workload.tasks import Workload, forward

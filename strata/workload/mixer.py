@@ -12,13 +12,7 @@ from strata.records import readable
 # How a state passes from token to token: channels that decay by themselves, decay and an outer product, or
 # the delta rule, which also takes out what the state knows of a key already.
 CHANNEL, DECAY, DELTA = "channel", "decay", "delta"
-RULES_OF_STATES = {
-    "mamba1": CHANNEL,
-    "mamba2": DECAY,
-    "lightning": DECAY,
-    "gated_delta": DELTA,
-    "kda": DELTA,
-}
+RULES_OF_STATES = {"mamba1": CHANNEL, "mamba2": DECAY, "lightning": DECAY, "gated_delta": DELTA, "kda": DELTA}
 
 
 @register_pytree

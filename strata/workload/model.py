@@ -223,7 +223,16 @@ def model(name: str | Path | dict[str, Any], /, **changes: Any) -> Model:
     from strata.workload.hub_names import find_config
 
     config, label = find_config(name)
-    made = read_config(config, label)
+    return changed_model(read_config(config, label), **changes)
+
+
+def changed_model(before: Model, /, **changes: Any) -> Model:
+    """A model with some fields replaced, its number of layers among them; sizes may be arrays.
+
+    >>> wide = changed_model(model("llama-3-8b"), layers=4.0, ffn=16384.0)
+    >>> wide.layers, wide.ffn
+    (4.0, 16384.0)
+    """
     if "weights" in changes and "expert_weights" not in changes:
         changes = {**changes, "expert_weights": changes["weights"]}
     known = [f.name for f in fields(Model) if f.name not in ("name", "pattern", "published", "mixer")]
@@ -232,8 +241,8 @@ def model(name: str | Path | dict[str, Any], /, **changes: Any) -> Model:
             raise UnknownName("field of a model", key, [*known, LAYERS], "strata schema model")
         _check_field(key, value)
     if LAYERS in changes:  # as many, in the order that it has them
-        changes = {**changes, "pattern": replace(made.pattern, layers=changes[LAYERS])}
-    return replace(made, **{key: value for key, value in changes.items() if key != LAYERS})
+        changes = {**changes, "pattern": replace(before.pattern, layers=changes[LAYERS])}
+    return replace(before, **{key: value for key, value in changes.items() if key != LAYERS})
 
 
 def _check_field(key: str, value: Any) -> None:

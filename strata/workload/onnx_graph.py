@@ -7,6 +7,7 @@ leaves open (`dim_param`) are sizes of the program; the first of the first input
 from __future__ import annotations
 
 import difflib
+import lzma
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -122,10 +123,11 @@ def _loaded(source: Any) -> tuple[Any, str]:
         if not path.exists():
             raise BadFile(f"there is no file {path}")
         try:
-            model = onnx.load(str(path), load_external_data=False)
+            packed = lzma.decompress(path.read_bytes()) if path.suffix == ".xz" else path.read_bytes()
+            model = onnx.load_from_string(packed)
         except Exception as error:
             raise BadFile(f"{path.name} is not an ONNX model: {error}") from None
-        called = path.stem
+        called = path.name.removesuffix(".xz").removesuffix(".onnx")
     else:
         model, called = source, source.graph.name or "onnx"
     if model.functions:

@@ -11,15 +11,7 @@ from typing import Any
 from strata.errors import BadValue
 from strata.workload.onnx_axes import AxisProduct, Size, align, as_size, dimension, flat, regroup
 from strata.workload.onnx_products import PRODUCTS, attention_kernels, places, window_sizes
-from strata.workload.onnx_trace import (
-    CONSTANT,
-    DATA,
-    WEIGHT,
-    KernelRead,
-    OnnxTrace,
-    OnnxValue,
-    known,
-)
+from strata.workload.onnx_trace import CONSTANT, DATA, WEIGHT, KernelRead, OnnxTrace, OnnxValue, known
 from strata.workload.onnx_views import (
     VIEWS,
     Attributes,

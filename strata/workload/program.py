@@ -63,7 +63,7 @@ def program(name: str | Path, /, **changes: Any) -> Any:
     >>> program("fft-1024", points=512).points, program("llama-3-8b").layers
     (512.0, 32.0)
     """
-    if Path(name).suffix == ".onnx":
+    if str(name).endswith((".onnx", ".onnx.xz")):
         from strata.workload.onnx_graph import onnx_changes
 
         return onnx_changes(name, changes)

@@ -276,11 +276,7 @@ def _joint_block(model: Model, work: Workload, tokens: Extent, pair: tuple[str, 
         ops, leaves = [*ops, *fed], (*leaves, *also)
     block = _layer_block(model, tokens, "attention", tuple(ops), leaves)
     count = model.pattern.total_pair(pair)
-    return replace(
-        block,
-        name=f"layer.{pair[0]}.{pair[1]}",
-        count=count,
-    )
+    return replace(block, name=f"layer.{pair[0]}.{pair[1]}", count=count)
 
 
 def _mixing(

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
+from deepflow.hierarchical import RooflineRules, memories, tiling_times
 from deepflow.products import chained_bytes, loop_orders, placed_tile, tile_family
+from deepflow.tilings import core_tiles
 from strata.arrays import Array, rank_of
 from strata.hardware.chip import Chip
 from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.pricing.kernels.device import Device, device
-from strata.pricing.kernels.hierarchical import RooflineRules, memories, tiling_times
 from strata.pricing.kernels.product import Product
-from strata.pricing.kernels.tilings import core_tiles
 
 
 def tiling_intensities(product: Product, chip: Chip, precision: str = "fp16") -> Array:

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hs
 
+from deepflow.hierarchical import hierarchical_matmul
 from deepflow.intensity import tiling_intensities
 from strata.hardware.generate.generate import generate
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.hierarchical import hierarchical_matmul
 from strata.pricing.kernels.product import Product
 
 TEMPLATES = ("deepflow-2021", "deepflow-v100")

@@ -5,7 +5,14 @@ OFFERS = {
         "dfmodel_systems": "study_systems:run_systems",
         "drafts": "study_serving:run_drafts",
         "fusion": "study_fusion:run_fusion",
+        "published": "published_table:run_published",
         "served_layers": "study_serving:run_served",
     },
-    "system totals": {"dfmodel": "power:linear_totals"},
+    "study pictures": {
+        "cells": "study_pictures:draw_cells",
+        "mappings": "study_pictures:draw_mappings",
+        "stacks": "study_pictures:draw_stacks",
+    },
+    "system parts": {"dfmodel": "linear_parts:linear_part"},
+    "system totals": {"dfmodel": "power_report:shown_totals"},
 }

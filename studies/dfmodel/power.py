@@ -1,19 +1,66 @@
-"""Links, switch ports and power of a system as DFModel counts them."""
+"""Links, switch ports, cost and power of a system as DFModel counts them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.fabric import Fabric
 from strata.hardware.silicon.cost import price_of
-from strata.hardware.silicon.system_cost import LinearCost, linear_cost
 from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of
+from strata.params import Sources, quantity, sourced_record, text
 
 RING_ENDS = 2.0  # ports for each ring
 FEWEST_SWITCHED = 4.0  # so many devices need no switch
+
+
+@register_pytree
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LinearCost:
+    """Prices by bandwidth, as DFModel has them."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    memory: Number = quantity("USD*s/B", "DRAM, for its bandwidth")
+    link: Number = quantity("USD*s/B", "link, for its bandwidth")
+    port: Number = quantity("USD*s/B", "switch port, for its bandwidth")
+    port_energy: Number = quantity("J/B", "power of a switch port, for its bandwidth")
+    sources: Sources = field(default_factory=Sources)
+
+
+def linear_cost(name: str = "dfmodel") -> LinearCost:
+    """Prices by bandwidth, by name or TOML path."""
+    return sourced_record(LinearCost, "linear-cost", name)
+
+
+def linear_system_cost(
+    prices: LinearCost,
+    devices: Number,
+    chip_price: Number,
+    memory_bandwidth: Number,
+    links: Number,
+    ports: Number,
+) -> Number:
+    r"""Price of a system, linear in its chips and bandwidths [USD].
+
+    .. math:: C = P (K + k_m b_m) + k_l \sum_l b_l + k_s \sum_s b_s
+
+    P devices at K with DRAM of b_m [B/s]; links and switch ports by the sum of their bandwidths [B/s]. One
+    device has no links.
+
+    Ko et al., DFModel (2024), cost model; our study, sec. 6: it reproduces all but one of 320 published
+    costs.
+
+    >>> ports = (2 * 128 + 2 * 8) * 50e9  # 2D torus, DDR, PCIe
+    >>> round(float(linear_system_cost(linear_cost(), 1024.0, 33000.0, 300e9, 1024 * 100e9, ports)))
+    34630400
+    """
+    several = namespace(devices).where(devices > 1.0, 1.0, 0.0)
+    return devices * (chip_price + prices.memory * memory_bandwidth) + several * (
+        prices.link * links + prices.port * ports
+    )
 
 
 @register_pytree
@@ -98,7 +145,6 @@ def linear_system_power(
     P devices of W_c [W] with DRAM of b_m [B/s] that draws u_m [J/B]; links and switch ports by their
     bandwidths. Ko et al., DFModel (2024), sec. VI-C; our study, sec. 6.
 
-    >>> from strata.hardware.silicon.system_cost import linear_cost
     >>> torus = linear_counts(["ring", "ring"], [8.0, 128.0], [50e9, 50e9], [52e-12, 52e-12])
     >>> round(float(linear_system_power(linear_cost(), 1024.0, 750.0, 300e9, 162.48e-12, torus)))
     823946

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from dfmodel.power import linear_counts, linear_system_power
+from dfmodel.linear_parts import LinearLink, LinearMemory, linear_link, linear_memory
+from dfmodel.power import linear_cost, linear_counts, linear_system_cost, linear_system_power
 from dfmodel.systems import (
     KernelTimes,
     StudyMachine,
@@ -33,8 +34,6 @@ from dfmodel.training_systems import (
 from strata.arrays import Array, Number
 from strata.errors import BadFile, UnknownName, require
 from strata.hardware.chip import Chip, chip
-from strata.hardware.linear_parts import LinearLink, LinearMemory, linear_link, linear_memory
-from strata.hardware.silicon.system_cost import linear_cost, linear_system_cost
 from strata.workload.dataflow import Dataflow
 from strata.workload.program import program
 

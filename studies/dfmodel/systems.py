@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from dfmodel.linear_parts import LinearLink, LinearMemory
 from dfmodel.network import bisection_all_to_all, bisection_links, panel_broadcast
 from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.chip import Chip
-from strata.hardware.linear_parts import LinearLink, LinearMemory
 from strata.params import Sources, quantity, sourced_record, text
 from strata.pricing.fusion import critical_time, transfer_time, utilised_time
 
@@ -52,7 +52,7 @@ def study_machine(
     """All systems of some technologies at once: axes chip, topology, memory, link; `grid` is HPL's.
 
     >>> from strata.hardware.chip import chip
-    >>> from strata.hardware.linear_parts import linear_link, linear_memory
+    >>> from dfmodel.linear_parts import linear_link, linear_memory
     >>> torus = (("ring", "ring"), (32.0, 32.0))
     >>> made = study_machine([chip("dfmodel-sn30")], [torus], [linear_memory("dfmodel-ddr4")],
     ...                      [linear_link("dfmodel-pcie4"), linear_link("dfmodel-nvlink4")])

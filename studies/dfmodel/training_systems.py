@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from dfmodel.linear_parts import LinearLink, LinearMemory
 from dfmodel.systems import Topology, study_machine, study_point
 from dfmodel.training import (
     TILES,
@@ -29,7 +30,6 @@ from dfmodel.training import (
 from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
-from strata.hardware.linear_parts import LinearLink, LinearMemory
 from strata.optimise.fuse import Fusion, fuse_kernels, price_mapping
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.layouts.layout_degrees import factorisations

@@ -11,6 +11,7 @@ import pytest
 import strata as st
 from strata.app.cli import COMMANDS
 from strata.app.rows_out import write_rows
+from strata.shipped import paper_offers
 
 EXAMPLES = {
     "predict": "predict -m llama-3-70b -s 8xh200 --batch 64 --phase decode --set chip.memory.bandwidth=x2 --explain",
@@ -57,7 +58,8 @@ EXAMPLES = {
     "cost": "cost stack-ref --layers 2,4",
     "cost of one": "cost h200",
     "cost of a system": "cost --system 8xh200",
-    "validate": "validate --data DATA",
+    "validate": "validate --data DATA --worst 2",
+    "validate seals": "validate --sealed",
     "search": "search next-node --goal tokens_per_s --limit tpot<=20ms --set weights=fp8 --sampler random --budget 100",
     "study": "study more",
     "studies": "study",
@@ -65,7 +67,7 @@ EXAMPLES = {
     "kernel of a program": "kernel lu --chip h200 --order 512 --precision fp64",
     "calibrate": "calibrate h200 --only attention --data DATA",
 }
-WITHOUT = {"schema", "measure", "serve"}  # a file's schema; work on a device; a page
+WITHOUT = {"schema", "measure", "serve", "seal"}  # a schema; work on a device; a page; written once
 STUDY = """
 title = "One claim"
 paper = "nobody"
@@ -125,7 +127,10 @@ def unit_of(path, units):
 
 
 def test_every_command_has_an_example():
-    assert {EXAMPLES[name].split()[0] for name in EXAMPLES} | WITHOUT >= set(COMMANDS)
+    assert {EXAMPLES[name].split()[0] for name in EXAMPLES} | WITHOUT >= {
+        *COMMANDS,
+        *paper_offers("commands"),
+    }
 
 
 @pytest.mark.parametrize("example", EXAMPLES)

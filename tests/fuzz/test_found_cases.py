@@ -19,9 +19,8 @@ from strata.mapping.kernel_parallel import parse_strategy
 from strata.optimise.joint import typed_degrees
 from strata.params import data_folder
 from strata.params.paths import leaf_paths, value_at, with_value
-from strata.pricing.kernels.expert_load import _most_popular
+from strata.pricing.kernels.expert_load import _most_popular, busiest_rank_counts, multinomial_counts
 from strata.studies import plain_numbers
-from strata.validation.readers.experts import busiest_rank_counts, multinomial_counts
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Extent
 from strata.workload.moe import chance, expert_load_of, expert_shares

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from strata.errors import BadValue
-from strata.mapping.device_mapping import (
+from deepflow.device_mapping import (
     LogicalDimension,
     lay_out,
     mapping_orders,
     shard_count,
     talking_shards,
 )
+from strata.errors import BadValue
 
 degrees = some.lists(some.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4)
 

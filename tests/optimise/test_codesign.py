@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import strata as st
+from deepflow.codesign import codesign, codesign_problem, model_shapes, system_sizes
+from deepflow.design.problem import FREE
 from strata.errors import BadValue, UnknownName
 from strata.evaluate import evaluate_case
-from strata.optimise.codesign import codesign, codesign_problem, model_shapes, system_sizes
-from strata.optimise.design.problem import FREE
 
 V100 = ("deepflow-v100", "deepflow-2021-capped", "deepflow-v100", "lstm-lm-v100", st.train(256, 1), 4)
 SPLITS = ("area", "power", "perimeter")

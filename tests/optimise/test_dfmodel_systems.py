@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import strata as st
+from dfmodel.linear_parts import linear_link, linear_memory
 from dfmodel.systems import (
     dlrm_run,
     dlrm_times,
@@ -18,7 +19,6 @@ from dfmodel.systems import (
     study_machine,
     study_point,
 )
-from strata.hardware.linear_parts import linear_link, linear_memory
 
 LOGGED = json.loads((Path(__file__).parents[1] / "data" / "dfmodel" / "systems80.json").read_text())
 CHIPS = [st.chip(f"dfmodel-{name}") for name in ("h100", "tpu-v4", "sn30", "wse-2")]

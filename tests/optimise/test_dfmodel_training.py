@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
+from dfmodel.linear_parts import linear_link, linear_memory
 from dfmodel.network import dfmodel_all_reduce
 from dfmodel.training import (
     DfmodelPlan,
@@ -30,7 +31,6 @@ from dfmodel.training_systems import (
     train_systems,
     training_degrees,
 )
-from strata.hardware.linear_parts import linear_link, linear_memory
 from strata.optimise.fuse import kernel_by_kernel
 from strata.pricing.fusion_rules import fusion_rules
 from strata.workload.program import program

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 from toy import CONVEX_BEST, SPLIT_ONLY, VARIABLES, convex, times
 
-from strata.errors import BadValue, StrataError, UnknownName
-from strata.optimise.design.descent import DEEPFLOW_RULE, DescentRule, projected_gradient
-from strata.optimise.design.ledger import Ledger, merit
-from strata.optimise.design.line_search import shortest_combination
-from strata.optimise.design.methods import (
+from deepflow.design.descent import DEEPFLOW_RULE, DescentRule, projected_gradient
+from deepflow.design.ledger import Ledger, merit
+from deepflow.design.line_search import shortest_combination
+from deepflow.design.methods import (
     LEVELS,
     METHODS,
     design_space,
@@ -17,7 +16,8 @@ from strata.optimise.design.methods import (
     optimise,
     optimise_by_all,
 )
-from strata.optimise.design.variables import ChoiceVariable, DesignVariables
+from deepflow.design.variables import ChoiceVariable, DesignVariables
+from strata.errors import BadValue, StrataError, UnknownName
 
 FAST = [m for m in METHODS if m not in ("jax", "search-tpe", "search-cmaes")]
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from scipy.optimize import minimize
 
+from deepflow.design.variables import project_shares
 from strata.errors import BadValue
-from strata.optimise.design.variables import project_shares
 
 ROWS = some.lists(some.floats(-3.0, 3.0), min_size=1, max_size=8)
 FLOORS = some.sampled_from([0.0, 0.01, 0.1])

@@ -3,7 +3,7 @@ that leaves room for memory stacks."""
 
 import numpy as np
 
-from strata.optimise.design.variables import ChoiceVariable, DesignVariables, RealVariable, ShareClass
+from deepflow.design.variables import ChoiceVariable, DesignVariables, RealVariable, ShareClass
 
 AREA, POWER = ("core", "l2", "memory", "net"), ("core", "l2", "memory", "net")
 VARIABLES = DesignVariables(

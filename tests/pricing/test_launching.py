@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from strata.evaluate import priced_step
 from strata.mapping.engine import engine
 from strata.mapping.plan import plan
 from strata.mapping.trainer import ExpertBias
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.steps import dense_model, priced_step
+from strata.workload.model import model as named_model
 from strata.workload.tasks import train
 
 LAYERS = 4.0
@@ -20,7 +21,7 @@ LAYERS = 4.0
 def step(name="pytorch", tokens=2048.0, recompute="none", graphs=0.0, pp=1, gpt=False, **host):
     sizes = {"heads": 4.0, "kv_heads": 1.0, "head_dim": 128.0, "ffn": 1792.0, "vocab": 16032.0}
     told = {"gated": False, "learned_positions": True, "positions": tokens} if gpt else {}
-    model = dense_model("small", layers=LAYERS, hidden=4096.0, **sizes, **told)
+    model = named_model("llama-2-7b", layers=LAYERS, hidden=4096.0, v_head_dim=128.0, **sizes, **told)
     used = engine(name)
     used = replace(used, cuda_graphs=graphs, training=replace(used.training, **host))
     given = plan(recompute=recompute, microbatches=1, pp=pp)
@@ -73,7 +74,7 @@ LATE = {"host_collective": 3e-4, "host_stall": 2e-4, "collective_skew": 5e-5}
 def parallel_step(gpus, tp=1, pp=1, sequence=2048.0, microbatches=4.0, recompute="none", **host):
     """A step of a small model over tensor ranks, stages and copies; the rest of the devices are copies."""
     sizes = {"heads": 32.0, "kv_heads": 32.0, "head_dim": 64.0, "ffn": 8192.0, "vocab": 32768.0}
-    model = dense_model("small", layers=8.0, hidden=2048.0, **sizes)
+    model = named_model("llama-2-7b", layers=8.0, hidden=2048.0, v_head_dim=sizes["head_dim"], **sizes)
     used = engine("nanotron")
     bare = {"host_collective": 0.0, "host_stall": None, "collective_skew": None, "host_kernel": 0.0}
     bare["stalls"] = "stages"
@@ -159,7 +160,7 @@ def test_ranks_come_late_again_to_layers_that_run_again():
 
 def test_lateness_of_a_batch_is_that_of_its_points():
     sizes = {"heads": 32.0, "kv_heads": 32.0, "head_dim": 64.0, "ffn": 8192.0, "vocab": 32768.0}
-    model = dense_model("small", layers=8.0, hidden=2048.0, **sizes)
+    model = named_model("llama-2-7b", layers=8.0, hidden=2048.0, v_head_dim=sizes["head_dim"], **sizes)
     used = engine("nanotron")
     used = replace(used, training=replace(used.training, **LATE))
     tp, pp, dp = np.array([16.0, 4.0, 1.0]), np.array([1.0, 2.0, 2.0]), np.array([1.0, 2.0, 8.0])

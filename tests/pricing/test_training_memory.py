@@ -13,7 +13,6 @@ from strata.evaluate import stage_memory
 from strata.mapping.engine import engine, trainer_of
 from strata.pricing.footprint import footprint_of
 from strata.pricing.training_memory import OUTSIDE, STATE, in_flight, kept_activations
-from strata.validation.readers.steps import dense_model
 from strata.workload.adapters import Lora
 
 GIB = 2.0**30
@@ -38,8 +37,15 @@ def test_kept_tensors_are_those_measured(hidden, heads, kv_heads, head, ffn, com
     """Within 0.1 %: 4 h for norms, queries, keys and values as they were made and turned, attention's result
     in both of torch's layouts, gate, up and their product; eager keeps the activated gate too.
     """
-    sizes = {"hidden": hidden, "heads": heads, "kv_heads": kv_heads, "head_dim": head, "ffn": ffn}
-    made = dense_model("", layers=4.0, vocab=128.0, **{k: float(v) for k, v in sizes.items()})
+    sizes = {
+        "hidden": hidden,
+        "heads": heads,
+        "kv_heads": kv_heads,
+        "head_dim": head,
+        "v_head_dim": head,
+        "ffn": ffn,
+    }
+    made = st.model("llama-2-7b", layers=4.0, vocab=128.0, **{k: float(v) for k, v in sizes.items()})
     work = st.train(1.0, 4096.0)
     graph, plan = made.trace(work), st.plan("tp=1")
     sharding = plan.sharding(graph, work, plan.active())

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import strata as st
+from deepflow.generated import generated_system, sweep_generated
 from strata.errors import StrataError
 from strata.hardware.generate.generate import generation
-from strata.search.generated import generated_system, sweep_generated
 from strata.search.strategies import best_strategies
 
 WORK = st.train(64.0, 1.0)
@@ -147,8 +147,9 @@ def test_every_order_is_no_worse_than_the_usual_one_and_counts_in_packages(templ
 
 
 def test_an_order_is_the_layout_with_its_dimensions_in_that_order():
+    from deepflow.device_mapping import in_every_mesh_order
     from strata.mapping.kernel_parallel import layout_of
-    from strata.search.strategies import candidate_strategies, in_every_mesh_order
+    from strata.search.strategies import candidate_strategies
 
     lstm, system = st.program("lstm-lm-v100"), st.system("16xh200")
     many = candidate_strategies(system, lstm, "(pp == 1) & (depth == 1) & (dp == 4)")

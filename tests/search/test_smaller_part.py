@@ -36,6 +36,6 @@ def test_one_plan_is_no_choice(answer):
 
 
 def test_rows_priced_with_an_engine_say_so_where_the_question_has_none():
-    case = {"metric": "decode", "chip": "mi300x", "fitted": False, "kind": "dense", "family": "llama"}
-    assert "any engine" in interval(LikeCase(engine=REPRICED, **case)).like
-    assert "what they add" not in interval(LikeCase(engine="vllm", **case)).like
+    case = {"metric": "decode", "chip": "mi300x", "kind": "dense", "family": "llama"}
+    assert "engines without their host" in interval(LikeCase(engine=REPRICED, **case)).like
+    assert "without their host" not in interval(LikeCase(engine="vllm", **case)).like

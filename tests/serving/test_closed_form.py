@@ -109,7 +109,7 @@ def test_pools():
     plan = {"prefill_plan": st.plan("tp=4"), "decode_plan": st.plan("tp=4")}
     split = disaggregate(st.system(LLAMA[0]), st.model(LLAMA[1]), asked, "vllm", prefill_devices=4, **plan)[0]
     rows = []
-    for rate in 7.11 * np.array(SHARES):
+    for rate in 7.18 * np.array(SHARES):
         load = st.serving.OpenLoad(rate=float(rate), count=2500, seed=2, **lengths(2048))
         seen = split.load(float(rate))
         rows.append((str(seen.refusal), errors((seen.ttft, seen.tpot), simulated(pair, load))))

@@ -3,7 +3,7 @@
 import pytest
 
 from strata.params import data_folder, load_table
-from strata.pricing.kernel import STREAMS
+from strata.pricing.kernel_ops import STREAMS
 from strata.workload.moe import NORM_FLOP, ROPE_FLOP, SILU_FLOP, SILU_SPECIAL
 from strata.workload.ops import OPERATIONS
 

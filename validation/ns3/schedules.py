@@ -10,11 +10,11 @@ import itertools
 import sys
 
 from strata.hardware.transport import packets
+from strata.pricing.network.packet_runs import scheduled_job
 from strata.pricing.network.packets import packet_count
 from strata.pricing.network.routes import route
 from strata.pricing.network.schedules import legal_schedules
 from strata.validation.measure.ns3 import simulated
-from strata.validation.readers.packet_runs import scheduled_job
 
 COLUMNS = [
     "topology", "levels", "members", "case", "collective", "algorithm", "bytes", "skew",
@@ -50,7 +50,14 @@ def row(topology, shape, case, collective, algorithm, size, **more):
     rates, hops = CASES[case]
     levels = " ".join(f"{part}:{rates[min(i, 1)]}:{hops[min(i, 1)]}" for i, part in enumerate(shape.split()))
     made = dict.fromkeys(COLUMNS, "")
-    made |= {"topology": topology, "levels": levels, "case": case, "collective": collective, "algorithm": algorithm, "bytes": str(size)}
+    made |= {
+        "topology": topology,
+        "levels": levels,
+        "case": case,
+        "collective": collective,
+        "algorithm": algorithm,
+        "bytes": str(size),
+    }
     return made | {key: str(value) for key, value in more.items()}
 
 
@@ -63,7 +70,9 @@ def work(cell):
     schedules, levels = scheduled_job(cell)
     how, total, known = packets("ns3"), 0, {}
     for step in itertools.chain(*schedules):
-        for source, target, count in zip(step.source.tolist(), step.target.tolist(), packet_count(step.bytes, how).tolist(), strict=True):
+        for source, target, count in zip(
+            step.source.tolist(), step.target.tolist(), packet_count(step.bytes, how).tolist(), strict=True
+        ):
             if (source, target) not in known:
                 known[source, target] = len(route(source, target, levels))
             total += count * known[source, target]
@@ -85,7 +94,15 @@ def fitting(topology, shape, turn, collective, algorithm, **more):
     """The size in turn, or the largest below it that is not too much work."""
     names = list(CASES)
     for size in reversed(SIZES[: turn % len(SIZES) + 1]):
-        made = row(topology, shape, names[(turn + turn // len(SIZES)) % len(names)], collective, algorithm, size, **more)
+        made = row(
+            topology,
+            shape,
+            names[(turn + turn // len(SIZES)) % len(names)],
+            collective,
+            algorithm,
+            size,
+            **more,
+        )
         if work(made) <= MOST_PACKETS:
             break
     return made
@@ -104,14 +121,24 @@ def special(turn):
         yield fitting(topology, shape, turn + 4, "all_to_all", "direct", members=half)
         everyone = {"other_collective": "all_to_all", "other_algorithm": "direct", "other_bytes": 40_000}
         yield fitting(topology, shape, turn + 3, "all_reduce", "ring", **everyone)
-        others = {"other_collective": "all_reduce", "other_algorithm": "ring", "other_bytes": 300_000, "other_members": f"1:{ranks // 2}:2"}
+        others = {
+            "other_collective": "all_reduce",
+            "other_algorithm": "ring",
+            "other_bytes": 300_000,
+            "other_members": f"1:{ranks // 2}:2",
+        }
         yield fitting(topology, shape, turn + 5, "all_gather", "ring", members=apart, **others)
         turn += 1
 
 
 def many():
     """All pairs of 64 devices at once: so many packets that the router sends them in trains."""
-    shapes = [("torus", "ring:8 ring:8"), ("mesh", "chain:8 chain:8"), ("tree", "switch:8 tree:8"), ("composed", "switch:8 switch:8")]
+    shapes = [
+        ("torus", "ring:8 ring:8"),
+        ("mesh", "chain:8 chain:8"),
+        ("tree", "switch:8 tree:8"),
+        ("composed", "switch:8 switch:8"),
+    ]
     for (topology, shape), case in zip(shapes, CASES, strict=True):
         for pair in (20_000, 100_000):
             yield row(topology, shape, case, "all_to_all", "direct", 64 * pair)
@@ -122,10 +149,19 @@ def main():
     program, how = sys.argv[1], packets("ns3")
     if len(sys.argv) > 3:
         with open(sys.argv[3], encoding="utf-8", newline="") as stream:
-            cheap = [(line, cell) for line, cell in enumerate(csv.DictReader(stream), 2) if work(cell) < CHEAP]
+            cheap = [
+                (line, cell) for line, cell in enumerate(csv.DictReader(stream), 2) if work(cell) < CHEAP
+            ]
         again = simulated([scheduled_job(cell) for _, cell in cheap], how, program)
-        different = [line for (line, cell), times in zip(cheap, again, strict=True) if round(times[0] * 1e9) != int(cell["ns3_ns"])]
-        print(f"{len(cheap)} schedules repeated, {len(different)} differ" + (f": lines {different}" if different else ""))
+        different = [
+            line
+            for (line, cell), times in zip(cheap, again, strict=True)
+            if round(times[0] * 1e9) != int(cell["ns3_ns"])
+        ]
+        print(
+            f"{len(cheap)} schedules repeated, {len(different)} differ"
+            + (f": lines {different}" if different else "")
+        )
         sys.exit(bool(different))
     rows = [*plain(0), *special(0), *many()]
     out = csv.DictWriter(sys.stdout, COLUMNS, lineterminator="\n")

@@ -15,7 +15,8 @@ from strata.app.terminal import (
 from strata.errors import BadValue, require
 
 if TYPE_CHECKING:
-    from strata.validation.readers.nccl_logs import LoggedRun, ToldRun
+    from strata.measure.nccl_logs import ToldRun
+    from strata.validation.readers.collective_files import LoggedRun
 
 
 ChipOrGpu = Annotated[
@@ -48,6 +49,24 @@ LoggedUnits = Annotated[
     str, typed("--units", "UNIT", "unit of times of logs without their line of units: us, ms, s")
 ]
 WholeRows = Annotated[bool, typer.Option("--partial", help="take the whole rows of logs that were cut off")]
+Everything = Annotated[
+    bool,
+    typer.Option(
+        "--all",
+        help="make every shipped fitted number anew, or those of --only: a chip, a transport; slow: minutes",
+    ),
+]
+CheckOnly = Annotated[
+    bool,
+    typer.Option("--check", help="with --all: write nothing, say where the fit and what is shipped differ"),
+]
+Worth = Annotated[
+    bool,
+    typer.Option(
+        "--worth",
+        help="with --all: every fitted number, with the errors on families left out with it and without",
+    ),
+]
 FittedPath = Annotated[
     Path | None,
     typed(
@@ -76,11 +95,21 @@ def calibrate_command(
     gpus: LoggedGpus = 0,
     units: LoggedUnits = "",
     partial: WholeRows = False,
+    every: Everything = False,
+    check: CheckOnly = False,
+    worth: Worth = False,
     output: FittedPath = None,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
     """Fit a few quantities to measurements; every third point is held out and reported."""
+    require(every or not (check or worth), "--check and --worth go with --all")
+    if every:
+        require(
+            not (chip or log or output), "--all fits what is shipped: no chip, --log or --output beside it"
+        )
+        _fit_all(data, only or [], (check, worth), json, table)
+        return
     told = {"op": op, "fabric": fabric, "links": links, "nodes": nodes, "gpus": gpus, "units": units}
     if not log:
         said = [f"--{name}" for name, value in {**told, "partial": partial}.items() if value]
@@ -88,7 +117,7 @@ def calibrate_command(
         require(bool(chip), "calibrate needs the chip to fit, as `strata calibrate h200`, or --log FILE")
         _fit_chip(chip, data, only or [], output, json, table)
         return
-    from strata.validation.readers.nccl_logs import ToldRun
+    from strata.measure.nccl_logs import ToldRun
 
     require(data is None and not only, "--log takes neither --data nor --only: its rows are what is fitted")
     if output and (output.suffix in (".toml", ".csv") or output.is_file()):
@@ -115,7 +144,7 @@ def _fit_chip(
 
     from strata.app.render.accuracy import fitted_dict, fitted_table
     from strata.shipped import shipped_folder
-    from strata.validation.fit.calibrate import calibrate, overlay_toml
+    from strata.validation.fit.calibrate import calibrate, fitted_entries, overlay_toml
 
     fitted_chip, outcomes = calibrate(
         chip,
@@ -134,9 +163,41 @@ def _fit_chip(
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
         document = tomlkit.document()
         document.update({"base": base, "name": output.stem})
-        document.update(tomlkit.parse(overlay_toml(fitted_chip, outcomes)))
+        document.update(tomlkit.parse(overlay_toml(fitted_entries(fitted_chip, outcomes))))
         output.write_text(tomlkit.dumps(document), encoding="utf-8")
         wrote("chip", output)
+
+
+def _fit_all(
+    data: Path | None, only: list[str], asked: tuple[bool, bool], json: bool, table: Path | None
+) -> None:
+    from strata.app.render.calibration import all_dict, all_table, worth_dict, worth_tables
+    from strata.errors import UnknownName
+    from strata.shipped import shipped_folder
+    from strata.validation.fit.shipped import calibrate_all, stale_files, stale_numbers, write_all
+    from strata.validation.fit.table import fit_table
+    from strata.validation.fit.worth import quantities_worth
+
+    folder, (check, worth) = data or shipped_folder("validation"), asked
+    known = fit_table().fitted_records
+    for name in only:
+        if name not in known:
+            raise UnknownName("fitted chip or transport", name, known, ", ".join(known))
+    if worth:
+        numbers = quantities_worth(folder, only=only)
+        answer(lambda: worth_dict(numbers), lambda: worth_tables(numbers), json, table, "quantities")
+        return
+    made = calibrate_all(folder, only)
+    answer(lambda: all_dict(made), lambda: [all_table(made)], json, table, "fits")
+    if not check:
+        for path in write_all(made, whole=not only):
+            wrote("fitted numbers", path)
+        return
+    apart = [line for one in made for line in stale_numbers(one)]
+    apart += [f"{path.name} is shipped, no fit gives it" for path in stale_files(made) if not only]
+    if apart:
+        more = f" (and {len(apart) - 1} more numbers)" if len(apart) > 1 else ""
+        raise BadValue(f"{apart[0]}{more}; `strata calibrate --all` writes what the fit gives")
 
 
 def _shipped_name(chip: str) -> str:
@@ -155,7 +216,7 @@ def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, json: bool, 
 
     from strata.app.render.accuracy import logged_dict, logged_tables
     from strata.errors import BadFile
-    from strata.validation.fit.logged import calibrate_logs, write_fit
+    from strata.measure.logged import calibrate_logs, write_fit
 
     fit = calibrate_logs(_runs(logs, told), date=datetime.date.today().isoformat())
     if not fit.fitted and not output:
@@ -169,11 +230,11 @@ def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, json: bool, 
 
 
 def _runs(logs: list[Path], told: ToldRun) -> list[LoggedRun]:
-    from strata.validation.readers.collective_files import is_collective_csv, runs_of_csv
-    from strata.validation.readers.nccl_logs import read_logs
+    from strata.measure.nccl_logs import read_logs
+    from strata.validation.readers.collective_files import runs_of_csv
 
     return [
         run
         for path in logs
-        for run in (runs_of_csv(path) if is_collective_csv(path) else read_logs([path], told))
+        for run in (runs_of_csv(path) if path.suffix == ".csv" else read_logs([path], told))
     ]

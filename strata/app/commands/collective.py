@@ -256,8 +256,8 @@ def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
     from strata.app.render.collective import point_number
     from strata.arrays import map_leaves
     from strata.hardware.transport import packets
+    from strata.measure.ns3 import simulated
     from strata.pricing.network.packet_collectives import group_schedule, schedule_for_simulator
-    from strata.validation.measure.ns3 import simulated
 
     jobs = []
     for i, row in enumerate(told):

@@ -5,27 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from typer.core import TyperCommand
 
-from strata.app.commands.options import (
-    CacheFormat,
-    DraftText,
-    GoalName,
-    InputTokens,
-    JsonFlag,
-    OutputTokens,
-    PhaseName,
-    PicturesReport,
-    QuickFlag,
-    SetItems,
-    ShareOption,
-    TableFile,
-    WeightFormat,
-    picture_file,
-    with_price,
-)
-from strata.app.commands.plan import USUAL_BATCHES, BatchList, TpotLimit, TtftLimit
+from strata.app.commands import options
+from strata.app.commands.options import command, picture, typed, with_price
+from strata.app.commands.plan import USUAL_BATCHES, BatchList
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, status_line, system_names, wrote
 from strata.errors import BadValue, UnknownName, require
@@ -39,69 +23,53 @@ SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # opt
 
 ModelNames = Annotated[
     list[str],
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME ...",
-        help="models by name or Hugging Face config.json, several with blanks or commas between",
-        autocompletion=names_of("models"),
+    typed(
+        "--model -m",
+        "NAME ...",
+        "models by name or Hugging Face config.json, several with blanks or commas between",
+        names_of("models"),
     ),
 ]
 SystemNames = Annotated[
     list[str],
-    typer.Option(
-        "--system",
-        "-s",
-        metavar="NAME ...",
-        help="systems, like 8xh200 8xb200, or TOML paths",
-        autocompletion=system_names,
-    ),
+    typed("--system -s", "NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names),
 ]
 EngineNames = Annotated[
     list[str] | None,
-    typer.Option(
+    typed(
         "--engine",
-        metavar="NAME ...",
-        help="software: vllm,trtllm or others, or TOML paths  "
+        "NAME ...",
+        "software: vllm,trtllm or others, or TOML paths  "
         f"[default: {USUAL_SERVER} where requests are served]",
-        autocompletion=names_of("engine"),
+        names_of("engine"),
     ),
 ]
 PlanTexts = Annotated[
     list[str] | None,
-    typer.Option(
-        "--plan",
-        "-p",
-        metavar="PLAN ...",
-        help="parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
+    typed(
+        "--plan -p",
+        "PLAN ...",
+        "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
     ),
 ]
 Prices = Annotated[
     list[str] | None,
-    typer.Option(
+    typed(
         "--price",
-        metavar="NAME=USD/h,...",
-        help="price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
+        "NAME=USD/h,...",
+        "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
         "[default: bought, hosted and powered]",
     ),
 ]
 AgainstName = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        help="the row all are compared with: a system, model, engine or plan  [default: the first that fits]",
+    typed(
+        "",
+        "NAME",
+        "the row all are compared with: a system, model, engine or plan  [default: the first that fits]",
     ),
 ]
-SvgFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--svg",
-        "--picture",
-        metavar="FILE",
-        help="draw throughput, cost and latency (.svg, .png or .pdf)",
-        callback=picture_file,
-    ),
-]
+SvgFile = Annotated[Path | None, picture("draw throughput, cost and latency (.svg, .png or .pdf)")]
 
 
 class SeveralValues(TyperCommand):
@@ -130,41 +98,36 @@ def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
     return found
 
 
-def register_compare(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "compare",
-        cls=SeveralValues,
-        short_help="Systems, models, engines and plans side by side, and why they differ.",
-        epilog="Example: strata compare -m llama-3.1-70b -s 8xh200 8xb200 8xmi325x --engine vllm "
-        "--ttft 2s --tpot 50ms",
-    )(compare_command)
-
-
+@command(
+    "compare",
+    "Systems, models, engines and plans side by side, and why they differ.",
+    "strata compare -m llama-3.1-70b -s 8xh200 8xb200 8xmi325x --engine vllm --ttft 2s --tpot 50ms",
+    cls=SeveralValues,
+)
 def compare_command(
     model: ModelNames,
     system: SystemNames,
     engine: EngineNames = None,
     plan: PlanTexts = None,
-    input: InputTokens = "1024",
-    output: OutputTokens = "1024",
+    input: options.InputTokens = "1024",
+    output: options.OutputTokens = "1024",
     batch: BatchList = "",
-    phase: PhaseName = "serve",
-    ttft: TtftLimit = "",
-    tpot: TpotLimit = "",
-    share: ShareOption = "",
-    goal: GoalName = "throughput",
+    phase: options.PhaseName = "serve",
+    ttft: options.TtftLimit = "",
+    tpot: options.TpotLimit = "",
+    share: options.ShareOption = "",
+    goal: options.GoalName = "throughput",
     against: AgainstName = "",
-    weights: WeightFormat = "",
-    kv: CacheFormat = "",
-    set: SetItems = None,
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
     price: Prices = None,
-    speculative: DraftText = "",
-    quick: QuickFlag = False,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    speculative: options.DraftText = "",
+    quick: options.QuickFlag = False,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
     svg: SvgFile = None,
-    report: PicturesReport = None,
+    report: options.PicturesReport = None,
 ) -> None:
     """Systems x models x engines x plans under limits on latency: the best plan and batch of each, what it
     costs, how far to trust it, and why it differs from the first.

@@ -107,14 +107,17 @@ def _answer_system(
     table: Path | None,
 ) -> None:
     """What a whole system costs, counted as told."""
-    from strata.app.render import cost as said
+    from strata.app.render.cost import system_cost_dict, system_cost_table
 
     if dfmodel:
-        linear = _linear_totals(name, floorplan, items)
-        shown = said.linear_totals_table(*linear)
-        return answer(lambda: said.linear_totals_dict(*linear), lambda: [shown], json, table)
+        from strata.hardware.system import system as make_system
+        from strata.shipped import needed_model
+
+        owner = make_system(name, **silicon_changes(items, floorplan))
+        told, shown = needed_model("system totals", "dfmodel")(owner)
+        return answer(lambda: told, lambda: [shown], json, table)
     whole = _whole_system(name, floorplan, with_price(items, price))
-    answer(lambda: said.system_cost_dict(*whole), lambda: [said.system_cost_table(*whole)], json, table)
+    answer(lambda: system_cost_dict(*whole), lambda: [system_cost_table(*whole)], json, table)
 
 
 def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:
@@ -132,12 +135,3 @@ def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[S
     if money:
         owner = replace(owner, economics=economics(**parse_changes(money)["economics"]))
     return owner, system_cost(owner)
-
-
-def _linear_totals(name: str, floorplan: str, items: list[str] | None) -> tuple[System, Any]:
-    """A system by name, its chip changed by `--set`, and what DFModel counts of it."""
-    from strata.hardware.system import system as make_system
-    from strata.shipped import needed_model
-
-    owner = make_system(name, **silicon_changes(items, floorplan))
-    return owner, needed_model("system totals", "dfmodel")(owner)

@@ -4,17 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from strata.app.commands.options import (
-    CacheFormat,
-    JsonFlag,
-    ModelName,
-    SetItems,
-    TableFile,
-    WeightFormat,
-    typed,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, typed
 from strata.app.commands.simulate_options import NoPrefix, SequencesOption, TokensOption
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
@@ -45,24 +36,18 @@ RoleOption = Annotated[str, typed("--role", "ROLE", "of a disaggregated service:
 DraftOption = Annotated[
     str, typed("--draft", "NAME:N", "a draft model that guesses N tokens ahead, or mtp:N")
 ]
-
-
 PerNodeOption = Annotated[
     str, typed("--per-node", "N", "devices of a machine  [default: as --system has them, else all]")
 ]
 
 
-def register_launch(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "launch",
-        short_help="A plan as the command that starts vLLM, SGLang or TensorRT-LLM.",
-        epilog="Example: strata launch -m llama-3-70b --plan tp=8 --engine vllm,sglang,trtllm --kv fp8",
-    )(launch_written)
-
-
-def launch_written(
-    model: ModelName,
+@command(
+    "launch",
+    "A plan as the command that starts vLLM, SGLang or TensorRT-LLM.",
+    "strata launch -m llama-3-70b --plan tp=8 --engine vllm,sglang,trtllm --kv fp8",
+)
+def launched_command(
+    model: options.ModelName,
     plan: PlanOption = "",
     system: SystemOption = "",
     engine: EngineOption = USUAL_SERVER,
@@ -74,11 +59,11 @@ def launch_written(
     role: RoleOption = "both",
     draft: DraftOption = "",
     per_node: PerNodeOption = "",
-    weights: WeightFormat = "",
-    kv: CacheFormat = "",
-    set: SetItems = None,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
     from strata.mapping.plan import plan as make_plan

@@ -10,17 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import (
-    BatchSize,
-    EngineName,
-    InputTokens,
-    JsonFlag,
-    SystemName,
-    TableFile,
-    command,
-    picture,
-    typed,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -92,9 +83,9 @@ MapRoofline = Annotated[Path | None, typed("", "FILE", "mappings under the roofs
 )
 def map_command(
     program: MapProgram,
-    system: SystemName,
-    batch: BatchSize = "1",
-    input: InputTokens = "2048",
+    system: options.SystemName,
+    batch: options.BatchSize = "1",
+    input: options.InputTokens = "2048",
     phase: MapPhase = "forward",
     plan: MapPlan = "",
     layouts: MapLayouts = "free",
@@ -106,11 +97,11 @@ def map_command(
     layers: MapLayers = "",
     microbatch: MapMicro = "",
     together: MapTogether = "1",
-    engine: EngineName = "ideal",
+    engine: options.EngineName = "ideal",
     seconds: MapSeconds = 60.0,
     next: MapNext = 0,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
     svg: MapSvg = None,
     roofline: MapRoofline = None,
 ) -> None:

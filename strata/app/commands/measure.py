@@ -19,8 +19,8 @@ from strata.app.terminal import (
 from strata.errors import BadValue, StrataError, require
 
 if TYPE_CHECKING:
-    from strata.validation.measure.collectives import MeasuredCollective
-    from strata.validation.measure.measure import MeasuredKernel
+    from strata.measure.collectives import MeasuredCollective
+    from strata.measure.measure import MeasuredKernel
 
 COLLECTIVES_KIND = "collectives"
 
@@ -76,7 +76,7 @@ def measure_command(
     write the files that calibrate and validate read.
     """
     from strata.app.render.accuracy import measured_dict, measured_tables
-    from strata.validation.measure.measure import chosen_kinds
+    from strata.measure.measure import chosen_kinds
 
     words = [word.strip() for text in only or [] for word in text.split(",") if word.strip()]
     if COLLECTIVES_KIND in words:
@@ -101,13 +101,11 @@ def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple
     each kernel.
     """
     from strata.hardware.chip import chip as read_chip
-    from strata.params import names
-    from strata.validation.measure.gpu import torch_gpu
-    from strata.validation.measure.measure import folder_name, measure
+    from strata.measure.gpu import torch_gpu
+    from strata.measure.measure import folder_name, measure
 
     gpu = torch_gpu()
-    known = {name: float(read_chip(name).compute.cores) for name in names("chip")}
-    folder = out / (read_chip(chip).name if chip else folder_name(gpu.name, gpu.cores, known))
+    folder = out / (read_chip(chip).name if chip else folder_name(gpu.name, gpu.cores))
     done: list[MeasuredKernel] = []
     with _bar() as bar:
         tasks = {kind: bar.add_task(kind, total=None) for kind in kinds}
@@ -143,7 +141,7 @@ def _collectives(out: Path, op: list[str], sizes: str, chip: str, json: bool, as
 
     from strata.app.render.accuracy import measured_collectives
     from strata.hardware.chip import chip as read_chip
-    from strata.validation.measure import collectives
+    from strata.measure import collectives
     from strata.validation.readers.collective_files import BETWEEN_NODES, IN_NODE
 
     wanted, buffers = collectives.chosen_ops(op), collectives.collective_sizes(sizes, asked["quick"])

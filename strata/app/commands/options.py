@@ -39,12 +39,12 @@ def flag(name: str, help: str) -> Any:
     return typer.Option(name, help=help)
 
 
-def command(name: str, short_help: str, example: str) -> Callable[[Command], Command]:
-    """Make a function a command: its name, what it is for, and an example."""
+def command(name: str, short_help: str, example: str, **more: Any) -> Callable[[Command], Command]:
+    """Make a function a command: its name, what it is for, and an example; `more` is typer's."""
 
     def named(function: Command) -> Command:
         about = {"short_help": short_help, "epilog": f"Example: {example}"}
-        function.__dict__["command"] = {"name": name, **about}
+        function.__dict__["command"] = {"name": name, **about, **more}
         return function
 
     return named
@@ -251,6 +251,10 @@ GoalName = Annotated[
         one_of("throughput", "cheapest", "fastest", "efficient"),
     ),
 ]
+TtftLimit = Annotated[
+    str, typed("", "TIME", "limit on the mean time to first token, waiting included, like 2s")
+]
+TpotLimit = Annotated[str, typed("", "TIME", "limit on the mean time per output token, like 40ms")]
 ShareOption = Annotated[
     str,
     typed(

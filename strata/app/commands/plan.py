@@ -6,34 +6,8 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from strata.app.commands.options import (
-    CacheFormat,
-    DevicePrice,
-    DraftText,
-    EngineName,
-    FrozenModules,
-    GoalName,
-    InputTokens,
-    JsonFlag,
-    LoraAdapters,
-    ModelName,
-    OutputTokens,
-    OverlapMode,
-    PhaseName,
-    QuickFlag,
-    ReportFile,
-    RoutingFile,
-    SetItems,
-    ShareOption,
-    SystemName,
-    TableFile,
-    WeightFormat,
-    typed_sizes,
-    with_overlap,
-    with_price,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, typed, typed_sizes, with_overlap, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import print_json, say, status_line, wrote
 from strata.errors import require
@@ -50,62 +24,48 @@ USUAL = {"phase": "serve", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
 
 BatchList = Annotated[
     str,
-    typer.Option(
-        "--batch",
-        "-b",
-        metavar="N,N,...",
-        help="sequences at once; every one of a list is tried  [default: the most that keep the limits]",
+    typed(
+        "--batch -b",
+        "N,N,...",
+        "sequences at once; every one of a list is tried  [default: the most that keep the limits]",
     ),
 ]
-TtftLimit = Annotated[
-    str,
-    typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
-]
-TpotLimit = Annotated[
-    str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
-]
-TopCount = Annotated[str, typer.Option(metavar="N", help="how many to show")]
-PlanCondition = Annotated[
-    str, typer.Option(metavar="CONDITION", help="only plans like this: '(ep == 1) & (cp == 1)'")
-]
+TopCount = Annotated[str, typed("", "N", "how many to show")]
+PlanCondition = Annotated[str, typed("", "CONDITION", "only plans like this: '(ep == 1) & (cp == 1)'")]
 
 
-def register_plan(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "plan",
-        short_help="The best plans under limits on latency.",
-        epilog="Example: strata plan -m llama-3.1-405b -s 64xh200 --ttft 2s --tpot 40ms",
-    )(plan_command)
-
-
+@command(
+    "plan",
+    "The best plans under limits on latency.",
+    "strata plan -m llama-3.1-405b -s 64xh200 --ttft 2s --tpot 40ms",
+)
 def plan_command(
-    model: ModelName,
-    system: SystemName,
+    model: options.ModelName,
+    system: options.SystemName,
     batch: BatchList = "",
-    input: InputTokens = "1024",
-    output: OutputTokens = "1024",
-    phase: PhaseName = "serve",
-    engine: EngineName = "",
-    weights: WeightFormat = "",
-    kv: CacheFormat = "",
-    set: SetItems = None,
-    goal: GoalName = "throughput",
-    ttft: TtftLimit = "",
-    tpot: TpotLimit = "",
-    share: ShareOption = "",
+    input: options.InputTokens = "1024",
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "serve",
+    engine: options.EngineName = "",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
+    goal: options.GoalName = "throughput",
+    ttft: options.TtftLimit = "",
+    tpot: options.TpotLimit = "",
+    share: options.ShareOption = "",
     top: TopCount = "8",
     where: PlanCondition = "",
-    routing: RoutingFile = "",
-    lora: LoraAdapters = "",
-    frozen: FrozenModules = "",
-    overlap: OverlapMode = "",
-    speculative: DraftText = "",
-    price: DevicePrice = "",
-    quick: QuickFlag = False,
-    json: JsonFlag = False,
-    table: TableFile = None,
-    report: ReportFile = None,
+    routing: options.RoutingFile = "",
+    lora: options.LoraAdapters = "",
+    frozen: options.FrozenModules = "",
+    overlap: options.OverlapMode = "",
+    speculative: options.DraftText = "",
+    price: options.DevicePrice = "",
+    quick: options.QuickFlag = False,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
+    report: options.ReportFile = None,
 ) -> None:
     """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
     from strata.app.commands.serving import typed_share
@@ -130,11 +90,11 @@ def plan_command(
         ranking = plan_for(hardware, served, work, software, **limits, heard=heard)
     lines = _told(ranking, json, table)
     if not json:
-        options = {"model": model, "system": system}
-        options |= {name: f"{size[name]:g}" for name in ("input", "output")}
-        options |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
-        options |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
-        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(options, changes)))
+        words = {"model": model, "system": system}
+        words |= {name: f"{size[name]:g}" for name in ("input", "output")}
+        words |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
+        words |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
+        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(words, changes)))
     _write_report(ranking, report, lines)
 
 
@@ -167,9 +127,9 @@ def _typed_batches(text: str) -> Any:
     return np.array([whole(b, "--batch") for b in text.split(",")]) if text else None
 
 
-def _as_typed(options: dict[str, str], changes: list[str]) -> str:
+def _as_typed(words: dict[str, str], changes: list[str]) -> str:
     """Options that are not as usual, to be repeated."""
-    typed = [f"--{k} {quote(v)}" for k, v in options.items() if USUAL.get(k) != v]
+    typed = [f"--{k} {quote(v)}" for k, v in words.items() if USUAL.get(k) != v]
     return " ".join([*typed, *(f"--set {quote(c)}" for c in changes)])
 
 

@@ -5,20 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from strata.app.commands.options import (
-    CacheFormat,
-    DevicePrice,
-    JsonFlag,
-    ModelName,
-    SetItems,
-    SystemName,
-    TableFile,
-    command,
-    flag,
-    picture,
-    typed,
-    with_price,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, flag, picture, typed, with_price
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -102,8 +90,8 @@ SvgOption = Annotated[Path | None, picture("write a picture: phases on a time li
     "strata post-train -m qwen3-32b -s 64xh100 --recipe grpo --svg iteration.svg",
 )
 def post_train_command(
-    model: ModelName,
-    system: SystemName,
+    model: options.ModelName,
+    system: options.SystemName,
     recipe: RecipeOption = "grpo",
     rollout_plan: RolloutPlan = "",
     training_plan: TrainingPlan = "",
@@ -122,12 +110,12 @@ def post_train_command(
     spread: SpreadOption = "",
     minibatch: MinibatchOption = "",
     epochs: EpochsOption = "",
-    kv: CacheFormat = "",
-    set: SetItems = None,
-    price: DevicePrice = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
+    price: options.DevicePrice = "",
     svg: SvgOption = None,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
 ) -> None:
     """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on
     one pool of devices or on two, with the best plans and the best split.

@@ -5,24 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from strata.app.commands.options import (
-    BatchSize,
-    CacheFormat,
-    EngineName,
-    FabricName,
-    JsonFlag,
-    ModelName,
-    OutputTokens,
-    PhaseName,
-    PlanText,
-    SetItems,
-    SystemName,
-    TableFile,
-    WeightFormat,
-    command,
-    picture,
-    typed,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import wrote
 from strata.errors import BadValue
@@ -57,22 +41,22 @@ SvgOption = Annotated[
     "--caps 300:700:9 --svg caps.svg",
 )
 def power_cap_command(
-    model: ModelName,
-    system: SystemName,
+    model: options.ModelName,
+    system: options.SystemName,
     caps: CapsOption = "",
-    batch: BatchSize = "1",
+    batch: options.BatchSize = "1",
     input: InputOption = "1024",
-    output: OutputTokens = "1024",
-    phase: PhaseName = "serve",
-    plan: PlanText = "",
-    engine: EngineName = "ideal",
-    weights: WeightFormat = "",
-    kv: CacheFormat = "",
-    fabric: FabricName = "",
-    set: SetItems = None,
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "serve",
+    plan: options.PlanText = "",
+    engine: options.EngineName = "ideal",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    fabric: options.FabricName = "",
+    set: options.SetItems = None,
     svg: SvgOption = None,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
 ) -> None:
     """What a lower power limit of each device costs in speed and saves in energy: tokens/s, latency, clock,
     power and joules a token at each cap, of the devices and at the plug, and the cap with the least of them.

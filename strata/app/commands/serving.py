@@ -5,27 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from strata.app.commands.options import (
-    DevicePrice,
-    DraftText,
-    GoalName,
-    JsonFlag,
-    PicturesReport,
-    QuickFlag,
-    ShareOption,
-    TableFile,
-    with_price,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, flag, typed, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
-    names_of,
-    precision_names,
     print_json,
     say,
     status_line,
-    system_names,
     wrote,
 )
 from strata.drawing import PICTURE_KINDS
@@ -38,153 +24,64 @@ if TYPE_CHECKING:
     from strata.workload.model import Model
 
 
-ModelOption = Annotated[
-    str,
-    typer.Option(
-        "--model",
-        "-m",
-        metavar="NAME",
-        help="model name, or path of a Hugging Face config.json",
-        autocompletion=names_of("models"),
-    ),
-]
-SystemOption = Annotated[
-    str,
-    typer.Option(
-        "--system",
-        "-s",
-        metavar="NAME",
-        help="system, like 8xh200, or a TOML path",
-        autocompletion=system_names,
-    ),
-]
-InputOption = Annotated[str, typer.Option("--input", "-i", metavar="N", help="prompt tokens of a request")]
-OutputOption = Annotated[
-    str, typer.Option("--output", "-o", metavar="N", help="tokens generated for a request")
-]
-RateOption = Annotated[
-    str, typer.Option(metavar="N/s", help="requests that arrive each second, at random: what they see")
-]
-ClientsOption = Annotated[
-    str, typer.Option(metavar="N", help="clients that each wait for their answer: what they see")
-]
-TtftOption = Annotated[
-    str,
-    typer.Option(metavar="TIME", help="limit on the mean time to first token, waiting included, like 2s"),
-]
-TpotOption = Annotated[
-    str, typer.Option(metavar="TIME", help="limit on the mean time per output token, like 40ms")
-]
-PlanOption = Annotated[
-    str,
-    typer.Option(
-        "--plan", "-p", metavar="PLAN", help="parallel degrees, like tp=8  [default: the best legal plan]"
-    ),
-]
-EngineOption = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        help="software: ideal, vllm, sglang, trtllm, or a TOML path",
-        autocompletion=names_of("engine"),
-    ),
-]
-ChunkOption = Annotated[
-    str, typer.Option(metavar="N", help="prompt tokens a step reads at most  [default: the engine's]")
-]
-SequencesOption = Annotated[
-    str, typer.Option(metavar="N", help="requests at once at most  [default: the engine's]")
-]
-VariationOption = Annotated[
-    str, typer.Option(metavar="X", help="squared coefficient of variation of prompt lengths")
-]
-SkewOption = Annotated[
-    str, typer.Option(metavar="X", help="exponent of the experts' popularity: 0 is uniform")
-]
+InputOption = Annotated[str, typed("--input -i", "N", "prompt tokens of a request")]
+OutputOption = Annotated[str, typed("--output -o", "N", "tokens generated for a request")]
+RateOption = Annotated[str, typed("", "N/s", "requests that arrive each second, at random: what they see")]
+ClientsOption = Annotated[str, typed("", "N", "clients that each wait for their answer: what they see")]
+ChunkOption = Annotated[str, typed("", "N", "prompt tokens a step reads at most  [default: the engine's]")]
+SequencesOption = Annotated[str, typed("", "N", "requests at once at most  [default: the engine's]")]
+VariationOption = Annotated[str, typed("", "X", "squared coefficient of variation of prompt lengths")]
+SkewOption = Annotated[str, typed("", "X", "exponent of the experts' popularity: 0 is uniform")]
 RoutingOption = Annotated[
-    str,
-    typer.Option(
-        metavar="FILE",
-        help="picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]",
-    ),
+    str, typed("", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]")
 ]
-DisaggregatedOption = Annotated[
-    bool,
-    typer.Option("--disaggregated", help="also devices apart for reading prompts and for generating"),
+DisaggregatedFlag = Annotated[
+    bool, flag("--disaggregated", "also devices apart for reading prompts and for generating")
 ]
-PrefillDevicesOption = Annotated[
-    str,
-    typer.Option(metavar="N", help="devices that read, with --disaggregated  [default: the best number]"),
+PrefillDevices = Annotated[
+    str, typed("", "N", "devices that read, with --disaggregated  [default: the best number]")
 ]
-PictureOption = Annotated[
+FrontierFile = Annotated[
     Path | None,
-    typer.Option(
-        "--frontier", metavar="FILE", help="write throughput against interactivity, .html, .svg, .png or .pdf"
-    ),
-]
-WeightsOption = Annotated[
-    str,
-    typer.Option(
-        metavar="FORMAT",
-        help="precision of the weights  [default: as published]",
-        autocompletion=precision_names,
-    ),
-]
-KvOption = Annotated[
-    str,
-    typer.Option(
-        "--kv",
-        metavar="FORMAT",
-        help="precision of the KV cache  [default: bf16]",
-        autocompletion=precision_names,
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="change a number, as often as needed"),
+    typed("--frontier", "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf"),
 ]
 
 
-def register_serving(app: typer.Typer) -> None:
-    """Give an app this command."""
-    app.command(
-        "serving",
-        short_help="A model under load: rates, queues, pools, guesses.",
-        epilog="Example: strata serving -m llama-3-70b -s 8xh200 -i 2048 -o 512 --ttft 1s --tpot 30ms "
-        "--frontier frontier.html",
-    )(serving_command)
-
-
+@command(
+    "serving",
+    "A model under load: rates, queues, pools, guesses.",
+    "strata serving -m llama-3-70b -s 8xh200 -i 2048 -o 512 --ttft 1s --tpot 30ms --frontier frontier.html",
+)
 def serving_command(
-    model: ModelOption,
-    system: SystemOption,
+    model: options.ModelName,
+    system: options.SystemName,
     input: InputOption = "1024",
     output: OutputOption = "1024",
     rate: RateOption = "",
     clients: ClientsOption = "",
-    ttft: TtftOption = "",
-    tpot: TpotOption = "",
-    share: ShareOption = "",
-    goal: GoalName = "throughput",
-    plan: PlanOption = "",
-    engine: EngineOption = USUAL_SERVER,
+    ttft: options.TtftLimit = "",
+    tpot: options.TpotLimit = "",
+    share: options.ShareOption = "",
+    goal: options.GoalName = "throughput",
+    plan: options.PlanText = "",
+    engine: options.EngineName = USUAL_SERVER,
     chunk: ChunkOption = "",
     sequences: SequencesOption = "",
     variation: VariationOption = "0",
     skew: SkewOption = "",
     routing: RoutingOption = "",
-    disaggregated: DisaggregatedOption = False,
-    prefill_devices: PrefillDevicesOption = "",
-    speculative: DraftText = "",
-    picture: PictureOption = None,
-    weights: WeightsOption = "",
-    kv: KvOption = "",
-    set: SetOption = None,
-    price: DevicePrice = "",
-    quick: QuickFlag = False,
-    json: JsonFlag = False,
-    table: TableFile = None,
-    report: PicturesReport = None,
+    disaggregated: DisaggregatedFlag = False,
+    prefill_devices: PrefillDevices = "",
+    speculative: options.DraftText = "",
+    picture: FrontierFile = None,
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
+    price: options.DevicePrice = "",
+    quick: options.QuickFlag = False,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
+    report: options.PicturesReport = None,
 ) -> None:
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
     from strata.app.render.serving import under_load_dict, under_load_rows, under_load_tables

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from strata.app.commands.options import typed
+from strata.app.commands.options import flag, typed
 from strata.app.terminal import names_of, one_of
 
 LoadText = Annotated[
@@ -57,7 +55,7 @@ TokensOption = Annotated[str, typed("--tokens", "N", "tokens of a step at most  
 BlocksOption = Annotated[
     str, typed("--kv-blocks", "N", "blocks of a rank's KV cache  [default: what memory holds]")
 ]
-NoPrefix = Annotated[bool, typer.Option("--no-prefix-caching", help="prompts that begin alike share nothing")]
+NoPrefix = Annotated[bool, flag("--no-prefix-caching", "prompts that begin alike share nothing")]
 RouterOption = Annotated[
     str,
     typed(
@@ -95,9 +93,7 @@ TiersOption = Annotated[
         complete=names_of("kv-tiers"),
     ),
 ]
-PrioritiesFlag = Annotated[
-    bool, typer.Option("--priorities", help="requests with the lowest priority number first")
-]
+PrioritiesFlag = Annotated[bool, flag("--priorities", "requests with the lowest priority number first")]
 SkewOption = Annotated[str, typed("--skew", "X", "exponent of the experts' popularity (1); 0: uniform")]
 TtftOption = Annotated[str, typed("--ttft", "TIME", "limit on a request's time to first token")]
 TpotOption = Annotated[str, typed("--tpot", "TIME", "limit on a request's mean time between tokens")]
@@ -105,15 +101,11 @@ LatencyOption = Annotated[str, typed("--latency", "TIME", "limit on the time to 
 ShareOption = Annotated[
     str, typed("--share", "SHARE", "of requests that must keep all limits  [default: 95%]")
 ]
-FindRate = Annotated[
-    bool, typer.Option("--find-rate", help="the largest rate at which the share keeps the limits")
-]
+FindRate = Annotated[bool, flag("--find-rate", "the largest rate at which the share keeps the limits")]
 RatesOption = Annotated[str, typed("--rates", "LIST", "latency over load: rates like 2,4,8, or auto")]
 FleetFlag = Annotated[
     bool,
-    typer.Option(
-        "--fleet", help="how many such systems keep the limits; with --or the best of several kinds"
-    ),
+    flag("--fleet", "how many such systems keep the limits; with --or the best of several kinds"),
 ]
 OrSystems = Annotated[
     list[str] | None,
@@ -124,7 +116,7 @@ GoalOption = Annotated[
 ]
 CostFlag = Annotated[
     bool,
-    typer.Option("--cost", help="frontier of USD/Mtoken against TPOT (or --against) over rates and systems"),
+    flag("--cost", "frontier of USD/Mtoken against TPOT (or --against) over rates and systems"),
 ]
 AgainstOption = Annotated[
     str, typed("--against", "LATENCY", "ttft, tpot or latency", complete=one_of("ttft", "tpot", "latency"))
@@ -145,4 +137,4 @@ HtmlFile = Annotated[
 PerfettoFile = Annotated[
     Path | None, typed("--perfetto", "FILE", "write a trace of requests for ui.perfetto.dev")
 ]
-LaunchFlag = Annotated[bool, typer.Option("--launch", help="also the command that starts the deployment")]
+LaunchFlag = Annotated[bool, flag("--launch", "also the command that starts the deployment")]

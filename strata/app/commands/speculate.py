@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import EngineName, JsonFlag, TableFile, command, flag, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -34,7 +32,7 @@ WindowOption = Annotated[str, typed("", "K", "tokens a guess is deep: 4, a list 
 AcceptanceOption = Annotated[
     str, typed("", "SHARE,...", "chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8")
 ]
-TreeFlag = Annotated[bool, typer.Option("--tree", help="guess trees of two branches; --branches for others")]
+TreeFlag = Annotated[bool, flag("--tree", "guess trees of two branches; --branches for others")]
 BranchesOption = Annotated[
     str, typed("", "N", "alternatives at each level of a guess  [default: 1, a sequence]")
 ]
@@ -53,9 +51,6 @@ PlanOption = Annotated[
     str, typed("--plan -p", "PLAN", "of the target, like tp=16  [default: its quickest that fits]")
 ]
 DraftPlanOption = Annotated[str, typed("", "PLAN", "of the drafts  [default: the quickest of each]")]
-EngineOption = Annotated[
-    str, typed("", "NAME", "software: ideal, vllm, sglang, trtllm, or a TOML path", names_of("engine"))
-]
 SetOption = Annotated[
     list[str] | None,
     typed("--set", "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"),
@@ -84,7 +79,7 @@ def speculate_command(
     context: ContextOption = "2048",
     plan: PlanOption = "",
     draft_plan: DraftPlanOption = "",
-    engine: EngineOption = USUAL_SERVER,
+    engine: EngineName = USUAL_SERVER,
     set: SetOption = None,
     svg: SvgOption = None,
     json: JsonFlag = False,

@@ -4,28 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from strata.app.commands.options import (
-    BatchSize,
-    CacheFormat,
-    DevicePrice,
-    EngineName,
-    FabricName,
-    InputTokens,
-    JsonFlag,
-    ModelName,
-    OutputTokens,
-    PhaseName,
-    PicturesReport,
-    SetItems,
-    SystemName,
-    TableFile,
-    WeightFormat,
-    command,
-    flag,
-    typed,
-    typed_sizes,
-    with_price,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, flag, typed, typed_sizes, with_price
 from strata.app.rows_out import write_rows
 from strata.app.terminal import metric_names, print_json, say, wrote
 
@@ -61,25 +41,25 @@ OrdersOption = Annotated[bool, flag("--orders", "with --plan best: every order o
 )
 def sweep_command(
     vary: VaryOption,
-    model: ModelName = "",
-    system: SystemName = "",
-    batch: BatchSize = "1",
-    input: InputTokens = "1024",
-    output: OutputTokens = "1024",
-    phase: PhaseName = "serve",
+    model: options.ModelName = "",
+    system: options.SystemName = "",
+    batch: options.BatchSize = "1",
+    input: options.InputTokens = "1024",
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "serve",
     plan: PlanOption = "",
-    engine: EngineName = "ideal",
-    weights: WeightFormat = "",
-    kv: CacheFormat = "",
-    fabric: FabricName = "",
-    set: SetItems = None,
-    price: DevicePrice = "",
+    engine: options.EngineName = "ideal",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    fabric: options.FabricName = "",
+    set: options.SetItems = None,
+    price: options.DevicePrice = "",
     metric: MetricOption = "",
-    json: JsonFlag = False,
-    table: TableFile = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
     where: WhereOption = "",
     orders: OrdersOption = False,
-    report: PicturesReport = None,
+    report: options.PicturesReport = None,
 ) -> None:
     """Vary several things at once, each on its own axis, and see what they do: up to three quantities, and
     words besides.

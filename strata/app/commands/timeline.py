@@ -5,29 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from strata.app.commands.options import (
-    BatchSize,
-    CacheFormat,
-    ChakraPrefix,
-    EngineName,
-    InputTokens,
-    JsonFlag,
-    ModelName,
-    OutputTokens,
-    OverlapMode,
-    PhaseName,
-    PlanText,
-    SetItems,
-    SystemName,
-    TableFile,
-    WeightFormat,
-    command,
-    flag,
-    typed,
-    typed_sizes,
-    with_overlap,
-    write_chakra,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, flag, typed, typed_sizes, with_overlap, write_chakra
 from strata.app.rows_out import answer
 from strata.app.terminal import one_of, wrote
 from strata.errors import BadValue
@@ -63,27 +42,27 @@ TraceFile = Annotated[Path | None, typed("--trace", "FILE", "write a trace for u
     "--plan tp=8,pp=4,dp=2,microbatches=16,zero=1 --compare",
 )
 def timeline_command(
-    model: ModelName,
-    system: SystemName,
-    batch: BatchSize = "1",
-    input: InputTokens = "1024",
-    output: OutputTokens = "1024",
-    phase: PhaseName = "train",
-    plan: PlanText = "",
-    engine: EngineName = "ideal",
-    weights: WeightFormat = "",
-    kv: CacheFormat = "",
-    set: SetItems = None,
-    overlap: OverlapMode = "",
+    model: options.ModelName,
+    system: options.SystemName,
+    batch: options.BatchSize = "1",
+    input: options.InputTokens = "1024",
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "train",
+    plan: options.PlanText = "",
+    engine: options.EngineName = "ideal",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
+    overlap: options.OverlapMode = "",
     schedule: ScheduleName = "",
     compare: CompareFlag = False,
     serial: SerialFlag = False,
     detail: DetailName = "auto",
     html: GanttFile = None,
     trace: TraceFile = None,
-    chakra: ChakraPrefix = None,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    chakra: options.ChakraPrefix = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
 ) -> None:
     """Simulate a step event by event: stages, links and micro-batches, with the closed form beside it."""
     from strata.app.render.accuracy import interval_of

@@ -5,25 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from strata.app.commands.options import (
-    DevicePrice,
-    EngineName,
-    FabricName,
-    FrozenModules,
-    JsonFlag,
-    LoraAdapters,
-    ModelName,
-    PicturesReport,
-    PlanText,
-    SetItems,
-    SystemName,
-    TableFile,
-    WeightFormat,
-    command,
-    picture,
-    typed,
-    with_price,
-)
+from strata.app.commands import options
+from strata.app.commands.options import command, picture, typed, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     names_of,
@@ -88,30 +71,30 @@ RunPicture = Annotated[Path | None, picture("draw the run (and its scaling)")]
     "strata train --model llama-3-70b --system 512xh100 --tokens 2T",
 )
 def train_command(
-    model: ModelName,
-    system: SystemName,
+    model: options.ModelName,
+    system: options.SystemName,
     tokens: TokenCount,
     batch: TrainBatch = "",
     length: TrainLength = "4096",
-    plan: PlanText = "",
-    engine: EngineName = "megatron",
-    weights: WeightFormat = "",
-    set: SetItems = None,
-    fabric: FabricName = "",
+    plan: options.PlanText = "",
+    engine: options.EngineName = "megatron",
+    weights: options.WeightFormat = "",
+    set: options.SetItems = None,
+    fabric: options.FabricName = "",
     goal: TrainGoal = "throughput",
     where: PlanFilter = "",
     top: Shown = "5",
-    price: DevicePrice = "",
-    lora: LoraAdapters = "",
-    frozen: FrozenModules = "",
+    price: options.DevicePrice = "",
+    lora: options.LoraAdapters = "",
+    frozen: options.FrozenModules = "",
     reliability: ReliabilityName = "default",
     checkpoint_every: CheckpointEvery = "",
     scale: ScaleCounts = "",
     timeline: TimelineFile = None,
     svg: RunPicture = None,
-    json: JsonFlag = False,
-    table: TableFile = None,
-    report: PicturesReport = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
+    report: options.PicturesReport = None,
 ) -> None:
     """Train a model on so many tokens: days, money, energy and goodput, under a plan or the best of all."""
     from strata.app.render.training import scaling_lines, train_dict, train_page

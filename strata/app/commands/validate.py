@@ -5,97 +5,167 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, typed
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, flag, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import wrote
-from strata.errors import BadFile, BadValue, UnknownName, require
+from strata.errors import BadFile, UnknownName, require
 from strata.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched
 
+SHOWN = 10  # families and rows of --by without --worst
+MeasuredName = Annotated[
+    str,
+    typer.Argument(
+        metavar="[FILE]", help="one file of the folder, like serving/silicon.csv, or the path of your own"
+    ),
+]
+SomeRows = Annotated[
+    list[str] | None,
+    typed("", "NAME", "some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'"),
+]
+RowOfFile = Annotated[
+    int | None, typed("", "N", "one line of FILE: the command that predicts it, beside what was measured")
+]
+WorstCount = Annotated[
+    int, typed("", "N", "where the error is: the N families with most of it, the N worst rows")
+]
+WorstBy = Annotated[
+    str, typed("", "NAMES", "families of --worst: some of chip, model, engine, network, file, group")
+]
+RivalFile = Annotated[
+    Path | None, typed("", "FILE", "score another predictor's CSV (file, row, predicted) on the same rows")
+]
+SealedFlag = Annotated[
+    bool, flag("--sealed", "sealed predictions for which a result was added since; see strata seal")
+]
+PicturesFolder = Annotated[
+    Path | None, typed("", "DIR", "write a picture (SVG) for each file, and an overview")
+]
+AccuracyReport = Annotated[
+    Path | None, typed("", "FILE", "write an HTML page with predicted against measured")
+]
+
 
 @command("validate", "Predictions against measurements.", "strata validate --report out/accuracy.html")
 def validate_command(
-    file: Annotated[
-        str, typer.Argument(metavar="[FILE]", help="one file of the folder, like serving/silicon.csv")
-    ] = "",
+    file: MeasuredName = "",
     data: MeasuredFolder = None,
-    only: Annotated[
-        list[str] | None,
-        typed(
-            "", "NAME", "some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'"
-        ),
-    ] = None,
-    row: Annotated[
-        int | None, typed("", "N", "one line of FILE: the command that predicts it, beside what was measured")
-    ] = None,
+    only: SomeRows = None,
+    row: RowOfFile = None,
+    worst: WorstCount = 0,
+    by: WorstBy = "",
+    predictions: RivalFile = None,
+    sealed: SealedFlag = False,
     json: JsonFlag = False,
     table: TableFile = None,
-    report: Annotated[
-        Path | None, typed("", "FILE", "write an HTML page with predicted against measured")
-    ] = None,
-    pictures: Annotated[
-        Path | None, typed("", "DIR", "write a picture (SVG) for each file, and an overview")
-    ] = None,
+    report: AccuracyReport = None,
+    pictures: PicturesFolder = None,
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
-    from strata.app.render.accuracy import accuracy_rows, accuracy_table, unread_line
+    from strata.app.render.validated import unread_line, validated_rows, validated_tables
     from strata.validation import validate
 
-    folder, drawn = data or shipped_folder("validation"), report is not None or pictures is not None
-    if file and Path(file).resolve().is_relative_to(folder.resolve()):
-        file = Path(file).resolve().relative_to(folder.resolve()).as_posix()
+    folder = data or shipped_folder("validation")
+    if sealed:
+        return _sealed(folder, json, table)
+    folder, file = _placed(folder, file)
     if row is not None:
-        _row(folder, file, row, json, table)
-        return
-    only = [*(only or []), *([file] if file else [])]
+        return _row(folder, file, row, json, table)
+    worst = worst or (SHOWN if by else 0)
+    kept = bool(worst or predictions or report or pictures)
+    only = [*(only or []), *([file] if file else []), *_predicted_files(predictions)]
+    unseen = data is None and folder.is_dir()
     with files_bar() as tell:
-        outcome = validate(folder, keep_points=drawn, unseen=data is None, only=only, progress=tell)
+        outcome = validate(folder, keep_points=kept, unseen=unseen, only=only, progress=tell)
     points = outcome.pop("points", [])
-    answer(lambda: outcome, lambda: [accuracy_table(outcome)], json, table, accuracy_rows)
+    _add_more(outcome, points, folder, unseen, predictions, worst, by)
+    answer(lambda: outcome, lambda: validated_tables(outcome), json, table, validated_rows)
     if report:
         from strata.app.render.accuracy_report import accuracy_report
 
         wrote("report", accuracy_report(outcome, points, report))
     if pictures:
-        from strata.validation.accuracy.pictures import draw_accuracy
+        from strata.app.render.accuracy_pictures import draw_accuracy
 
         wrote("pictures", pictures, f" ({len(draw_accuracy(points, pictures))} files)")
     if unread := unread_line(outcome):
         raise BadFile(unread)
 
 
+def _add_more(
+    outcome: dict[str, Any],
+    points: list[dict[str, Any]],
+    folder: Path,
+    unseen: bool,
+    predictions: Path | None,
+    worst: int,
+    by: str,
+) -> None:
+    """Families left out of the project's own data, another predictor's figures, and where the error is."""
+    folder = folder.parent if folder.is_file() else folder
+    if unseen:
+        from strata.validation.accuracy.headline import stored_families
+
+        outcome["families"] = stored_families(folder, (entry["file"] for entry in outcome["files"]))
+    if predictions:
+        from strata.validation.accuracy.arena import add_predictions
+
+        add_predictions(outcome, folder, predictions, points)
+    if worst:
+        from strata.validation.accuracy.worst import where_the_error_is
+
+        names, families = tuple((by or "file").split(",")), outcome.get("families", [])
+        outcome["worst"] = where_the_error_is(folder, points, worst, names, families)
+
+
+def _placed(folder: Path, file: str) -> tuple[Path, str]:
+    """A file by its name below the folder, or where it is a user's own, its path and no name."""
+    path = Path(file).resolve()
+    if not file or (not Path(file).is_absolute() and (folder / file).is_file()):
+        return folder, file
+    if path.is_relative_to(folder.resolve()):
+        return folder, path.relative_to(folder.resolve()).as_posix()
+    return (path, "") if path.is_file() else (folder, file)
+
+
+def _predicted_files(predictions: Path | None) -> list[str]:
+    if predictions is None:
+        return []
+    from strata.validation.accuracy.arena import predicted_files
+
+    return predicted_files(predictions)
+
+
 def _row(folder: Path, name: str, line: int, json: bool, table: Path | None) -> None:
     """One measured row and the command that predicts it."""
-    from strata.app.render.accuracy import row_table
-    from strata.validation.readers.registry import data_files, served_kind
-    from strata.validation.readers.served_files import row_of_file
+    from strata.app.render.validated import row_table
+    from strata.validation.measured.own import own_place
+    from strata.validation.measured.reader import data_files, row_points
 
-    require(bool(name), "--row is of one file: strata validate FILE --row N")
-    every = data_files(folder)
-    if name not in every:
-        raise UnknownName("file of measurements", name, every, "strata validate")
-    kind = served_kind(name)
-    if kind is None:
-        raise BadValue(f"rows of {name} have no command yet; those of serving/* have")
-    points = row_of_file(folder, name, kind, line)
-    rows = [
-        {
-            "command": point.command,
-            "at": point.metric.at,
-            "predicted": point.predicted if not point.why else None,
-            "measured": point.metric.measured,
-            "group": point.metric.group,
-            **({"why": point.why} if point.why else {}),
-        }
-        for point in points
-    ]
+    if folder.is_file():
+        folder, name = own_place(folder)
+    else:
+        require(bool(name), "--row is of one file: strata validate FILE --row N")
+        every = data_files(folder)
+        if name not in every:
+            raise UnknownName("file of measurements", name, every, "strata validate")
+    rows = row_points(folder, name, line)
     answer(lambda: rows, lambda: [row_table(rows)], json, table)
+
+
+def _sealed(folder: Path, json: bool, table: Path | None) -> None:
+    """Sealed predictions that a result was added for."""
+    from strata.app.render.validated import sealed_table
+    from strata.validation.accuracy.sealed import scored_seals
+
+    scored = scored_seals(folder / "sealed")
+    answer(lambda: scored, lambda: [sealed_table(scored)], json, table, "entries")
 
 
 @contextmanager

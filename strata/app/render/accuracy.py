@@ -1,5 +1,5 @@
-"""Predictions against measurements, for people and machines: the table, the interval beside a prediction,
-fits, logs of collectives.
+"""What measurements tell, for people and machines: the interval beside a prediction, fits, logs of
+collectives.
 """
 
 from __future__ import annotations
@@ -19,102 +19,12 @@ from strata.result import Result
 from strata.units import show
 
 if TYPE_CHECKING:
+    from strata.measure.collectives import GroupFacts, MeasuredCollective
+    from strata.measure.logged import LoggedFit
+    from strata.measure.measure import MeasuredKernel
     from strata.validation.accuracy.trust import Trust
-    from strata.validation.fit.logged import LoggedFit
-    from strata.validation.fit.solver import FitOutcome
-    from strata.validation.measure.collectives import GroupFacts, MeasuredCollective
-    from strata.validation.measure.measure import MeasuredKernel
-    from strata.validation.readers.nccl_logs import LoggedRun
-
-
-def accuracy_table(outcome: dict[str, Any]) -> Any:
-    """One line a file, with its groups below it."""
-    table = plain_table()
-    for column in (
-        "file",
-        "points",
-        "failed",
-        "MAPE",
-        "median",
-        "P90",
-        "in 15 %",
-        "in 30 %",
-        "worst",
-        "bias",
-        "weighted",
-    ):
-        table.add_column(column, justify="left" if column == "file" else "right")
-    for entry in outcome["files"]:
-        table.add_row(entry["file"], *_cells(entry), style="bold")
-        for name, group in entry["groups"].items():
-            table.add_row(f"  {name}", *_cells(group), style="dim")
-    for name in outcome["not_yet"]:
-        table.add_row(f"{name}: not predicted yet", style="yellow")
-    for name in outcome["unknown"]:
-        table.add_row(
-            f"{name}: unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its "
-            "chip)",
-            style="red",
-        )
-    for row in outcome.get("unread", []):
-        place = f"{row['file']} line {row['row']}" if row["row"] else row["file"]
-        table.add_row(f"{place}: cannot be read: {row['why']}", style="red")
-    below = (
-        f"only the held-out third, which no fit has seen, of: {', '.join(outcome['held_out'])}"
-        if outcome.get("held_out")
-        else ""
-    )
-    return titled("predicted against measured: error = predicted / measured - 1", table, below)
-
-
-def row_table(rows: list[dict[str, Any]]) -> Any:
-    """One measured row: the command that predicts it, and each number beside the predicted one."""
-    table = plain_table()
-    for column in ("group", "at", "predicted", "measured", "error"):
-        table.add_column(column, justify="left" if column in ("group", "at") else "right")
-    for row in rows:
-        cells = [row["group"], row["at"]]
-        if row["predicted"] is None:
-            table.add_row(*cells, row["why"], f"{row['measured']:.6g}", "")
-        else:
-            error = row["predicted"] / row["measured"] - 1.0
-            table.add_row(*cells, f"{row['predicted']:.6g}", f"{row['measured']:.6g}", f"{error:+.1%}")
-    commands = "\n".join(dict.fromkeys(row["command"] for row in rows if row["command"]))
-    return titled("predicted against measured, in SI units", table, commands)
-
-
-def accuracy_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
-    """The table as rows: a file with no group, then its groups."""
-    rows = []
-    for entry in told["files"]:
-        plain = {k: v for k, v in entry.items() if not isinstance(v, dict | list)}
-        rows.append({"file": entry["file"], "group": "", **plain})
-        rows += [{"file": entry["file"], "group": name, **group} for name, group in entry["groups"].items()]
-    return rows
-
-
-def unread_line(outcome: dict[str, Any]) -> str:
-    """Files and rows that could not be read, in one line; nothing where all were."""
-    unread = outcome.get("unread", [])
-    if not unread:
-        return ""
-    whole = [row["file"] for row in unread if not row["row"]]
-    lines = [f"{row['file']} line {row['row']}" for row in unread if row["row"]]
-    counts = [
-        f"{len(of)} {what}{'s' if len(of) > 1 else ''}"
-        for of, what in ((whole, "file"), (lines, "row"))
-        if of
-    ]
-    named = ", ".join((whole + lines)[:8]) + (" ..." if len(unread) > 8 else "")
-    return f"{' and '.join(counts)} could not be read: {named}; the first: {unread[0]['why']}"
-
-
-def _cells(entry: dict[str, Any]) -> list[str]:
-    numbers = [
-        f"{entry[k]:.1%}" if entry.get(k) is not None else ""
-        for k in ("mape", "median", "p90", "within_15", "within_30", "worst", "bias", "weighted")
-    ]
-    return [str(entry["points"]), str(entry["failed"] or ""), *numbers]
+    from strata.validation.fit.calibrate import FitOutcome
+    from strata.validation.readers.collective_files import LoggedRun
 
 
 def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:

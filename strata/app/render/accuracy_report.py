@@ -19,6 +19,7 @@ from strata.app.render.page import (
 )
 from strata.app.render.page_bars import bars_html, bars_section, series_colour
 from strata.drawing import keep
+from strata.validation.accuracy.headline import HEADLINE, headline_cells
 
 
 def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path: Path) -> Path:
@@ -55,11 +56,14 @@ def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path:
     header = ["file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"]
     table = section("File by file", html_table(header, rows), said)
     lead = "error = predicted / measured - 1"
-    page = [cards_html(_headline(outcome)), _by_file(outcome), table, *parts]
+    page = [cards_html(_cards(outcome)), _by_file(outcome), table, *parts]
+    if outcome.get("families"):
+        left_out = html_table(list(HEADLINE), headline_cells(outcome))
+        page.insert(0, section("Families left out, numbers refitted without each", left_out))
     return keep(path, html_page("Strata: predicted against measured", page, lead))
 
 
-def _headline(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
+def _cards(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
     """What all files say together: each counts as much as any other."""
     files = [e for e in outcome["files"] if e.get("mape") is not None]
     if not files:

@@ -125,9 +125,7 @@ def concurrent_dicts(costs: ConcurrentCollectives, count: int) -> list[dict[str,
 
 def concurrent_table(costs: ConcurrentCollectives, told: list[dict[str, Any]]) -> Any:
     """The same for people."""
-    table = plain_table()
-    for name in ("collective", "ranks", "bytes", "alone", "at once", "slower"):
-        table.add_column(name, justify="left" if name == "collective" else "right", no_wrap=True)
+    table = plain_table("<collective", ">ranks", ">bytes", ">alone", ">at once", ">slower")
     for row in told:
         for one in row["collectives"]:
             table.add_row(
@@ -153,11 +151,7 @@ def point_number(value: Any, i: int) -> float:
 
 def by_algorithm(cost: CollectiveCost, told: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], Any]:
     """Every legal way in each dimension: for machines and for people."""
-    table = plain_table()
-    for name in ("ranks", "bytes", "dimension", "algorithm", "time", ""):
-        table.add_column(
-            name, justify="right" if name in ("ranks", "bytes", "time") else "left", no_wrap=True
-        )
+    table = plain_table(">ranks", ">bytes", "<dimension", "<algorithm", ">time", "<")
     for i, row in enumerate(told):
         shown: list[dict[str, Any]] = []
         for d, ways in zip(row["dimensions"], cost.algorithm_times, strict=True):

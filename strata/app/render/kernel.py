@@ -21,12 +21,12 @@ def kernel_dicts(kernel: Any, count: int) -> list[dict[str, Any]]:
     price, chip = kernel.price, kernel.chip
     asked = (
         {"chip": chip.name, "kernel": kernel.kind}
-        | ({"op": kernel.op} if kernel.op else {})
+        | ({"op": kernel.run.op} if kernel.run.op else {})
         | {"precision": kernel.precision}
     )
     sizes, shares = (
         each(kernel.sizes),
-        each({name: getattr(price, name) for name in RESOURCES if name != "network"}),
+        each({name: getattr(price, name) for name in RESOURCES if name != "network" or kernel.run.fabric}),
     )
     times = each({"time_s": price.time, "lower_s": price.lower, "upper_s": price.upper})
     spent = each(
@@ -35,6 +35,7 @@ def kernel_dicts(kernel: Any, count: int) -> list[dict[str, Any]]:
             "flop_per_s": kernel.flop_per_s,
             "memory_B": price.memory_bytes,
             "memory_B_per_s": kernel.memory_bandwidth,
+            "until_end_B": kernel.bytes_until_end,
             "memory_share": kernel.memory_bandwidth / chip.memory.bandwidth,
             "cache_B": price.cache_bytes,
             "energy_J": price.energy + chip.energy.static_power * price.time,
@@ -60,11 +61,17 @@ def kernel_dicts(kernel: Any, count: int) -> list[dict[str, Any]]:
 
 def _asked_text(row: dict[str, Any], varied: list[str], once: bool) -> str:
     """What was asked, in words."""
-    sizes = " ".join(f"{name}={value:g}" for name, value in row["sizes"].items() if name not in varied)
-    return (
-        f"{row['kernel']} {row.get('op', '')} {sizes}, {row['precision']} on {row['chip']}, "
-        f"{'once' if once else 'repeated'}"
-    ).replace("  ", " ")
+    from strata.pricing.kernel_kinds import KINDS
+    from strata.pricing.kernel_request import SIZES
+
+    usual = {name: value for name, value in KINDS[row["kernel"]].usual.items() if SIZES[name].unit}
+    sizes = " ".join(
+        f"{name}={value:g}"
+        for name, value in row["sizes"].items()
+        if name not in varied and usual.get(name) != value
+    )
+    asked = " ".join(filter(None, (row["kernel"], row.get("op", ""), sizes)))
+    return f"{asked}, {row['precision']} on {row['chip']}, {'once' if once else 'repeated'}"
 
 
 def kernel_card(row: dict[str, Any], once: bool) -> Any:

@@ -40,8 +40,7 @@ def pools_text(way: Iteration) -> str:
 
 
 def _ways_table(ways: list[Iteration]) -> Any:
-    table = plain_table()
-    table.add_column("devices", no_wrap=True)
+    table = plain_table("<devices")
     for head in ("rollout plan", "training plan"):
         table.add_column(head, overflow="fold")
     for head in ("iteration", "samples/s", "tokens/s/device", "USD", "kWh"):
@@ -76,10 +75,7 @@ def _phases_table(way: Iteration) -> Any:
 
 
 def _memory_table(way: Iteration) -> Any:
-    table = plain_table()
-    for head in ("phase", "used", "may fill"):
-        table.add_column(head, justify="left" if head == "phase" else "right", no_wrap=True)
-    table.add_column("of which")
+    table = plain_table("<phase", ">used", ">may fill", "of which")
     for phase, held in way.memory.items():
         parts = ", ".join(f"{show(v, 'B')} {k}" for k, v in sorted(held.items(), key=lambda kv: -kv[1]))
         table.add_row(phase, show(sum(held.values()), "B"), show(way.limits[phase], "B"), parts)

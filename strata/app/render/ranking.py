@@ -120,10 +120,7 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     title += " and keep the limits" if several and found.limits.text else ""
     if found.placed:
         title += f"; the best in every order on the fabric ({found.placed:,} priced)"
-    table = plain_table()
-    table.add_column("plan", no_wrap=True)
-    for label in ("batch", "tokens/s", *SEEN_COLUMNS):
-        table.add_column(label, justify="right", no_wrap=True)
+    table = plain_table("<plan", ">batch", ">tokens/s", *(f">{label}" for label in SEEN_COLUMNS))
     for label in ("batch limited by", "behind by") if first.served.limited_by else ("behind by",):
         table.add_column(label)
     top = float(found.goal.value(first.served.load, asked))
@@ -165,8 +162,7 @@ def ranking_table(ranking: PlanRanking) -> Any:
     shown = of_items if isinstance(best.plan, Layout) else {*shown_metrics(best.workload.phase)} - of_items
     shown |= {"batch", "memory_used"}
     columns = [column for name, column in COLUMNS.items() if name in shown]
-    table = plain_table()
-    table.add_column("plan", no_wrap=True)
+    table = plain_table("<plan")
     for label, _ in columns:
         table.add_column(label, justify="right", no_wrap=True)
     table.add_column("bound by")

@@ -55,10 +55,8 @@ def run_tables(run: Served, share: float) -> list[Any]:
 
 def _by_model(run: Served) -> Any:
     """What requests for each of several models saw."""
-    table = plain_table()
-    table.add_column("asked for", no_wrap=True)
-    for name in ("requests", "refused", "tokens/s", "TTFT", "p95", "TPOT", "p95", "end to end"):
-        table.add_column(name, justify="right", no_wrap=True)
+    names = ("requests", "refused", "tokens/s", "TTFT", "p95", "TPOT", "p95", "end to end")
+    table = plain_table("<asked for", *(f">{name}" for name in names))
     for name, one in sorted(run.by_model.items()):
         ttft, tpot, latency = (one.times[n] for n in ("ttft", "tpot", "latency"))
         pairs = [show(v, "s") for t in (ttft, tpot) for v in (t.mean, t.percentile(0.95))]
@@ -273,10 +271,9 @@ def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
 
 def fleet_tables(found: FleetAnswer) -> list[Any]:
     """Fleets that keep the limits, best first."""
-    table = plain_table()
-    table.add_column("fleet", no_wrap=True)
-    for name in ("devices", "USD/h", "USD/Mtok", "J/token", "TTFT p95", "TPOT p95", "within"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table(
+        "<fleet", ">devices", ">USD/h", ">USD/Mtok", ">J/token", ">TTFT p95", ">TPOT p95", ">within"
+    )
     for c in found.choices[:12]:
         seen = [show(c.run.times[n].percentile(0.95), "s") for n in ("ttft", "tpot")]
         money = [dollars_text(3600.0 * c.dollars), dollars_text(c.run.cost_per_mtoken)]
@@ -308,8 +305,7 @@ def cost_frontier_dict(found: CostFrontier) -> dict[str, Any]:
 
 def cost_frontier_tables(found: CostFrontier) -> list[Any]:
     """The frontier of cost against a latency."""
-    table = plain_table()
-    table.add_column("fleet", no_wrap=True)
+    table = plain_table("<fleet")
     seen = f"{found.latency.upper()} p{100 * found.share:g}"
     for name in ("requests/s", seen, "USD/Mtok", "J/token"):
         table.add_column(name, justify="right", no_wrap=True)
@@ -331,10 +327,9 @@ def caps_dict(runs: list[tuple[str, Served]]) -> dict[str, Any]:
 
 def caps_tables(runs: list[tuple[str, Served]]) -> list[Any]:
     """The same load at power caps and at fixed clocks."""
-    table = plain_table()
-    table.add_column("each device", no_wrap=True)
-    for name in ("tokens/s", "TTFT p95", "TPOT", "p95", "power", "J/token", "USD/Mtok"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table(
+        "<each device", ">tokens/s", ">TTFT p95", ">TPOT", ">p95", ">power", ">J/token", ">USD/Mtok"
+    )
     for name, run in runs:
         t, p = run.times["ttft"], run.times["tpot"]
         table.add_row(

@@ -9,7 +9,7 @@ from typing import Any
 
 from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
-from strata.pricing.trace_events import keep_trace, trace_slice
+from strata.pricing.timeline import keep_trace, trace_slice
 from strata.serving.observed import StepsRecord
 from strata.serving.simulated_result import Served
 from strata.simulate.gantt import PLOT, TOP, zoomed_page, zoomed_plot

@@ -52,9 +52,7 @@ def _draft_table(found: DraftComparison, name: str) -> Any:
 
 
 def _best_table(found: DraftComparison) -> Any:
-    table = plain_table()
-    for head in ("acceptance", "draft", "window", "tokens/s", "speed-up"):
-        table.add_column(head, justify="left" if head == "draft" else "right", no_wrap=True)
+    table = plain_table(">acceptance", "<draft", ">window", ">tokens/s", ">speed-up")
     for j, (chance, name) in enumerate(zip(found.acceptances, found.best_drafts(), strict=True)):
         rate = float(np.max(found.tokens_per_s(name)[:, j]))
         if rate > 0:

@@ -1,5 +1,5 @@
 """Pictures of a study, as its `[[picture]]` tables say: lines over an axis of a run, one for each value of
-another axis, or boxes of how that axis spreads; heat maps and stacked bars over four axes (`study_grid`).
+another axis, or boxes of how that axis spreads, or what a paper draws.
 """
 
 from __future__ import annotations
@@ -10,12 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.map_picture import mapping_roofline
-from strata.app.render.study_grid import draw_cells, draw_stacks
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import Names, calculate
-from strata.optimise.fuse import MappingIntensity
+from strata.shipped import needed_model, paper_offers
 from strata.studies import StudyOutcome
 
 KEYS = (
@@ -48,8 +46,6 @@ KEYS = (
     "roofs",
 )
 
-GRIDS = {"cells": draw_cells, "stacks": draw_stacks}
-
 
 def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
     """Every picture of a study; the paths that were written."""
@@ -62,11 +58,11 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
             for key in entry:
                 if key not in KEYS:
                     raise UnknownName(f"key of {place}", key, KEYS, ", ".join(KEYS))
-            over = next((key for key in GRIDS if key in entry), "")
-            kind = next((key for key in ("bars", "mappings") if key in entry), "x")
-            for key in ("file",) if over else ("file", "y", kind):
+            added = next((key for key in paper_offers("study pictures") if key in entry), "")
+            kind = "bars" if "bars" in entry else "x"
+            for key in ("file",) if added else ("file", "y", kind):
                 require(key in entry, f"{place} needs file, x (or bars, or mappings) and y", missing=key)
-            draw = GRIDS[over] if over else {"bars": _bars, "mappings": _roofline, "x": _figure}[kind]
+            draw = needed_model("study pictures", added) if added else {"bars": _bars, "x": _figure}[kind]
             written.append(save(pyplot, draw(pyplot, entry, named, place), folder / entry["file"]))
     return written
 
@@ -233,23 +229,3 @@ def _bars(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str)
     elif axes.get_legend_handles_labels()[1]:
         axes.legend(frameon=False, fontsize=8)
     return figure
-
-
-def _roofline(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: str) -> Any:
-    """A hierarchical roofline of `mappings`: y their rates, `memory` and `network` their intensities, `roofs`
-    the bandwidths of the two by name, `limit` the peak.
-    """
-    for key in ("memory", "network", "roofs", "limit"):
-        require(key in entry, f"{place}: mappings go with memory, network, roofs and limit", missing=key)
-    require(len(entry["roofs"]) == 2, f"{place}: roofs are those of memory and network", roofs=entry["roofs"])
-    names = [str(name) for name in calculate(entry["mappings"], named, place)]
-    columns = [np.asarray(calculate(entry[k], named, place), float) for k in ("y", "memory", "network")]
-    if any(column.shape != (len(names),) for column in columns):
-        shapes = [column.shape for column in columns]
-        raise BadValue(f"{place}: y, memory and network have a number for each mapping, but got {shapes}")
-    points = [
-        MappingIntensity(name=name, rate=float(y), memory=float(m), network=float(n))
-        for name, y, m, n in zip(names, *columns, strict=True)
-    ]
-    first, second = ((name, float(speed)) for name, speed in entry["roofs"].items())
-    return mapping_roofline(pyplot, points, (first, second), float(entry["limit"]), entry.get("title", ""))

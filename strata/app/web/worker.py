@@ -89,7 +89,7 @@ def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANS
     """The answer of a function of `answers`, by "module.function"; those that take `tell` report on the way.
 
     >>> answered("catalogue.shipped_names", {}, print)["done"]["chips"][0]["name"]
-    'a100-80'
+    'a100-40'
     >>> answered("what_if.predicted", {"model": "nonesuch", "system": "8xh200"}, print)["status"]
     422
     """

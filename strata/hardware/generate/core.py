@@ -202,21 +202,13 @@ def running_core(power: Number, built: BuiltCore, logic: Logic, template: Templa
     else:
         per = template.units_per_bundle if rules.count == "bundles" else 1.0
         point = run_fewer(
-            power,
-            built.units / per,
-            per * built.unit_power,
-            logic,
-            built.unit_leakage / built.unit_power,
+            power, built.units / per, per * built.unit_power, logic, built.unit_leakage / built.unit_power
         )
         units = point.count * per
         bundles = floor_div(units, template.units_per_bundle)
     clock = point.speed * logic.clock
     return RunningCore(
-        point=point,
-        units=units,
-        bundles=bundles,
-        clock=clock,
-        rate=2.0 * units * template.macs * clock,
+        point=point, units=units, bundles=bundles, clock=clock, rate=2.0 * units * template.macs * clock
     )
 
 

@@ -41,13 +41,7 @@ from strata.units import parse
 
 SHARES = ("area_share", "power_share", "perimeter_share")
 # words of a recipe that choose files or the kind of chip: other ones are named where the recipe is read
-NAMING = (
-    "budget.device",
-    "budget.link",
-    "template.device",
-    "template.fabric",
-    "template.kernel_model",
-)
+NAMING = ("budget.device", "budget.link", "template.device", "template.fabric", "template.kernel_model")
 
 
 @register_pytree

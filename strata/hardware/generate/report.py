@@ -142,27 +142,25 @@ def not_fitting(made: Made) -> tuple[Infeasible, ...]:
     return (*_outside(made), *lacking)
 
 
+def _lack(what: str, need: Number, have: Number, unit: str, *levers: str) -> Infeasible:
+    """Something that a chip needs more of than it has, with what would help."""
+    return Infeasible(what, float(need), float(have), unit, levers)
+
+
 def _no_core(made: Made) -> list[Infeasible]:
     core, template = made.built.core, made.template
     if float(made.running.product.bundles) >= 1.0:
         return []
-    bundle = template.units_per_bundle * core.unit_area
     if float(core.bundles) < 1.0:
-        need = float(bundle) / max(1.0 - float(template.spare), 1e-9)
-        levers: tuple[str, ...] = (
-            "a larger die",
-            "a larger area share of core",
-            "a smaller unit",
-            "a denser node",
-        )
-        return [Infeasible("area of one bundle of units", need, float(made.area[CORE]), "m2", levers)]
+        need = template.units_per_bundle * core.unit_area / max(1.0 - float(template.spare), 1e-9)
+        levers = ("a larger die", "a larger area share of core", "a smaller unit", "a denser node")
+        return [_lack("area of one bundle of units", need, made.area[CORE], "m2", *levers)]
     leak = core.unit_leakage / core.unit_power
     each = core.unit_power * template.units_per_bundle
-    need = float(each * power_ratio(least_voltage(made.logic, leak), made.logic, leak))
-    levers = ("more power", "a larger power share of core", "a node of lower energy")
-    return [
-        Infeasible("power of one bundle at the lowest voltage", need, float(made.power[CORE]), "W", levers)
-    ]
+    need = each * power_ratio(least_voltage(made.logic, leak), made.logic, leak)
+    what = "power of one bundle at the lowest voltage"
+    more = ("more power", "a larger power share of core", "a node of lower energy")
+    return [_lack(what, need, made.power[CORE], "W", *more)]
 
 
 def _no_level(made: Made) -> list[Infeasible]:
@@ -172,45 +170,42 @@ def _no_level(made: Made) -> list[Infeasible]:
         name = level.name
         if float(built.banks) < 1.0:
             need = built.bank_area / (1.0 - component.overhead) + built.ports * component.port_area
-            levers: tuple[str, ...] = (f"a larger area share of {name}", "a larger die", "a denser memory")
+            levers = (f"a larger area share of {name}", "a larger die", "a denser memory")
             what = f"area of one bank of {name} with its crossbar"
-            found.append(Infeasible(what, float(need), float(made.area[name]), "m2", levers))
+            found.append(_lack(what, need, made.area[name], "m2", *levers))
         elif float(running.by_power) <= 0.0:
             levers = (f"a larger power share of {name}", "less of it", "a memory that leaks less")
-            what = f"power of {name} at rest"
-            found.append(Infeasible(what, float(built.static_power), float(made.power[name]), "W", levers))
+            found.append(
+                _lack(f"power of {name} at rest", built.static_power, made.power[name], "W", *levers)
+            )
     return found
 
 
 def _no_memory(made: Made) -> list[Infeasible]:
     memory, device, budget = made.built.memory, made.device, made.budget
-    levers: tuple[str, ...]
-    if float(memory.devices) < 1.0:
-        if budget.devices is not None and float(budget.devices) < 1.0:
-            allowed = float(budget.devices)
-            return [Infeasible("memory devices allowed", 1.0, allowed, "1", ("more devices allowed",))]
-        if _too_low(made):
-            assert budget.height is not None and device.height is not None
-            levers = ("more height over the die", "a lower memory device", "memory beside the die")
-            need, have = float(device.height), float(budget.height)
-            return [Infeasible("height of one memory device on the die", need, have, "m", levers)]
-        if float(memory.by_area) < 1.0:
-            room = budget.node_area - budget.die_area
-            room = budget.die_area if device.mount == "on top" else room
-            levers = ("a larger package", "a smaller die", "a smaller memory device")
-            return [Infeasible("area of one memory device", float(device.area), float(room), "m2", levers)]
-        if float(memory.by_controller) < 1.0:
-            need, have = float(device.controller_area), float(made.area[MEMORY])
-            levers = ("a larger area share of memory", "a larger die")
-            return [Infeasible("area of one memory controller", need, have, "m2", levers)]
-        need = float(device.pins / device.pins_per_edge)
-        levers = ("a larger perimeter share of memory", "a larger die", "finer bumps")
-        return [Infeasible("die edge of one memory device", need, float(made.edge[MEMORY]), "m", levers)]
-    if float(made.running.memory.bandwidth) > 0.0:
-        return []
-    levers = ("a larger power share of memory", "fewer devices")
-    need, have = float(memory.static_power), float(made.power[MEMORY])
-    return [Infeasible("power of memory at rest", need, have, "W", levers)]
+    share = f"a larger {{}} share of {MEMORY}"
+    if float(memory.devices) >= 1.0:
+        if float(made.running.memory.bandwidth) > 0.0:
+            return []
+        need, have = memory.static_power, made.power[MEMORY]
+        return [_lack("power of memory at rest", need, have, "W", share.format("power"), "fewer devices")]
+    if budget.devices is not None and float(budget.devices) < 1.0:
+        return [_lack("memory devices allowed", 1.0, budget.devices, "1", "more devices allowed")]
+    if _too_low(made):
+        assert budget.height is not None and device.height is not None
+        what = "height of one memory device on the die"
+        levers = ("more height over the die", "a lower memory device", "memory beside the die")
+        return [_lack(what, device.height, budget.height, "m", *levers)]
+    if float(memory.by_area) < 1.0:
+        room = budget.die_area if device.mount == "on top" else budget.node_area - budget.die_area
+        levers = ("a larger package", "a smaller die", "a smaller memory device")
+        return [_lack("area of one memory device", device.area, room, "m2", *levers)]
+    if float(memory.by_controller) < 1.0:
+        what, have = "area of one memory controller", made.area[MEMORY]
+        return [_lack(what, device.controller_area, have, "m2", share.format("area"), "a larger die")]
+    what, need = "die edge of one memory device", device.pins / device.pins_per_edge
+    levers = (share.format("perimeter"), "a larger die", "finer bumps")
+    return [_lack(what, need, made.edge[MEMORY], "m", *levers)]
 
 
 def _too_low(made: Made) -> bool:
@@ -238,8 +233,8 @@ def _no_lanes(made: Made) -> list[Infeasible]:
         else:
             low = power_ratio(least_voltage(link), link)
             need, have, unit, what = link.lane_energy * link.lane_rate * low, made.power[name], "W", "power"
-        levers: tuple[str, ...] = (f"a larger {what} share of {name}", "none at all, where it is not needed")
-        found.append(Infeasible(f"{what} of one lane of {name}", float(need), float(have), unit, levers))
+        levers = (f"a larger {what} share of {name}", "none at all, where it is not needed")
+        found.append(_lack(f"{what} of one lane of {name}", need, have, unit, *levers))
     return found
 
 
@@ -250,15 +245,15 @@ def _outside(made: Made) -> list[Infeasible]:
     assert rules is not None
     budget = made.budget
     if budget.die_area > budget.node_area:
-        die, room = float(budget.die_area), float(budget.node_area)
-        found.append(Infeasible("die in its package", die, room, "m2", ("a smaller die", "a larger package")))
+        levers = ("a smaller die", "a larger package")
+        found.append(_lack("die in its package", budget.die_area, budget.node_area, "m2", *levers))
     for name in ("area", "power", "perimeter"):
         shares = getattr(budget, f"{name}_share") or {}
         over = {what: float(share) for what, share in shares.items() if not 0.0 <= share <= 1.0}
         if rules.sums == "at most 1" and sum(shares.values(), 0.0) > 1.0 + 1e-9:
             over = {"all components": float(sum(shares.values(), 0.0))}
         for what, share in over.items():
-            found.append(Infeasible(f"{name} share of {what}", share, 1.0, "1", (f"smaller {name} shares",)))
+            found.append(_lack(f"{name} share of {what}", share, 1.0, "1", f"smaller {name} shares"))
     return found
 
 
@@ -278,13 +273,11 @@ def _over(made: Made) -> list[Infeasible]:
             spent = sum(float(value) for key, value in parts.items() if key != "total")
             if spent > total * (1.0 + 1e-9):
                 of = "power" if name == "streaming" else name
-                levers: tuple[str, ...] = (f"smaller {of} shares", f"a larger budget of {of}")
-                found.append(Infeasible(words[name], spent, total, unit, levers))
+                levers = (f"smaller {of} shares", f"a larger budget of {of}")
+                found.append(_lack(words[name], spent, total, unit, *levers))
     if made.budget.money is not None and made.cost is not None and made.cost > made.budget.money:
-        levers = ("a smaller die", "fewer memory devices", "an older node", "more money")
-        found.append(
-            Infeasible("what it costs to make", float(made.cost), float(made.budget.money), "USD", levers)
-        )
+        fewer = ("a smaller die", "fewer memory devices", "an older node", "more money")
+        found.append(_lack("what it costs to make", made.cost, made.budget.money, "USD", *fewer))
     return found
 
 

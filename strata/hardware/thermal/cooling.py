@@ -31,9 +31,7 @@ class Cooling:
     logic_thickness: Number = quantity("m", "silicon of the logic die", positive=True)
     dram_thickness: Number = quantity("m", "silicon of one DRAM die", positive=True)
     source_depth: Number = quantity(
-        "m",
-        "depth of the face of a die in which its heat arises, on the side away from the coolant",
-        positive=True,
+        "m", "depth of the face of a die in which its heat arises, on the side away from the coolant; 0: all"
     )
     silicon_conductivity: Number = quantity("W/m/K", "conductivity of the dies", positive=True)
     bond_thickness: Number = quantity(
@@ -205,7 +203,7 @@ def stack_thickness(cooling: Cooling, layers: int) -> float:
 MOST_LAYERS = 128  # of DRAM in a stack: each is a sheet of cells of its own
 
 
-def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS) -> Assembly:
+def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS, lid_slices: int = 2) -> Assembly:
     """The layers of a stack of so many DRAM dies on a logic die of some area [m2], from the board to the
     coolant.
 
@@ -228,7 +226,7 @@ def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS) -> 
     built.append(_layer("interface", side, thickness, conductivity, cooling.bond_capacity))
     metal, capacity = cooling.lid_conductivity, cooling.lid_capacity
     top = side if cooling.lid_side is None else cooling.lid_side
-    built.append(_layer("lid", top, cooling.lid_thickness, metal, capacity, slices=2))
+    built.append(_layer("lid", top, cooling.lid_thickness, metal, capacity, slices=lid_slices))
     if cooling.sink_side is not None and cooling.sink_thickness is not None:
         top = cooling.sink_side
         built.append(_layer("sink", top, cooling.sink_thickness, metal, capacity, slices=4))
@@ -245,12 +243,7 @@ def _layer(
 ) -> Layer:
     """A layer of one stack, whose numbers are single ones."""
     return Layer(
-        name,
-        float(side),
-        float(thickness),
-        float(conductivity),
-        capacity=float(capacity),
-        slices=slices,
+        name, float(side), float(thickness), float(conductivity), capacity=float(capacity), slices=slices
     )
 
 
@@ -262,7 +255,6 @@ def _die(cooling: Cooling, name: str, side: float) -> list[Layer]:
     """A die: the face in which its heat arises, and the silicon behind it."""
     whole = cooling.logic_thickness if name == "logic" else cooling.dram_thickness
     k, capacity, depth = cooling.silicon_conductivity, cooling.silicon_capacity, cooling.source_depth
-    return [
-        _layer(name, side, depth, k, capacity),
-        _layer(f"{name} bulk", side, whole - depth, k, capacity),
-    ]
+    if not depth:
+        return [_layer(name, side, whole, k, capacity)]
+    return [_layer(name, side, depth, k, capacity), _layer(f"{name} bulk", side, whole - depth, k, capacity)]

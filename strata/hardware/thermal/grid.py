@@ -8,7 +8,7 @@ leaves by convection on the top face; all other faces are adiabatic. Layers of o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 
@@ -74,6 +74,29 @@ class Assembly:
     @property
     def thickness(self) -> float:
         return sum(layer.thickness for layer in self.layers)
+
+
+# W/m/K, so much that a layer has one temperature from face to face; its inverse lets no heat through
+_THROUGH = 1e6
+
+
+def as_single_nodes(assembly: Assembly) -> Assembly:
+    """An assembly whose layers are one node each at their lower face, where heat spreads through the whole
+    thickness, with the resistance of the whole thickness above it.
+
+    HotSpot's grid model (Huang et al., HotSpot: a compact thermal modeling methodology, IEEE TVLSI
+    14 (2006)).
+
+    >>> layers = (Layer("die", 2e-3, 1e-4, 130.0), Layer("lid", 4e-3, 1e-3, 400.0, slices=2))
+    >>> [layer.name for layer in as_single_nodes(Assembly(layers, 1e4, 300.0)).layers]
+    ['die', 'die above', 'lid', 'lid above']
+    """
+    nodes: list[Layer] = []
+    for layer in assembly.layers:
+        aside = layer.conductivity
+        nodes.append(replace(layer, conductivity=_THROUGH, lateral=aside, slices=1))
+        nodes.append(replace(layer, name=f"{layer.name} above", lateral=aside / _THROUGH, slices=1))
+    return replace(assembly, layers=tuple(nodes), height=None)
 
 
 def _check_layer(layer: Layer) -> None:

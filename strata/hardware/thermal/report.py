@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from strata.hardware.thermal.cooling import (
 from strata.hardware.thermal.grid import convection_resistance, slab_resistance
 from strata.hardware.thermal.solve import Field, History, steady, transient
 from strata.params import override
+from strata.reading import csv_file
 from strata.units import finite_array
 
 EVEN = 0.25  # share of the middle quarter when power is even
@@ -187,21 +187,11 @@ def _shares(map: str | Any, cooling: Cooling) -> Array:
 
 def read_map(path: Path) -> Array:
     """A square of numbers from a CSV file, first row first."""
-    if not path.exists():
-        raise BadFile(
-            f"no power map at {path}; a map is uniform, hotspot or a CSV file with a square of numbers"
-        )
+    rows = csv_file(path)
     try:
-        rows = [
-            [float(cell) for cell in row]
-            for row in csv.reader(path.read_text(encoding="utf-8").splitlines())
-            if row
-        ]
-        return np.array(rows, float)
-    except (ValueError, UnicodeDecodeError):
-        raise BadFile(
-            f"{path.name} must hold a square of numbers, as many in each row as there are rows"
-        ) from None
+        return np.array([[float(cell) for cell in row] for _, row in rows], float)
+    except ValueError:
+        raise BadFile(f"{path.name} must hold a square of numbers, as many in a row as rows") from None
 
 
 def _die(name: str, power: float, found: Field, cooling: Cooling) -> Die:

@@ -124,10 +124,7 @@ class PartitionPricer:
     def span(self, sets: Array) -> tuple[Array, Array]:
         """Levels of kernels in partitions, and levels behind operands that must be whole."""
         held = sets > 0
-        return (
-            _spread(held, self.level) + 1.0,
-            _spread(held, self.whole_level),
-        )
+        return (_spread(held, self.level) + 1.0, _spread(held, self.whole_level))
 
     def grid(self, tiles: int) -> tuple[Array, Array, Array]:
         """Candidate cycles of a tile (rising), the least cores each kernel needs for them, and its least

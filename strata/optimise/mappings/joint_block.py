@@ -17,12 +17,7 @@ from strata.optimise.fusion.fuse_path import Steps, shortest_fusion
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem, FusionTensor
 from strata.optimise.fusion.partition_prices import PartitionPricer
 from strata.optimise.layouts.layout_options import per_option
-from strata.optimise.mappings.joint_problem import (
-    element_bytes,
-    kernel_columns,
-    kernel_ops,
-    kernel_shape,
-)
+from strata.optimise.mappings.joint_problem import element_bytes, kernel_columns, kernel_ops, kernel_shape
 from strata.optimise.mappings.joint_steps import NarrowedSteps, OpenPricer
 from strata.pricing.pricers import price_op
 from strata.workload.graph import Block, Op

@@ -30,12 +30,7 @@ from strata.optimise.layouts.layout_options import ModuleOptions, per_option
 from strata.optimise.layouts.layout_rules import LayoutRules
 from strata.optimise.layouts.layout_states import LayoutTables
 from strata.optimise.mappings.joint_block import Open, OpenBlock
-from strata.optimise.mappings.joint_problem import (
-    MapSettings,
-    block_problems,
-    node_blocks,
-    streamed_axes,
-)
+from strata.optimise.mappings.joint_problem import MapSettings, block_problems, node_blocks, streamed_axes
 from strata.pricing.pricers import on_chip
 from strata.workload.graph import Block, Op
 
@@ -46,11 +41,7 @@ class OpenLayer:
     """All blocks of a layer with all layouts of a mesh."""
 
     def __init__(
-        self,
-        setting: LayoutSetting,
-        rules: LayoutRules,
-        told: MapSettings,
-        options: dict[str, ModuleOptions],
+        self, setting: LayoutSetting, rules: LayoutRules, told: MapSettings, options: dict[str, ModuleOptions]
     ):
         self.setting, self.told = setting, told
         # Leaves are priced as `shard` divides them: sums where they are read, conversions once for all.

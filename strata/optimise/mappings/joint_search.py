@@ -13,21 +13,11 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.layout import STAGES, Layout
-from strata.optimise.layouts.layout_degrees import (
-    REPLICAS,
-    DegreeCandidate,
-    DegreeSearch,
-    trains,
-)
+from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, trains
 from strata.optimise.layouts.layout_options import module_options, together_axes
 from strata.optimise.layouts.layout_rules import layout_rules
 from strata.optimise.layouts.layout_states import RankMemory
-from strata.optimise.mappings.joint_certificate import (
-    BesideLayers,
-    LayerCertificate,
-    LayerMapping,
-    RankRoom,
-)
+from strata.optimise.mappings.joint_certificate import BesideLayers, LayerCertificate, LayerMapping, RankRoom
 from strata.optimise.mappings.joint_layer import LayerSearch
 from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, fusion_blocks
 from strata.pricing.network.collectives import price_collective

@@ -90,13 +90,14 @@ def training_software(engine: Engine) -> dict[str, Any]:
     """What an engine's kernels do in training, as fields of `KernelSoftware`."""
     trainer = trainer_of(engine)
     fused_add = 1.0 if trainer.fused_gradient_add is None else trainer.fused_gradient_add
+    rounded = trainer.quantize_bytes
     return {
         "trains": True,
         "unfused_attention": trainer.attention == "unfused",
         "fused_loss": trainer.fused_loss,
         "loss_slots": trainer.loss_slots,
         "main_gradients": trainer.main_gradients,
-        "quantize_bytes": trainer.quantize_bytes,
+        "quantize_bytes": None if rounded.__class__ is float and rounded == 0.0 else rounded,
         "fused_gradient_add": fused_add,
         "expert_bias": trainer.expert_bias,
     }

@@ -30,6 +30,8 @@ BAG_SLOTS, BAG_ROW_SLOTS = 335.0, 51.0
 BLOCK = 1024.0  # elements of a block of an element-wise kernel: 128 threads of eight, 16 blocks on a core
 NORM_LOAD = 512.0  # elements of a row that a norm's block loads at once: 128 threads of four
 ROW_THREADS = 1024.0  # of a softmax block, one row each; two blocks fit on a core
+OWN_RESULTS = ("copy", "add")  # whose results are written to buffers that are given
+ENDLESS = 1e18  # bytes: no cache keeps so many
 IN_REGISTERS = 9.0  # elements a softmax thread keeps in registers at most
 CROWDED = 6.0  # elements above which their registers leave room for one block on a core instead of two
 
@@ -73,6 +75,19 @@ def eager_kernel(
     return vector_kernel(
         bytes_read, bytes_written, flop, 0.0, device, resident=True, rows=walked, footprint=footprint
     )
+
+
+def touched_between_uses(op: str, read: Number, written: Number, turns: Number) -> Number:
+    """Bytes touched between two uses of an op's operands [B] where so many sets of buffers take turns, no end
+    of them where 0. Results of ops but copies and sums fall into the memory that the last one left.
+
+    >>> float(touched_between_uses("add", 2e6, 1e6, 32.0)), float(touched_between_uses("gelu", 2e6, 2e6, 1.0))
+    (96000000.0, 4000000.0)
+    """
+    both = read + written
+    xp = namespace(both, turns)
+    turned = turns * (both if op in OWN_RESULTS else read)
+    return xp.where(turns > 0.0, xp.maximum(turned, both), ENDLESS)
 
 
 def bag_kernel(bags: Number, per_bag: Number, width: Number, precision: str, device: Device) -> Price:

@@ -145,6 +145,15 @@ def price_lu(op: LuFactor, device: Device) -> Price:
     return total_price(parts).replaced(flop=flop, lower=lower).times(op.batch.size)
 
 
+def column_major(order: Number, precision: str, device: Device) -> Price:
+    """Price of a matrix copied, columns for rows, as libraries want it: neighbours in a row lie a column
+    apart in the copy, each an access of its own.
+    """
+    element = bytes_of(precision)
+    size = namespace(element).maximum(element, SECTOR)
+    return vector_kernel(order * order * element, order * order * size, 0.0, 0.0, device)
+
+
 def max_nodes(blocks: Number) -> int:
     """Blocks that must be priced: all up to `NODES`; a traced number of blocks takes as many as it may
     have.

@@ -12,10 +12,16 @@ from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, product_stream
-from strata.pricing.kernels.hierarchical import hierarchical_matmul
-from strata.pricing.kernels.product import Product, product_bound
+from strata.pricing.kernels.product import (
+    ACCUMULATOR,
+    HELD,
+    TILE_COLUMNS,
+    TILE_ROWS,
+    Product,
+    product_bound,
+    wave_traffic,
+)
 from strata.pricing.kernels.systolic import array_matmul
-from strata.pricing.kernels.tilings import wave_traffic
 from strata.pricing.kernels.unaligned import unaligned_time
 from strata.pricing.price import Price
 from strata.shipped import needed_model
@@ -26,18 +32,15 @@ TILES = np.array([(256, 128), (128, 256), (128, 128), (64, 256), (64, 128), (64,
 # With the largest of all, where registers hold its sums: 512 KiB a core, as on CDNA.
 LARGE_TILES = np.concatenate([np.array([(256, 256)], float), TILES])
 SPLIT_DEPTH = 384.0  # least depth of one part when a product is cut along k: three steps of 128
-ACCUMULATOR = 4.0  # bytes of a partial sum
 # of one row in a step of the main loop: the widest swizzle of a tile in shared memory, on GPUs since 2022
 # filled in one piece
 STEP_BYTES = 128.0
 # How tiles follow each other, from the DRAM counters of an A100 (validation/a100/gemm_ncu.csv): bands of
 # eight tiles of 128 rows; results one core works on at a time (a tile of 128 x 256 in registers); what cores
-# that drift apart read again; and the part of the cache that holds an operand between two uses while others
-# stream through.
+# that drift apart read again. `HELD` of the cache keeps an operand between two uses.
 BAND = 1024.0
-HELD_BY_CORE = 128.0 * 256.0
+HELD_BY_CORE = TILE_ROWS * TILE_COLUMNS
 DRIFT = 1.3
-KEPT = 0.5
 
 
 class TileTimes(NamedTuple):
@@ -216,7 +219,7 @@ def best_tile(
 
 
 _TILES: list[tuple[float, float]] = [(float(rows), float(columns)) for rows, columns in TILES]
-_LARGE_TILES = [(256.0, 256.0), *_TILES]
+_LARGE_TILES: list[tuple[float, float]] = [(float(r), float(c)) for r, c in LARGE_TILES]
 
 
 def reread_bytes(product: Product, device: Device) -> Number:
@@ -245,7 +248,7 @@ def reread_bytes(product: Product, device: Device) -> Number:
     """
     m, n, k, a, w = product.m, product.n, product.k, product.input_bytes, product.weight_bytes
     xp = namespace(m, n, k, device.cores, device.cache_capacity)
-    band, kept = xp.minimum(m, BAND), KEPT * device.cache_capacity
+    band, kept = xp.minimum(m, BAND), HELD * device.cache_capacity
     most = device.chip.compute.tile_results
     width = (HELD_BY_CORE if most is None else most) * device.cores / band
     bands = m / BAND
@@ -373,7 +376,6 @@ PRODUCT_MODELS: dict[str, Callable[[Product, Device, MatrixRate, bool, Number], 
     "dataflow": array_matmul,
     "tiled": _tiled_matmul,
     "array": array_matmul,
-    "hierarchical": hierarchical_matmul,
 }
 
 

@@ -19,15 +19,13 @@ import numpy as np
 from strata.arrays import Mask, Number, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, product_stream
-from strata.pricing.kernels.product import Product, product_bound
+from strata.pricing.kernels.product import ACCUMULATOR, HELD, Product, product_bound
 from strata.pricing.price import Price
 
 # What stays, and the block of it that stays in a memory: balanced, or as deep as the product. Results lie on
 # the array as they are or turned, so that a product and its transpose cost the same.
 CHOICES = ("weights", "weights, deep", "activations", "activations, deep", "results", "results, turned")
 STAYS = {"ws": "weights", "as": "activations", "os": "results"}
-ACCUMULATOR = 4.0  # bytes of a partial sum
-HELD = 0.5  # part of a memory that holds the block; the rest takes in the next one and the streams meanwhile
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

@@ -5,6 +5,7 @@ crosses.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,36 @@ def algorithms_by_dimension(asked: str | Sequence[str], layouts: tuple[GroupLayo
         )
     each = (asked,) * len(layouts) if isinstance(asked, str) else tuple(asked)
     return tuple(name if crosses(layout.size) else "" for name, layout in zip(each, layouts, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LibrarySetting:
+    """What a setting leaves to a library: algorithms and protocols that it may use, all where none are named;
+    those that it may not; and sums inside switches.
+    """
+
+    algorithms: frozenset[str] = frozenset()  # ring, tree, nvls
+    protocols: frozenset[str] = frozenset()  # ll, ll128, simple
+    without: frozenset[str] = frozenset()  # of either
+    in_node: bool | None = None  # switches of the node add up (NVLS)
+    in_network: bool | None = None  # switches of the network do (SHARP)
+
+    def allows(self, algorithm: str) -> bool:
+        """Whether the library may take an algorithm.
+
+        >>> setting = LibrarySetting(algorithms=frozenset({"ring"}), without=frozenset({"ll"}))
+        >>> [setting.allows(name) for name in ("ring ll", "ring simple", "tree ll")]
+        [False, True, False]
+        """
+        words = algorithm.split()
+        protocol = words[-1] if words[-1] in ("ll", "ll128", "simple") else ""
+        way = "".join(words[:-1] if protocol else words)
+        if way in ("nvlstree", "inswitch"):
+            way, protocol = "nvls", protocol or "simple" * (way == "nvlstree")
+        if {way, protocol} & self.without:
+            return False
+        named = not self.algorithms or way in self.algorithms
+        return named and (not self.protocols or not protocol or protocol in self.protocols)
 
 
 def crosses(size: Any) -> bool:

@@ -12,7 +12,7 @@ from strata.arrays import Mask, Number, namespace
 from strata.hardware.fabric import group_share, peak_link
 from strata.hardware.fabric_parts import DIRECT, Dimension
 from strata.mapping.place import GroupLayout
-from strata.pricing.network.transport_times import AlgorithmTimes, double_tree
+from strata.pricing.network.transport_times import AlgorithmTimes, double_tree, doublings
 
 
 def ring_scatter(payload: Number, ranks: Number, bandwidth: Number, latency: Number) -> Number:
@@ -246,8 +246,7 @@ def pipelined_broadcast(
     >>> [round(float(pipelined_broadcast(1e9, 8.0, 50e9, 1e-6, direct)) * 1e3, 3) for direct in (True, False)]
     [20.003, 20.007]
     """
-    xp = namespace(payload, ranks, bandwidth)
-    hops = xp.ceil(xp.log2(xp.maximum(ranks, 1.0)) - 1e-9) if direct else ranks - 1.0
+    hops = doublings(ranks) if direct else ranks - 1.0
     return hops * latency + payload / bandwidth
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from strata.arrays import Number, as_float, map_leaves
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric import Fabric, check_group, devices_of, sized, with_library
-from strata.hardware.system import System
-from strata.hardware.system import system as make_system
+from strata.hardware.system import System, as_system
 from strata.hardware.transport import IDEAL, Packets, as_packets
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import GroupLayout, place, spread
 from strata.mapping.plan import Plan
 from strata.pricing.kernels.device import device
+from strata.pricing.network.algorithm_names import LibrarySetting, cheapest
 from strata.pricing.network.collectives import (
     PATTERNS,
     chosen_algorithms,
@@ -158,6 +158,8 @@ def collective(
     algorithm: str | Sequence[str] = "",
     packets: str | Packets = "",
     links: bool = False,
+    setting: LibrarySetting | None = None,
+    launches: Number = 0.0,
 ) -> CollectiveCost:
     """One collective of a group of ranks: all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or
     send. Sizes may be arrays.
@@ -167,7 +169,8 @@ def collective(
     innermost first; all there are when `ranks` is left out. `engine`: whose ways of sending it may use, as in
     a step. `algorithm`: a name for every dimension the group crosses, or one for each dimension, innermost
     first; the cheapest when left out. `links`: on the links alone, whatever software sends there. `packets`:
-    a packet network, to price it on them packet by packet.
+    a packet network, to price it on them packet by packet. `setting`: what is left to the library. `launches`
+    by the host before it, each as long as a system's chip takes.
 
     >>> import numpy as np
     >>> both = collective("8xh200", "all_reduce", bytes=np.array([8e3, 1e9]), ranks=8)
@@ -178,26 +181,50 @@ def collective(
         raise UnknownName("collective", pattern, PATTERNS, ", ".join(PATTERNS))
     software = make_engine(engine) if isinstance(engine, str) else engine
     fabric = with_library(_fabric_of(on), IDEAL if links or packets else software.collectives)
+    fabric = _with_sums(fabric, setting) if setting else fabric
     payload = _checked("bytes", bytes, whole=False)
     apart = _checked("stride", stride)
     members = devices_of(fabric) // apart if ranks is None else _checked("ranks", ranks)
     _check_shapes(bytes=payload, ranks=members, stride=apart)
     layouts = spread(apart, members, fabric)
     _check_group(fabric, members, apart, layouts)
-    asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
-    network = as_packets(packets) if packets else None
-    alone = CollectiveCost(
-        fabric=fabric,
-        pattern=pattern,
-        bytes=payload,
-        ranks=members,
-        stride=apart,
-        engine="" if links or packets else software.name,
-        layouts=layouts,
-        price=price_collective(_op(pattern, payload), layouts, fabric, "" if packets else asked),
-        asked=asked,
-    )
+    network, name = as_packets(packets) if packets else None, "" if links or packets else software.name
+    alone = _cost(fabric, pattern, payload, (members, apart), layouts, name, algorithm, by_name=not packets)
+    if setting is not None:
+        alone = replace(alone, price=_price_left(alone, setting))
+    if not isinstance(on, Fabric) and np.any(np.asarray(launches) > 0):
+        later = alone.time + launches * as_system(on).chip.overhead.launch
+        alone = replace(alone, price=alone.price.replaced(time=later, network=later, upper=later))
     return alone if network is None else _by_packets(alone, network)
+
+
+def _with_sums(fabric: Fabric, setting: LibrarySetting) -> Fabric:
+    """A fabric whose switches add up where a setting asks for it, and do not where it forbids it."""
+    node, *outer = fabric.dimension
+    node = replace(node, reduction=None) if setting.in_node is False else node
+    outer = [replace(d, reduction=1.0) for d in outer] if setting.in_network else outer
+    return replace(fabric, dimension=(node, *outer))
+
+
+def _price_left(alone: CollectiveCost, setting: LibrarySetting) -> Price:
+    """The price by the cheapest of the algorithms that a setting leaves to the library; where it leaves none
+    that the collective knows, the library goes its own way.
+    """
+    op, layouts, fabric = alone.op, alone.layouts, alone.fabric
+    known = {name for times in times_by_dimension(op, layouts, fabric) for name in times}
+    left = {name for name in known if setting.allows(name)}
+    if op.pattern == "send" or left in (known, set()):
+        return alone.price
+    times: AlgorithmTimes = {}
+    for name in sorted(left):
+        try:
+            times[name] = price_collective(op, layouts, fabric, name).time
+        except BadValue:  # not legal for some of the sizes
+            continue
+    if not times:
+        return alone.price
+    least = cheapest(times)
+    return replace(alone.price, time=least, network=least, upper=least)
 
 
 def group_collective(
@@ -224,7 +251,6 @@ def group_collective(
         raise UnknownName("collective", pattern, PATTERNS, ", ".join(PATTERNS))
     software = make_engine(engine) if isinstance(engine, str) else engine
     fabric = with_library(_fabric_of(on), IDEAL if links else software.collectives)
-    payload = _checked("bytes", bytes, whole=False)
     active = division.active() | {group}
     every = division.group_ranks(active)
     if group not in every:
@@ -233,16 +259,34 @@ def group_collective(
     require(bool(np.all(ranks > 1)), f"a collective of group {group} needs 2 ranks or more", ranks=ranks)
     check_group(fabric, division.devices)
     layouts = place(division, fabric, active).groups[group]
+    payload, name = _checked("bytes", bytes, whole=False), "" if links else software.name
+    return _cost(fabric, pattern, payload, (ranks, stride), layouts, name, algorithm)
+
+
+def _cost(
+    fabric: Fabric,
+    pattern: str,
+    payload: Number,
+    group: tuple[Number, Number],
+    layouts: tuple[GroupLayout, ...],
+    engine: str,
+    algorithm: str | Sequence[str],
+    by_name: bool = True,
+) -> CollectiveCost:
+    """The cost of a collective of a group of ranks at a stride, by the algorithm asked for or, where that is
+    not `by_name`, by the cheapest.
+    """
     asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
+    price = price_collective(_op(pattern, payload), layouts, fabric, asked if by_name else "")
     return CollectiveCost(
         fabric=fabric,
         pattern=pattern,
         bytes=payload,
-        ranks=ranks,
-        stride=stride,
-        engine="" if links else software.name,
+        ranks=group[0],
+        stride=group[1],
+        engine=engine,
         layouts=layouts,
-        price=price_collective(_op(pattern, payload), layouts, fabric, asked),
+        price=price,
         asked=asked,
     )
 
@@ -268,7 +312,7 @@ def _fabric_of(on: str | System | Fabric) -> Fabric:
     if isinstance(on, Fabric):
         fabric = on
     else:
-        joined = make_system(on) if isinstance(on, str) else on
+        joined = as_system(on)
         fabric = device_fabric(joined.fabric, device(joined.chip))
     return sized(fabric, tuple(1.0 if d.size is None else d.size for d in fabric.dimension))
 

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+
+import numpy as np
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric import Fabric
+from strata.errors import BadValue
+from strata.hardware.fabric import Fabric, with_library
 from strata.hardware.fabric_parts import DIRECT
+from strata.hardware.transport import ANY
 from strata.mapping.layout import Sharding
-from strata.mapping.place import GroupLayout
+from strata.mapping.place import GroupLayout, spread
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.expert_levels import expert_levels, forwarded_exchange, low_latency_exchange
+from strata.pricing.network.expert_levels import (
+    expert_levels,
+    forwarded_exchange,
+    low_latency_exchange,
+    message_bytes,
+    reached_parts,
+)
 from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import (
     Combine,
@@ -125,11 +135,81 @@ def uneven(more: Number, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Nu
     [1.5, 1.25]
     """
     cheapest: Number = 0.0
-    for spread, dimension in zip(spreads, fabric.dimension, strict=False):  # outer dimensions may be left out
-        xp = namespace(spread.size, cheapest)
-        part = 1.0 if dimension.kind in DIRECT else xp.minimum(1.0, 4.0 / spread.size)
-        cheapest = xp.maximum(cheapest, xp.where(spread.size > 1, part, 0.0))
+    for layout, dimension in zip(spreads, fabric.dimension, strict=False):  # outer dimensions may be left out
+        xp = namespace(layout.size, cheapest)
+        part = 1.0 if dimension.kind in DIRECT else xp.minimum(1.0, 4.0 / layout.size)
+        cheapest = xp.maximum(cheapest, xp.where(layout.size > 1, part, 0.0))
     return 1.0 + (more - 1.0) * cheapest
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExchangeCost:
+    """Tokens to their experts or back by kernels made for it: time [s], and the bytes that published
+    bandwidths count: those that stay included, a copy for each node, inside one node for each rank, or a
+    message for each pick of low latency [B].
+    """
+
+    time: Number
+    bytes: Number
+
+    @property
+    def bandwidth(self) -> Number:
+        """Bytes counted a second."""
+        return self.bytes / self.time
+
+
+def expert_exchange_cost(
+    on: Fabric,
+    direction: str,
+    *,
+    ranks: Number,
+    tokens: Number,
+    top_k: Number,
+    experts: Number,
+    width: Number,
+    precision: str,
+    low_latency: bool = True,
+    top_nodes: Number = float("inf"),
+    cores: Number = float("nan"),
+) -> ExchangeCost:
+    """A dispatch of the tokens of each rank, or their combine, with the layout of an earlier one, by kernels
+    of low latency or by those for many tokens.
+
+    `tokens` of a rank go to `top_k` of the `experts`, on at most `top_nodes` nodes; `cores` copy where that
+    is said. The ranks are the fabric's first.
+
+    >>> from strata.hardware.fabric import fabric, sized
+    >>> node = sized(fabric("hgx-h200"), (8, 1))
+    >>> sizes = {"tokens": 128.0, "top_k": 8.0, "experts": 256.0, "width": 7168.0, "precision": "bf16"}
+    >>> round(float(expert_exchange_cost(node, "combine", ranks=8.0, **sizes).time) * 1e6)
+    68
+    """
+    joined = with_library(on, ANY)
+    levels = expert_levels(direction, spread(1.0, ranks, joined), joined)
+    if levels is None:
+        raise BadValue(f"{on.name} has no transport that knows expert exchange kernels")
+    xp = namespace(ranks, cores, levels.nodes)
+    usual = float("inf") if levels.kernels.cores is None else levels.kernels.cores
+    kernels = replace(levels.kernels, notify=None, cores=xp.where(xp.isnan(cores), usual, cores))
+    levels = replace(levels, kernels=kernels)
+    made = Exchange(
+        direction=direction,
+        tokens=tokens,
+        top_k=top_k,
+        experts=experts,
+        width=width,
+        element=bytes_of(precision),
+        groups=levels.nodes,
+        top_groups=xp.minimum(levels.nodes, top_nodes),
+    )
+    time = (low_latency_exchange if low_latency else forwarded_exchange)(made, levels)[0]
+    if not np.all(np.isfinite(time)):
+        kind = "low-latency" if low_latency else "forwarding"
+        raise BadValue(f"no {kind} kernels for exchanges between experts are known on {on.name}")
+    parts = xp.where(levels.nodes > 1, levels.nodes, levels.node)
+    copies = top_k if low_latency else reached_parts(parts, top_k, made.groups, made.top_groups)
+    sent = tokens * copies * message_bytes(direction, width, made.element, kernels)
+    return ExchangeCost(time=time, bytes=sent)
 
 
 def price_exchange(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Price:

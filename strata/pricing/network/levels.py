@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from strata.arrays import Number, namespace
 from strata.hardware.transport import Rings, Transport
 from strata.pricing.network.level_parts import Level
-from strata.pricing.network.transport_times import FLAGGED, AlgorithmTimes
+from strata.pricing.network.transport_times import FLAGGED, AlgorithmTimes, doublings
 
 EMPTY = "empty"  # among posts: of whole buffers with hardly anything in them
 
@@ -300,9 +300,7 @@ def _tree_steps(level: Level, in_switch: bool) -> Number:
     """Steps up and down a tree in one level."""
     if not level.network:
         return 0.0 if in_switch else 2.0 * (level.size - 1.0)
-    xp = namespace(level.size)
-    hops = xp.ceil(xp.log2(xp.maximum(level.size, 1.0)) - 1e-9)
-    return 2.0 * _adds_up(level, 1.0, hops)
+    return 2.0 * _adds_up(level, 1.0, doublings(level.size))
 
 
 def _tree_share(level: Level, protocol: str, in_switch: bool) -> Number:

@@ -67,6 +67,16 @@ def in_switch_sum(payload: Number, ranks: Number, start: Number, rate: Number) -
     return start + (ranks + 1.0) / ranks * payload / rate
 
 
+def doublings(ranks: Number) -> Number:
+    """Steps in which what one rank has reaches all, each of those that have it telling one more.
+
+    >>> float(doublings(8.0)), float(doublings(9.0))
+    (3.0, 4.0)
+    """
+    xp = namespace(ranks)
+    return xp.ceil(xp.log2(xp.maximum(ranks, 1.0)) - 1e-9)
+
+
 def double_tree(
     payload: Number, ranks: Number, latency: Number, start: Number, step: Number, bandwidth: Number
 ) -> Number:
@@ -83,8 +93,7 @@ def double_tree(
     >>> round(float(double_tree(1e9, 64.0, 5e-6, 1e-5, 1.0, 50e9)) * 1e3, 2)
     39.45
     """
-    xp = namespace(payload, ranks, bandwidth)
-    hops = xp.ceil(xp.log2(xp.maximum(ranks, 1.0)) - 1e-9)
+    hops = doublings(ranks)
     return start + 2.0 * hops * step * latency + 2.0 * (ranks - 1.0) / ranks * payload / bandwidth
 
 

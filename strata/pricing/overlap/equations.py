@@ -25,11 +25,13 @@ MEETINGS = {
 
 
 def exposed(communication: Number, cover: Number) -> Number:
-    r"""Communication time that remains when it may run beside so much computation [s].
+    r"""Time that remains of what may run beside other work: communication beside computation, a host that
+    launches kernels ahead beside these, activations on their way beside a pass [s].
 
     .. math:: T = \max(0, c - h)
 
-    No contention for cores or memory; the first and last pieces are not held back.
+    No contention for cores or memory; the first and last pieces are not held back. PyTorch, CUDA semantics:
+    calls return before their kernels have run. Rhu et al., vDNN, arXiv 1602.08124, sec. 3.2: activations.
 
     >>> float(exposed(3.0, 2.0)), float(exposed(1.0, 2.0))
     (1.0, 0.0)

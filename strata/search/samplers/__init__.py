@@ -1,4 +1,5 @@
-"""Samplers: who says which points come next. A file in this folder is a sampler, and its name is the file's.
+"""Samplers: who says which points come next. A file in this folder is a sampler, and its name is the file's;
+papers may add others.
 
 A sampler is asked for a round of work, and told what came of it, until it asks for nothing. What it asks
 depends on its seed and on what it was told, never on time or on the number of workers; so every executor
@@ -27,6 +28,7 @@ import numpy as np
 from strata.errors import UnknownName, require
 from strata.search.executors import PointsWork, Work
 from strata.search.points import Evaluated, chooses_words, concatenate_points
+from strata.shipped import paper_model, paper_offers
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal
@@ -90,7 +92,8 @@ class PointSampler:
 
 def sampler_names() -> list[str]:
     """Every sampler there is."""
-    return sorted(file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
+    own = (file.name for file in pkgutil.iter_modules(__path__) if not file.name.startswith("_"))
+    return sorted([*own, *paper_offers("samplers")])
 
 
 def sampler_class(name: str) -> Callable[..., Sampler]:
@@ -104,5 +107,6 @@ def sampler_class(name: str) -> Callable[..., Sampler]:
     """
     if name not in sampler_names():
         raise UnknownName("sampler", name, sampler_names(), ", ".join(sampler_names()))
-    maker: Callable[..., Sampler] = import_module(f"{__name__}.{name}").SAMPLER
+    added = paper_model("samplers", name)
+    maker: Callable[..., Sampler] = added or import_module(f"{__name__}.{name}").SAMPLER
     return maker

@@ -65,10 +65,7 @@ class TierStore:
     __slots__ = ("_held", "_levels", "_swapped", "bytes", "recompute", "used")
 
     def __init__(
-        self,
-        tiers: Sequence[KvTier],
-        bytes: float,
-        recompute: Callable[[float, float], float] | None = None,
+        self, tiers: Sequence[KvTier], bytes: float, recompute: Callable[[float, float], float] | None = None
     ) -> None:
         """`bytes`: of a block on one device; `recompute`: time to read so many tokens that attend to so many
         in all [s], to load only what is quicker to load.

@@ -1,12 +1,12 @@
 """How far to trust a prediction: conformal intervals from the residuals of measured rows that no fit has
 seen.
 
-A row's residual is ln(measured / predicted). Rows that share metric, engine, chip, kind and family of model
-are a category (a Mondrian one: Vovk, Gammerman & Shafer, Algorithmic Learning in a Random World, 2005, sec.
-4.5). A question that falls into one with enough rows gets the interval of its rows. Any other gets that of
-like categories, each of which counts as one draw: same engine and kind, then any kind, then any engine; but a
-chip that was never fitted borrows only from rows that were priced without their own chip's fit.
-`residuals.json` is written by `strata.validation.accuracy.like_rows` from the project's data.
+A row's residual is ln(measured / predicted). Rows of one kind of question (a metric by an engine) that
+share chip, kind and family of model are a cell (a Mondrian category: Vovk, Gammerman & Shafer, Algorithmic
+Learning in a Random World, 2005, sec. 4.5). How far a question is from what was measured says which rows
+are like it: its own cell; other families on its chip; other chips; the latter two predicted by numbers that
+were fitted without them. Of other cells each counts as one draw. `residuals.json` is written by
+`strata.validation.accuracy.like_rows`.
 """
 
 from __future__ import annotations
@@ -23,38 +23,36 @@ import numpy as np
 from strata.arrays import Array
 
 SHARE = 0.8  # of like rows that an interval holds
-LEAST = 10  # rows below which a category borrows from wider ones
-GROUPS = 3  # categories below which it borrows from still wider ones
-# Share of few groups' rows that an interval holds: so much of the others holds 80 % of a group left out (the
-# check in docs/accuracy.md).
-MOST_OF_GROUPS = 0.87
+LEAST = 10  # rows below which a cell is not enough
 ALIKE = ("dense", "moe")  # kinds that may borrow from each other; one that keeps a state is like neither
 UNIT = 1e-4  # of residuals in the file, which are whole numbers
 RATES = ("throughput",)  # metrics of which more is better; all others are times, watts or bytes
 ANY = "*"
 REPRICED = "ideal*"  # rows of real engines, priced without what the engine adds
+NOT_ENGINES = (REPRICED, "ideal")
+NEAR, ON_CHIP, FAR = "same chip and family", "same chip", "other chips"
+DISTANCES = (NEAR, ON_CHIP, FAR)
+CELLS = {NEAR: 1, ON_CHIP: 2, FAR: 3}  # fewer of them are not enough
+# Share of rows that an interval holds at most: so much of the others holds 80 % of a cell left out (the check
+# in docs/accuracy.md).
+MOST = {NEAR: 1.0, ON_CHIP: 1.0, FAR: 0.93}
 WORDS = {
-    "prefill": "prefill",
-    "decode": "decode",
     "request": "time to first token under load",
     "throughput": "tokens/s under load",
     "train": "training",
-    "power": "power",
-    "memory": "memory",
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class LikeCase:
-    """What makes two predictions alike. `form` is how the chip is built (gpu, systolic, stacked, …);
-    `fitted`: quantities of the chip, or of a sibling with the same dies, rest on measured kernels or steps.
+    """What makes two predictions alike. `chip` is "" of a chip that nobody has; `form` is how it is built
+    (gpu, systolic, stacked, …).
     """
 
     metric: str
     engine: str = ANY
-    chip: str = ANY
+    chip: str = ""
     form: str = "gpu"
-    fitted: bool = True
     kind: str = ""
     family: str = ""
 
@@ -69,13 +67,18 @@ class Interval:
     high: float
     points: int
     like: str  # which runs: "vllm on h200, dense models", or wider
-    inside: bool  # engine, chip and kind of model were all measured together
+    distance: str = NEAR
     missing: tuple[str, ...] = ()  # what was not measured
+
+    @property
+    def inside(self) -> bool:
+        """Whether engine, chip and family of model were all measured together."""
+        return self.distance == NEAR
 
     def bounds(self, value: Any) -> tuple[Any, Any]:
         """Where a predicted value, or each of an array, would be measured.
 
-        >>> Interval(low=-0.1, high=0.3, points=40, like="", inside=True).bounds(10.0)
+        >>> Interval(low=-0.1, high=0.3, points=40, like="").bounds(10.0)
         (9.048374180359595, 13.498588075760033)
         """
         return value * float(np.exp(self.low)), value * float(np.exp(self.high))
@@ -135,9 +138,6 @@ def conformal(groups: Sequence[Array | Sequence[float]], most: float = 1.0) -> t
     return min(float(values[first]), 0.0), max(float(values[last]), 0.0)
 
 
-# ------------------------------------------------------------------------------- the table of residuals
-
-
 @lru_cache(maxsize=1)
 def shipped_residuals() -> dict[str, Any]:
     """The residuals of the project's own data."""
@@ -154,37 +154,38 @@ def _spread(stored: Sequence[float]) -> Array:
     return np.interp(np.linspace(0.0, 1.0, count), np.linspace(0.0, 1.0, len(values)), values)
 
 
-def _wider(case: LikeCase) -> Iterator[LikeCase]:
-    """Wider and wider categories of a case."""
-    for engine in dict.fromkeys((case.engine, REPRICED if case.engine == "ideal" else ANY)):
-        yield replace(case, engine=engine, chip=ANY, family=ANY)
-        if case.kind in ALIKE:
-            yield replace(case, engine=engine, chip=ANY, family=ANY, kind=ANY)
+def _cells(table: Mapping[str, Any], metric: str, distance: str) -> list[tuple[LikeCase, Sequence[float]]]:
+    """Cells of a metric, as questions at a distance see them."""
+    cells = []
+    for key, stored in table[distance].items():
+        name, engine, chip, kind, family = key.split("|")
+        if name == metric:
+            form = table["chips"].get(chip, "gpu")
+            cell = LikeCase(metric=name, engine=engine, chip=chip, form=form, kind=kind, family=family)
+            cells.append((cell, stored))
+    return cells
 
 
-def _cells(table: Mapping[str, Any]) -> Iterator[tuple[LikeCase, Sequence[float]]]:
-    for key, stored in table["cells"].items():
-        metric, engine, chip, kind, family, fit = key.split("|")
-        yield (
-            LikeCase(
-                metric=metric,
-                engine=engine,
-                chip=chip,
-                form=table["chips"].get(chip, "gpu"),
-                fitted=fit == "fitted",
-                kind=kind,
-                family=family,
-            ),
-            stored,
-        )
+def _patterns(case: LikeCase) -> Iterator[tuple[str, LikeCase]]:
+    """The question from near to far, kinds of models apart before together, its engine before any. A kernel
+    is near others of its kind on its chip, whoever calls them.
+    """
+    yield NEAR, case
+    any_family = replace(case, family=ANY)
+    kinds = (case.kind, ANY) if case.kind in ALIKE else (case.kind,)
+    if case.chip and not case.family:
+        yield NEAR, replace(case, engine=ANY)
+    if case.chip and case.family:
+        yield from ((ON_CHIP, replace(any_family, kind=kind)) for kind in kinds)
+    engines = dict.fromkeys((case.engine, REPRICED if case.engine in NOT_ENGINES else ANY))
+    for engine in engines:
+        yield from ((FAR, replace(any_family, chip=ANY, engine=engine, kind=kind)) for kind in kinds)
 
 
 def _matches(pattern: LikeCase, cell: LikeCase) -> bool:
-    real = cell.engine not in (REPRICED, "ideal")  # software of a kind, which any engine is like
     return (
         cell.form == pattern.form
-        and cell.fitted == pattern.fitted
-        and (cell.engine == pattern.engine or (pattern.engine == ANY and real))
+        and (cell.engine == pattern.engine or (pattern.engine == ANY and cell.engine not in NOT_ENGINES))
         and pattern.chip in (ANY, cell.chip)
         and pattern.kind in (ANY, cell.kind)
         and pattern.family in (ANY, cell.family)
@@ -194,66 +195,69 @@ def _matches(pattern: LikeCase, cell: LikeCase) -> bool:
 def interval(case: LikeCase, table: Mapping[str, Any] | None = None) -> Interval | NothingLike:
     """The residuals of the nearest rows that are like a case, or that there are none.
 
-    >>> found = interval(LikeCase(metric="decode", engine="vllm", chip="b200", kind="dense", family="llama"))
-    >>> found.low <= 0.0 <= found.high and found.inside and found.points >= 10
+    >>> known = LikeCase(metric="decode", engine="vllm", chip="b200", kind="dense", family="llama")
+    >>> near = interval(known)
+    >>> near.low <= 0.0 <= near.high and near.inside and near.points >= 10
     True
     >>> interval(LikeCase(metric="decode", form="stacked", kind="dense")).missing
     ('no decode on a stacked chip',)
     """
-    cells = [
-        (cell, stored)
-        for cell, stored in _cells(shipped_residuals() if table is None else table)
-        if cell.metric == case.metric
-    ]
+    known = shipped_residuals() if table is None else table
+    cells = {distance: _cells(known, case.metric, distance) for distance in DISTANCES}
+    every = [cell for some in cells.values() for cell, _ in some]
     word = WORDS.get(case.metric, case.metric)
-    if not any(cell.form == case.form for cell, _ in cells):
-        return NothingLike(missing=(f"no {word}" + (f" on a {case.form} chip" if cells else ""),))
-    if case.kind not in ("", *ALIKE) and not any(cell.kind == case.kind for cell, _ in cells):
-        return NothingLike(missing=(f"no {word}{_of(case.kind)}",))
-    missing = _missing(case, [cell for cell, _ in cells], word)
-    same = [_spread(stored) for cell, stored in cells if case.fitted and _matches(case, cell)]
-    if same and len(same[0]) >= LEAST and case.engine != ANY:
-        low, high = conformal(list(same[0][:, None]))
-        like = _named(case.engine, f"on {case.chip}", case.kind)
-        return Interval(low=low, high=high, points=len(same[0]), like=like, inside=True)
-    widest: tuple[LikeCase, list[Array]] | None = None
-    for pattern in _wider(case):
-        alike = [_spread(stored) for cell, stored in cells if _matches(pattern, cell)]
-        if sum(map(len, alike)) >= LEAST:
-            widest = pattern, alike
-            if len(alike) >= GROUPS:
+    if not any(cell.form == case.form for cell in every):
+        return NothingLike(missing=(f"no {word}" + (f" on a {case.form} chip" if every else ""),))
+    if case.kind not in ("", *ALIKE) and not any(cell.kind == case.kind for cell in every):
+        return NothingLike(missing=(f"no {word} of {case.kind} models",))
+    missing = tuple(_missing(case, every, word))
+    widest: tuple[str, LikeCase, dict[LikeCase, Array]] | None = None
+    for distance, pattern in _patterns(case):
+        alike = {cell: _spread(stored) for cell, stored in cells[distance] if _matches(pattern, cell)}
+        if sum(map(len, alike.values())) >= LEAST:
+            widest = distance, pattern, alike
+            if len(alike) >= CELLS[distance]:
                 break
     if widest is None:
         return NothingLike(missing=(*missing, f"fewer than {LEAST} rows of {word} like it"))
-    pattern, alike = widest
-    low, high = conformal(alike, MOST_OF_GROUPS)
-    like = _named(pattern.engine, "on other chips", pattern.kind)
-    points = sum(map(len, alike))
-    return Interval(low=low, high=high, points=points, like=like, inside=False, missing=tuple(missing))
+    distance, pattern, alike = widest
+    first, *others = alike.values()
+    engines = {cell.engine for cell in alike}
+    # rows of its own cell are drawn one by one
+    groups = list(first[:, None]) if distance == NEAR and not others else [first, *others]
+    low, high = conformal(groups, MOST[distance])
+    return Interval(
+        low=low,
+        high=high,
+        points=sum(map(len, alike.values())),
+        like=_named(replace(pattern, engine=engines.pop()) if len(engines) == 1 else pattern, distance),
+        distance=distance,
+        missing=() if distance == NEAR else missing,
+    )
 
 
-def _missing(case: LikeCase, cells: Sequence[LikeCase], word: str) -> list[str]:
+def _missing(case: LikeCase, cells: Sequence[LikeCase], word: str) -> Iterator[str]:
     """What was never measured, one after the other."""
-    said = []
-    if not any(cell.chip == case.chip and cell.kind == case.kind for cell in cells):
-        said.append(f"no {word}{_of(case.kind)} on {case.chip}")
-    if case.engine != ANY and not any(cell.engine == case.engine for cell in cells):
-        said.append(f"no {word}{_by(case.engine)}")
+    of = f" of {case.kind} models" if case.kind else ""
+    if not case.chip:
+        yield f"no {word}{of} on a chip as changed here"
+    elif not any(cell.chip == case.chip and cell.kind == case.kind for cell in cells):
+        yield f"no {word}{of} on {case.chip}"
+    if case.engine not in (ANY, "bare", REPRICED) and not any(cell.engine == case.engine for cell in cells):
+        yield f"no {word} by {case.engine}"
     if case.family and not any(cell.family == case.family for cell in cells):
-        said.append(f"no {word} of a {case.family} model")
-    return said
+        yield f"no {word} of a {case.family} model"
 
 
-def _of(kind: str) -> str:
-    return f" of {'any' if kind == ANY else kind} models" if kind else ""
-
-
-def _by(engine: str) -> str:
-    return {REPRICED: " by engines without their host", ANY: "", "bare": ""}.get(engine, f" by {engine}")
-
-
-def _named(engine: str, chips: str, kind: str) -> str:
-    """Which runs: `vllm on h200, dense models`."""
-    software = {REPRICED: "engines without their host", ANY: "any engine", "bare": "kernels"}
-    models = {"": "", ANY: ", any model"}.get(kind, f", {kind} models")
-    return f"{software.get(engine, engine)} {chips}{models}"
+def _named(pattern: LikeCase, distance: str) -> str:
+    """Which runs: `vllm on h200, llama models`."""
+    by = {"bare": "", ANY: "", "served": " in engines"}.get(pattern.engine, f" by {pattern.engine}")
+    names = {REPRICED: "engines without their host", ANY: "any engine"}
+    software = names.get(pattern.engine, pattern.engine)
+    if pattern.metric.startswith("kernel "):
+        software = f"{pattern.metric.removeprefix('kernel ')} kernels{by}"
+    where = "on other chips" if distance == FAR else f"on {pattern.chip}"
+    other = "other " if distance == ON_CHIP else ""
+    family = pattern.family if pattern.family not in ("", ANY) else pattern.kind
+    models = {"": "", ANY: f", {other or 'any '}models"}.get(family, f", {other}{family} models")
+    return f"{software} {where}{models}"

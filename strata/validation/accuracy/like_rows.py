@@ -1,16 +1,17 @@
 """The rows behind intervals: measured, sound, and seen by no fit; and whether intervals hold what they
 should.
 
-Every file is predicted as it is; whole models also with the ideal engine in place of their own, and all files
-with chips whose fitted quantities are those of another chip, which is how a chip known only from its data
-sheet is priced. Of files that were fitted, only the held-out third and models no fit has seen count; rows
-that readers call noisy or eager have no case and do not count at all.
+Near are rows as shipped predictions have them, of files that were fitted the held-out ones. Rows on the
+same chip are those predicted without their model, rows on other chips those predicted without their chip;
+where nothing was fitted to either, or what is simulated hardly moves, as shipped. Whole models count also
+with the ideal engine in place of their own. Rows that their file's TOML leaves out of `like_rows` do not
+count at all.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,189 +19,130 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.hardware.chip import Chip, chip
 from strata.mapping.engine import engine
-from strata.params import names, with_value
-from strata.validation.accuracy.intervals import ALIKE, RATES, REPRICED, UNIT, Interval, LikeCase, interval
+from strata.validation.accuracy.intervals import (
+    DISTANCES,
+    FAR,
+    NEAR,
+    ON_CHIP,
+    RATES,
+    REPRICED,
+    UNIT,
+    Interval,
+    LikeCase,
+    interval,
+)
 from strata.validation.accuracy.run import compared_files
-from strata.validation.accuracy.trust import chip_fitted, like_chip
-from strata.validation.fit.files import is_fitted
+from strata.validation.accuracy.trust import chip_form
+from strata.validation.fit.left_out import FamiliesLeftOut
+from strata.validation.fit.table import is_fitted
+from strata.validation.measured.reader import data_files
+from strata.validation.measured.spec import spec_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.comparison import HELD_OUT, ComparedPoints, configurations
-from strata.validation.readers.registry import matches
-from strata.validation.readers.tables import Table
+from strata.validation.readers.comparison import ComparedPoints, configurations, held_out
+from strata.validation.readers.tables import matches
 
-# Files of kernels and collectives: metric, what ran them, and which part of a group names the chip (none: the
-# folder does).
-KERNEL_FILES: dict[str, tuple[str, str, int | None]] = {
-    "v100/deepbench_gemm.csv": ("kernel gemm", "bare", None),
-    "ops/gemm.csv": ("kernel gemm", "served", 0),
-    "ops/context_attention.csv": ("kernel attention", "served", 0),
-    "ops/generation_attention.csv": ("kernel attention", "served", 0),
-    "ops/context_mla.csv": ("kernel latent attention", "served", 0),
-    "ops/generation_mla.csv": ("kernel latent attention", "served", 0),
-    "ops/moe.csv": ("kernel experts", "served", 0),
-    "ops/nccl.csv": ("collective", "nccl", 0),
-    "network/multinode.csv": ("between nodes", "nccl", 1),
-    "ops/custom_allreduce.csv": ("collective all_reduce", "custom", 0),
-    "ops/deepep_low_latency.csv": ("expert exchange", "deepep", 0),
-    "*/gemm.csv": ("kernel gemm", "bare", None),
-    "*/attention.csv": ("kernel attention", "bare", None),
-    "*/grouped_gemm.csv": ("kernel grouped", "bare", None),
-    "*/stream.csv": ("kernel stream", "bare", None),
-    "*/overlap.csv": ("fused kernel", "bare", None),
-}
-OTHER_KERNELS = {
-    "bmm": "gemm",
-    "gemm": "gemm",
-    "cumsum": "scan",
-    "fft1d": "fft",
-    "fft3d": "fft",
-    "lu": "lu",
-    "embedding_bag": "embedding_bag",
-}
-SERVING = "serving/*"
-OF_CHIPS = ("training/*", *KERNEL_FILES, "*/other.csv", "*/decoder.csv", "*/step_power.csv")
 WHOLE_MODELS = ("prefill", "decode", "request", "throughput", "train")
-SERVED_METRICS = ("decode", "request")  # told apart for dense models and mixtures of experts, too
-MOST = 60  # residuals kept of a category; more are kept as so many quantiles
-LEAST_FITTED = 20  # quantities that make a chip one whose fit another may borrow
+MOST = 40  # residuals kept of a cell; more are kept as so many quantiles
+WITHOUT = {"model": ON_CHIP, "chip": FAR}  # how far a row is that is predicted without its own
 
 
 @dataclass(frozen=True, kw_only=True)
 class LikeRow:
-    """A row: what it is like, and ln(measured / predicted)."""
+    """A row: what it is like, ln(measured / predicted), and what of it the prediction had not seen."""
 
     case: LikeCase
     residual: float
+    distance: str = NEAR
 
 
-def like_rows(folder: Path | str, one_in: int = 1) -> list[LikeRow]:
-    """Every row of the files below a folder that an interval may rest on; of long files of served runs one in
-    so many. What was served on other chips is what a chip is like that was never measured.
+def like_rows(
+    folder: Path | str, left_out: Iterable[FamiliesLeftOut], one_in: int = 1, *only: str
+) -> list[LikeRow]:
+    """Every row of the files below a folder that an interval may rest on, beside the same with their families
+    left out; of long files of served runs one in so many.
     """
     plain = Catalogue(one_in=one_in)
-    served = list(_rows(folder, plain, SERVING))
-    rows = [*served, *_rows(folder, plain, *OF_CHIPS)]
-    rows += [replace(row, case=replace(row.case, fitted=False)) for row in served]
-    ideal = engine("ideal")
-    bare = plain
-    for name in dict.fromkeys(row.case.engine for row in rows if row.case.metric in WHOLE_MODELS):
-        bare = bare.with_engine(replace(ideal, name=name))
-    rows += [
+    files = [name for name in _liked(Path(folder)) if not only or matches(name, *only)]
+    rows = dict(_near(folder, plain, files))
+    without: dict[tuple[str, str, str], list[LikeRow]] = {}
+    for one in left_out:
+        if one.kind in WITHOUT and one.file in rows:
+            for row in _rows(one.points, one.predicted, plain, WITHOUT[one.kind]):
+                without.setdefault((one.file, row.case.metric, row.distance), []).append(row)
+    near = [row for some in rows.values() for row in some]
+    repriced = [row for _, some in _near(folder, _repriced(plain, near), files) for row in some]
+    repriced = [
         replace(row, case=replace(row.case, engine=REPRICED))
-        for row in _rows(folder, bare, "serving/*.csv", "training/*.csv")
-        if row.case.metric in WHOLE_MODELS
+        for row in repriced
+        if row.case.metric in WHOLE_MODELS and row.case.engine != "ideal"
     ]
-    for donor in _donors():
-        lent = plain
-        for name in dict.fromkeys(row.case.chip for row in rows if row.case.fitted):
-            if not _siblings(chip(name), donor):
-                lent = lent.with_chip(with_fit_of(chip(name), donor))
-        rows += [
-            replace(row, case=replace(row.case, fitted=False))
-            for row in _rows(folder, lent, *OF_CHIPS)
-            if row.case.chip in lent.chips
-        ]
-    return rows
+    far = [
+        replace(row, distance=distance)
+        for distance in WITHOUT.values()
+        for name, some in {**rows, "": repriced}.items()
+        for row in some
+        if (name, row.case.metric, distance) not in without and (distance == FAR or row.case.family)
+    ]
+    return [*near, *repriced, *far, *(row for some in without.values() for row in some)]
 
 
-def _donors() -> list[Chip]:
-    """Chips with a fit of their own."""
-    shipped = [chip(name) for name in names("chip")]
-    return [one for one in shipped if chip_fitted(one) and len(_fitted_paths(one, "fitted:")) >= LEAST_FITTED]
+def _liked(folder: Path) -> list[str]:
+    """The files some of whose metrics intervals rest on."""
+    specs = {name: spec_of(folder, name, Catalogue().has_chip) for name in data_files(folder)}
+    return [name for name, spec in specs.items() if spec and any(metric.like for metric in spec.metric)]
 
 
-def _fitted_paths(one: Chip, *starts: str) -> list[str]:
-    return [path for path, param in one.sources.items() if param.source.startswith(starts)]
+def _repriced(catalogue: Catalogue, rows: Iterable[LikeRow]) -> Catalogue:
+    """The same with the ideal engine in place of those that ran whole models."""
+    for name in {row.case.engine for row in rows if row.case.metric in WHOLE_MODELS}:
+        catalogue = catalogue.with_engine(replace(engine("ideal"), name=name))
+    return catalogue
 
 
-def _siblings(one: Chip, other: Chip) -> bool:
-    """Whether a chip has the other's fit already."""
-    borrowed = (f"assumed: as fitted on {other.name},", f"assumed: as fitted on {other.name} ")
-    return one.name == other.name or bool(_fitted_paths(one, *borrowed))
+def _near(
+    folder: Path | str, catalogue: Catalogue, files: Sequence[str]
+) -> Iterator[tuple[str, list[LikeRow]]]:
+    for table, points in compared_files(folder, catalogue, *files) if files else ():
+        unseen = held_out(points) if is_fitted(table.name) else points
+        yield table.name, list(_rows(configurations(unseen), None, catalogue))
 
 
-def with_fit_of(one: Chip, donor: Chip) -> Chip:
-    """A chip as if it had never been measured: what was fitted on it is taken from another chip where that
-    has it.
-
-    >>> lent = with_fit_of(chip("b200"), chip("h200"))
-    >>> lent.memory.efficiency == chip("h200").memory.efficiency, lent.name
-    (True, 'b200')
-    """
-    for path in _fitted_paths(one, "fitted:", "assumed: as fitted"):
-        if path in donor.sources and not path.startswith("energy."):
-            one = with_value(one, path, donor.sources[path].value)
-    return one
-
-
-def _rows(folder: Path | str, catalogue: Catalogue, *only: str) -> Iterator[LikeRow]:
-    for table, points in compared_files(folder, catalogue, *only):
-        points = configurations(points)
-        cases, unfitted = _cases(table, points, catalogue), not is_fitted(table.name)
-        kept = (points.predicted > 0) & (unfitted | (points.line % HELD_OUT == 0))
-        for i in np.flatnonzero(kept):
-            if (case := cases[i]) is not None:
-                upside = bool(points.rate[i]) and case.metric not in RATES
-                ratio = float(np.log(points.measured[i] / points.predicted[i]))
-                yield LikeRow(case=case, residual=-ratio if upside else ratio)
+def _rows(
+    points: ComparedPoints, predicted: Array | None, catalogue: Catalogue, distance: str = NEAR
+) -> Iterator[LikeRow]:
+    """Points that are like something, as shipped unless they are predicted otherwise."""
+    values = points.predicted if predicted is None else predicted
+    known = {key: _case(key, catalogue) for key in set(points.case) - {""}}
+    for i in np.flatnonzero((values > 0) & (points.case != "")):
+        case = known[points.case[i]]
+        upside = bool(points.rate[i]) and case.metric not in RATES
+        ratio = float(np.log(points.measured[i] / values[i]))
+        yield LikeRow(case=case, residual=-ratio if upside else ratio, distance=distance)
 
 
-def _cases(table: Table, points: ComparedPoints, catalogue: Catalogue) -> list[LikeCase | None]:
-    """What each point is like, None where it is like nothing that is asked for."""
-    if any(points.case):
-        known = {key: _whole_case(key, catalogue) if key else None for key in set(points.case)}
-        return [known[key] for key in points.case]
-    named = {group: _kernel_case(table, str(group), catalogue) for group in set(points.group)}
-    return [named[group] for group in points.group]
-
-
-def _whole_case(key: str, catalogue: Catalogue) -> LikeCase:
+def _case(key: str, catalogue: Catalogue) -> LikeCase:
     metric, name, kind, family, software = key.split("|")
-    return like_chip(catalogue.chip(name), metric, software, kind, family)
-
-
-def _kernel_case(table: Table, group: str, catalogue: Catalogue) -> LikeCase | None:
-    parts = group.split("/")
-    if "eager" in group or parts[0] in ("regenerated", "clock", "energy"):
-        return None
-    if matches(table.name, "*/step_power.csv"):
-        return (
-            like_chip(catalogue.chip(table.chip), "power", "ideal", "dense") if parts[0] == "power" else None
-        )
-    if matches(table.name, "*/other.csv") and parts[0] in OTHER_KERNELS:
-        return like_chip(catalogue.chip(table.chip), f"kernel {OTHER_KERNELS[parts[0]]}", "bare")
-    for name, (metric, software, place) in KERNEL_FILES.items():
-        if matches(table.name, name):
-            used = table.chip if place is None else parts[place]
-            if metric == "collective":
-                metric = f"collective {parts[1].replace('alltoall', 'all_to_all')}"
-            elif metric == "between nodes":
-                metric = f"collective {parts[0].replace('alltoall', 'all_to_all')} between nodes"
-            return like_chip(catalogue.chip(used), metric, software)
-    return None
+    form = chip_form(catalogue.chip(name))
+    return LikeCase(metric=metric, engine=software, chip=name, form=form, kind=kind, family=family)
 
 
 # -------------------------------------------------------------------------------- the file of residuals
 
 
 def residual_table(rows: Iterable[LikeRow]) -> dict[str, Any]:
-    """Residuals by category, and how chips are built: what `interval` reads."""
-    cells: dict[str, list[float]] = {}
+    """Residuals by cell at each distance, and how chips are built: what `interval` reads."""
+    cells: dict[str, dict[str, list[float]]] = {distance: {} for distance in DISTANCES}
     chips: dict[str, str] = {}
     for row in rows:
-        cells.setdefault(_key(row.case), []).append(row.residual)
+        cells[row.distance].setdefault(_key(row.case), []).append(row.residual)
         chips[row.case.chip] = row.case.form
-    return {
-        "chips": dict(sorted(chips.items())),
-        "cells": {k: _stored(v) for k, v in sorted(cells.items())},
-    }
+    stored = {where: {k: _stored(v) for k, v in sorted(some.items())} for where, some in cells.items()}
+    return {"chips": dict(sorted(chips.items())), **stored}
 
 
 def _key(case: LikeCase) -> str:
-    fit = "fitted" if case.fitted else "left out"
-    return "|".join((case.metric, case.engine, case.chip, case.kind, case.family, fit))
+    return "|".join((case.metric, case.engine, case.chip, case.kind, case.family))
 
 
 def _stored(residuals: Sequence[float]) -> list[int]:
@@ -212,69 +154,69 @@ def _stored(residuals: Sequence[float]) -> list[int]:
 
 
 def write_residuals(rows: Iterable[LikeRow], path: Path | str) -> None:
-    """Write the file that ships with the package, one category a line."""
-    made = residual_table(rows)
-    lines = [f"    {json.dumps(k)}: {json.dumps(v, separators=(',', ':'))}" for k, v in made["cells"].items()]
-    text = (
-        f'{{\n  "chips": {json.dumps(made["chips"])},\n' + '  "cells": {\n' + ",\n".join(lines) + "\n  }\n}\n"
-    )
-    Path(path).write_text(text, encoding="utf-8")
+    """Write the file that ships with the package, one cell a line."""
+    text = json.dumps(residual_table(rows), separators=(",", ":"))
+    Path(path).write_text(text.replace('],"', '],\n"').replace('{"', '{\n"') + "\n", encoding="utf-8")
 
 
 # ------------------------------------------------------------------------------------------- the check
 
+# What is left out to see whether an interval holds at a distance: rows at random, families, chips.
+_LEFT_OUT: dict[str, Callable[[LikeRow], tuple[str, ...]]] = {
+    ON_CHIP: lambda row: (row.case.chip, row.case.family),
+    FAR: lambda row: (row.case.chip,),
+}
+
 
 def coverage(rows: Sequence[LikeRow], folds: int = 10) -> list[dict[str, Any]]:
-    """For each metric, and in all: the share of what is left out in turn that intervals from the rest hold.
-
-    `rows` leaves out a tenth of the rows, drawn at random; `groups` whole categories (a family of models on a
-    chip by an engine), each of which counts once: what is asked about what was never measured.
+    """For each distance, in all and by metric: the share of what is left out in turn that intervals from the
+    rest hold. A tenth of the rows, drawn at random, shows rows of a cell that was measured; a family left out
+    on its chip, and a chip left out, each counting once, show what was never measured.
     """
     turn = np.random.default_rng(16).permutation(len(rows)) % folds
-    by_row = np.full(len(rows), np.nan)
-    for t in range(folds):
-        table = residual_table(row for row, other in zip(rows, turn, strict=True) if other != t)
-        _fill(by_row, rows, turn == t, table)
-    keys = np.array([_key(row.case) for row in rows])
-    whole = residual_table(rows)
-    by_group = np.full(len(rows), np.nan)
-    for key in whole["cells"]:
-        rest = {k: v for k, v in whole["cells"].items() if k != key}
-        _fill(by_group, rows, keys == key, whole | {"cells": rest})
-    found: list[dict[str, Any]] = []
-    cuts = [(m, "") for m in (*sorted({row.case.metric for row in rows}), "")]
-    cuts += [(m, kind) for m in SERVED_METRICS for kind in ALIKE]
-    for fitted in (True, False):
-        for metric, kind in cuts:
-            cases = [(row.case.fitted, metric and row.case.metric, kind and row.case.kind) for row in rows]
-            mine = np.array([case == (fitted, metric, kind) for case in cases])
-            if mine.any():
-                shares = [_share(by_group[keys == key]) for key in np.unique(keys[mine])]
-                told = [s for s in shares if s is not None]
-                found.append(
-                    {
-                        "metric": f"{metric}, {kind}" if kind else metric or "all",
-                        "chips": "fitted" if fitted else "not fitted",
-                        "rows": int(mine.sum()),
-                        "held_rows": _share(by_row[mine]),
-                        "groups": len(shares),
-                        "held_groups": float(np.mean(told)) if told else None,
-                    }
-                )
-    return found
+    turns: dict[str, list[Any]] = {NEAR: turn.tolist()}
+    turns |= {distance: [key(row) for row in rows] for distance, key in _LEFT_OUT.items()}
+    results: list[dict[str, Any]] = []
+    for distance in DISTANCES:
+        inside = _inside(rows, turns[distance], distance)
+        for metric in ("", *sorted({row.case.metric for row in rows})):
+            mine = [i for i in inside if metric in ("", rows[i].case.metric)]
+            if not mine:
+                continue
+            cells: dict[str, list[float]] = {}
+            for i in mine:
+                cells.setdefault(_key(rows[i].case), []).append(inside[i])
+            by_cell = [float(np.mean(some)) for some in cells.values()]
+            share = np.mean([inside[i] for i in mine]) if distance == NEAR else np.mean(by_cell)
+            results.append(
+                {
+                    "metric": metric or "all",
+                    "distance": distance,
+                    "rows": len(mine),
+                    "groups": len(cells),
+                    "held": float(share),
+                }
+            )
+    return results
 
 
-def _share(inside: Array) -> float | None:
-    told = inside[~np.isnan(inside)]
-    return float(np.mean(told)) if len(told) else None
-
-
-def _fill(inside: Array, rows: Sequence[LikeRow], which: Array, table: Mapping[str, Any]) -> None:
-    """For some rows 1 where they lie in their interval of a table, 0 where not, nan where there is none."""
-    known: dict[LikeCase, Any] = {}
-    for i in np.flatnonzero(which).tolist():
-        case = rows[i].case
-        found = known.setdefault(case, None) or interval(case, table)
-        known[case] = found
-        if isinstance(found, Interval):
-            inside[i] = float(found.low <= rows[i].residual <= found.high)
+def _inside(rows: Sequence[LikeRow], turns: Sequence[Any], distance: str) -> dict[int, float]:
+    """Rows that are asked about at a distance, each with the others of its turn left out: 1 where it lies in
+    its interval, 0 where not.
+    """
+    members: dict[Any, list[int]] = {}
+    for i, row in enumerate(rows):
+        members.setdefault((row.case.metric, turns[i]), []).append(i)
+    by_metric = {
+        metric: [i for i, row in enumerate(rows) if row.case.metric == metric] for metric, _ in members
+    }
+    inside: dict[int, float] = {}
+    for (metric, turn), mine in members.items():
+        table = residual_table(rows[i] for i in by_metric[metric] if turns[i] != turn)
+        asked = [i for i in mine if rows[i].distance == distance]
+        known = {case: interval(case, table) for case in {rows[i].case for i in asked}}
+        for i in asked:
+            like = known[rows[i].case]
+            if isinstance(like, Interval) and like.distance == distance:
+                inside[i] = float(like.low <= rows[i].residual <= like.high)
+    return inside

@@ -7,7 +7,8 @@ from __future__ import annotations
 import gzip
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,14 @@ from strata.validation.readers.tables import read_table
 
 POINTS = "points.json.gz"  # in the folder of measurements, beside accuracy.json
 DIGITS = 5  # of a committed number
-# Kinds of measured files, by the beginnings of their names; the first that fits.
+# Kinds of measured files, by patterns of their names; the first that fits.
 KINDS_OF_FILES = {
-    "network": ("network/", "ns3/", "ops/nccl", "ops/custom_allreduce", "ops/deepep", "h100/overlap"),
-    "serving": ("serving/",),
-    "training": ("training/", "h200/train_step", "h200/optimiser"),
-    "hardware": ("area/", "dram/", "thermal/"),
-    "kernels": ("",),
+    "serving": ("serving/*",),
+    "training": ("training/*", "*/train_step.csv", "*/optimiser.csv"),
+    "steps": ("*/decoder.csv", "*/step_power.csv", "graphs/*", "peers/neusight_runs.csv"),
+    "network": ("network/*", "ns3/*", "*/overlap.csv", "*/nccl.csv", "*/custom_allreduce.csv", "*/deepep*"),
+    "hardware": ("area/*", "dram/*", "thermal/*"),
+    "kernels": ("*",),
 }
 
 
@@ -33,33 +35,62 @@ def kind_of_file(name: str) -> str:
     >>> [kind_of_file(name) for name in ("ops/nccl.csv", "ops/gemm.csv", "training/mlperf.csv")]
     ['network', 'kernels', 'training']
     """
-    return next(kind for kind, starts in KINDS_OF_FILES.items() if name.startswith(starts))
+    return next(kind for kind, some in KINDS_OF_FILES.items() if any(fnmatchcase(name, p) for p in some))
 
 
 def packed_points(points: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """Points of `validate(..., keep_points=True)` by file, as columns; what is no number is left out.
+    """Points of `validate(..., keep_points=True)` by file, as columns; what is no number is left out. Groups
+    and families are places in lists of names.
 
     >>> one = {"file": "a.csv", "row": 2, "group": "g", "measured": 1.0, "predicted": 1.23456789}
-    >>> packed_points([one | {"headline": True}])["a.csv"]["predicted"]
-    [1.2346]
+    >>> packed = packed_points([one | {"headline": True, "families": {"chip": "h200"}}])["a.csv"]
+    >>> packed["predicted"], packed["families"]["chip"]
+    ([1.2346], {'names': ['h200'], 'of': [0]})
     """
-    files: dict[str, Any] = {}
+    files: dict[str, list[dict[str, Any]]] = {}
     for point in points:
-        sizes = point["measured"], point["predicted"]
-        if not all(math.isfinite(size) for size in sizes):
-            continue
-        held = files.setdefault(
-            point["file"],
-            {"groups": [], "row": [], "group": [], "measured": [], "predicted": [], "headline": []},
-        )
-        if point["group"] not in held["groups"]:
-            held["groups"].append(point["group"])
-        held["row"].append(int(point["row"]))
-        held["group"].append(held["groups"].index(point["group"]))
-        held["headline"].append(int(point["headline"]))
-        for key, size in zip(("measured", "predicted"), sizes, strict=True):
-            held[key].append(float(f"{size:.{DIGITS}g}"))
-    return files
+        if math.isfinite(point["measured"]) and math.isfinite(point["predicted"]):
+            files.setdefault(point["file"], []).append(point)
+    return {name: _packed(some) for name, some in files.items()}
+
+
+def _packed(points: list[dict[str, Any]]) -> dict[str, Any]:
+    groups, of_group = _places([point["group"] for point in points])
+    columns: dict[str, Any] = {"groups": groups, "group": of_group, "families": {}}
+    for kind in sorted({kind for point in points for kind in point.get("families", ())}):
+        labels, of = _places([point.get("families", {}).get(kind, "") for point in points])
+        columns["families"][kind] = {"names": labels, "of": of}
+    columns |= {key: [int(point[key]) for point in points] for key in ("row", "headline")}
+    return columns | {
+        key: [float(f"{point[key]:.{DIGITS}g}") for point in points] for key in ("measured", "predicted")
+    }
+
+
+def _places(labels: list[str]) -> tuple[list[str], list[int]]:
+    """Different labels, and which of them each is."""
+    every = list(dict.fromkeys(labels))
+    places = {label: i for i, label in enumerate(every)}
+    return every, [places[label] for label in labels]
+
+
+def unpacked_points(files: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Points as they were before they were packed, without commands."""
+    return [
+        {
+            "file": name,
+            "row": columns["row"][i],
+            "group": columns["groups"][columns["group"][i]],
+            "measured": columns["measured"][i],
+            "predicted": columns["predicted"][i],
+            "headline": bool(columns["headline"][i]),
+            "command": "",
+            "families": {
+                kind: held["names"][held["of"][i]] for kind, held in columns.get("families", {}).items()
+            },
+        }
+        for name, columns in files.items()
+        for i in range(len(columns["row"]))
+    ]
 
 
 def write_points(points: Iterable[dict[str, Any]], folder: Path) -> Path:

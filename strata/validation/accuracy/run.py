@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -11,42 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import StrataError, UnknownName
+from strata.errors import LONGEST_LIST, BadFile, StrataError, UnknownName
+from strata.validation.accuracy.arena import published_entries, rival_entries
 from strata.validation.accuracy.compare import SHOWN_FAILURES, file_entry, statistics
-from strata.validation.fit.files import is_fitted
+from strata.validation.accuracy.headline import HELD_OUT, how_seen, stored_table
+from strata.validation.measured.own import own_place, own_points
+from strata.validation.measured.reader import INPUTS, Reader, data_files, reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, held_out
-from strata.validation.readers.registry import Reader, data_files, matches, not_read, reader_of
-from strata.validation.readers.tables import BadRows, Table, read_table
+from strata.validation.readers.tables import BadRows, Table, matches, read_table
 
 
-@dataclass(frozen=True, kw_only=True)
-class Selection:
-    """Files that are compared whole, and patterns of groups whose rows are compared, of which files."""
-
-    whole: frozenset[str]
-    groups: tuple[str, ...] = ()
-    searched: frozenset[str] = frozenset()
-
-    def names(self, every: Iterable[str]) -> list[str]:
-        """The files to read, in order."""
-        return [name for name in every if name in self.whole or name in self.searched]
-
-    def rows(self, name: str, points: ComparedPoints) -> ComparedPoints:
-        """The chosen points of a file; they are its own figures where only some groups are."""
-        if name in self.whole:
-            return points
-        kept = np.array([fits(str(group), self.groups) for group in points.group], bool)
-        lines = set(points.line[kept].tolist())
-        why = {line: reason for line, reason in points.why.items() if line in lines}
-        chosen = replace(points.keep(kept), why=why, later=())
-        return replace(chosen, headline=np.ones(len(chosen), bool)) if not chosen.headline.any() else chosen
-
-
-def fits(name: str, patterns: Iterable[str]) -> bool:
+def fits(name: str, *patterns: str) -> bool:
     """Whether a name is one of some, inside a folder of them, or matches a pattern.
 
-    >>> [fits("h200/gemm.csv", (p,)) for p in ("h200/gemm.csv", "h200", "h200/*", "gemm.csv", "h100/*")]
+    >>> [fits("h200/gemm.csv", p) for p in ("h200/gemm.csv", "h200", "h200/*", "gemm.csv", "h100/*")]
     [True, True, True, True, False]
     """
     last = name.rsplit("/", 1)[-1]
@@ -55,22 +33,32 @@ def fits(name: str, patterns: Iterable[str]) -> bool:
     )
 
 
-def select_rows(folder: Path, names: Sequence[str], only: Sequence[str]) -> Selection:
-    """The files and groups that patterns name; everything where there are none. A pattern that names nothing
-    is refused, before any work where the folder tells the groups of its files (`accuracy.json`).
+def select_rows(folder: Path, names: Sequence[str], only: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """The files that patterns name, in order, each with the patterns of its groups that count: none of a
+    whole file. A pattern that names nothing is refused, before any work where the folder tells the groups
+    of its files (`accuracy.json`).
     """
     if not only:
-        return Selection(whole=frozenset(names))
-    whole = frozenset(name for name in names if fits(name, only))
-    groups = tuple(p for p in only if not any(fits(name, (p,)) for name in names))
-    told = _told_groups(folder)
-    searched = set(names) if groups and told is None else set()
-    for pattern in groups:
-        hits = [name for name, held in (told or {}).items() if any(fits(g, (pattern,)) for g in held)]
-        if pattern.endswith((".csv", ".json")) or (told is not None and not hits):
-            unknown_rows(pattern, names, [g for held in (told or {}).values() for g in held])
-        searched |= {name for name in hits if name in names}
-    return Selection(whole=whole, groups=groups, searched=frozenset(searched))
+        return dict.fromkeys(names, ())
+    selected: dict[str, tuple[str, ...]] = {name: () for name in names if fits(name, *only)}
+    whole, known = set(selected), {one["file"]: one["groups"] for one in stored_table(folder)["files"]}
+    for pattern in (p for p in only if not any(fits(name, p) for name in names)):
+        hits = [name for name in names if not known or any(fits(g, pattern) for g in known.get(name, ()))]
+        if pattern.endswith((".csv", ".json")) or not hits:
+            unknown_rows(pattern, names, [group for groups in known.values() for group in groups])
+        selected |= {name: (*selected.get(name, ()), pattern) for name in hits if name not in whole}
+    return {name: selected[name] for name in names if name in selected}
+
+
+def _of_groups(points: ComparedPoints, patterns: Sequence[str]) -> ComparedPoints:
+    """The points of some groups, which are their file's own figures then."""
+    if not patterns:
+        return points
+    kept = np.array([fits(str(group), *patterns) for group in points.group], bool)
+    lines = set(points.line[kept].tolist())
+    why = {line: reason for line, reason in points.why.items() if line in lines}
+    some = replace(points.keep(kept), why=why, later=())
+    return some if some.headline.any() else replace(some, headline=np.ones(len(some), bool))
 
 
 def unknown_rows(pattern: str, names: Iterable[str], groups: Iterable[str]) -> None:
@@ -80,15 +68,6 @@ def unknown_rows(pattern: str, names: Iterable[str], groups: Iterable[str]) -> N
     known = list(dict.fromkeys([*folders, *every]))
     all_of_them = "names of files, like h200/gemm.csv or h200/*, and of groups, like tpot/*"
     raise UnknownName("file or group of measurements", pattern, known, all_of_them)
-
-
-def _told_groups(folder: Path) -> dict[str, list[str]] | None:
-    """Groups of files as the folder's table of accuracy has them; None where it has none."""
-    try:
-        table: Any = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
-        return {entry["file"]: list(entry["groups"]) for entry in table["files"]}
-    except (OSError, ValueError, LookupError, TypeError):
-        return None
 
 
 def compared_files(
@@ -126,8 +105,9 @@ def validate(
     one_in: int = 1,
     progress: Callable[[Watched], None] | None = None,
 ) -> dict[str, Any]:
-    """Predict every row of every known file and compare; `keep_points` adds "points", a list of all of them,
-    for plots. `only` takes some: files, folders or groups of rows, by name or pattern (`h200/*`, `tpot/*`).
+    """Predict every row of every known file below a folder, or of one file of a user's, and compare;
+    `keep_points` adds "points", a list of all of them, for plots. `only` takes some: files, folders or groups
+    of rows, by name or pattern (`h200/*`, `tpot/*`).
 
     `unseen` is for the project's own data: of files that chips are fitted to, only the held-out third is
     compared. `one_in`: of long files of served runs only one row in so many.
@@ -137,46 +117,49 @@ def validate(
     with the reason; the others are compared all the same. `progress` is called before each file and at the
     end.
     """
-    every, catalogue = data_files(Path(folder)), Catalogue(one_in=one_in)
-    selected = select_rows(Path(folder), every, only)
-    names = selected.names(every)
-    files: list[dict[str, Any]] = []
+    folder, catalogue = Path(folder), Catalogue(one_in=one_in)
+    own = folder.is_file()
+    if own:
+        folder, name = own_place(folder)
+        readers: dict[str, Reader | None] = {name: own_points}
+    else:
+        readers = {name: reader_of(name, catalogue, folder) for name in data_files(folder)}
+    selected = select_rows(folder, list(readers), only)
+    unknown = [n for n, some in selected.items() if readers[n] is None and not some and n not in INPUTS]
+    outcome: dict[str, Any] = {"files": [], "not_yet": [], "unknown": unknown, "unread": []}
     kept: list[dict[str, Any]] = []
-    rows_later: list[str] = []
-    unread: list[dict[str, Any]] = []
-    for name, reader in _watched(Path(folder), names, catalogue, files, progress):
-        table, points, why = _read(Path(folder), name, reader, catalogue)
-        unread += [{"file": name, "row": row, "why": said} for row, said in sorted(why.items())]
-        if table is None or points is None:
-            files.append(_failed(name, why))
+    rivals: list[dict[str, Any]] = []
+    for name, reader in _watched(folder, {n: readers[n] for n in selected}, outcome["files"], progress):
+        points, why = _read(folder, name, reader, catalogue)[1:]
+        outcome["unread"] += [{"file": name, "row": row, "why": said} for row, said in sorted(why.items())]
+        if own and 0 in why:
+            raise BadFile(why[0], longest=LONGEST_LIST)
+        if points is None:
+            outcome["files"].append(_failed(name, why))
             continue
-        shown = selected.rows(name, held_out(points) if unseen and is_fitted(name) else points)
-        if name in selected.whole or len(shown):
-            files.append(file_entry(name, shown))
-            rows_later += [f"{name} {group}" for group in shown.later]
-        if keep_points:
-            kept += _plain_points(name, shown)
-    for pattern in selected.groups:
-        found = [group for entry in files for group in entry["groups"]]
-        if not any(fits(group, (pattern,)) for group in found):
-            unknown_rows(pattern, every, found)
-    unknown = not_read([name for name in names if name in selected.whole], catalogue)
-    outcome: dict[str, Any] = {"files": files, "not_yet": rows_later, "unknown": unknown}
-    outcome["unread"] = unread
-    if unseen:
-        outcome["held_out"] = [name for name in names if is_fitted(name)]
-    return outcome | {"points": kept} if keep_points else outcome
+        seen = how_seen(name) if unseen else ""
+        shown = _of_groups(held_out(points) if seen == HELD_OUT else points, selected[name])
+        if len(shown) or not (shown.later or selected[name]):
+            outcome["files"].append(file_entry(name, shown) | ({"seen": seen} if unseen else {}))
+        outcome["not_yet"] += [f"{name} {group}" for group in shown.later]
+        rivals += rival_entries(name, shown)
+        kept += _plain_points(name, shown) if keep_points else []
+    groups = [group for entry in outcome["files"] for group in entry["groups"]]
+    for pattern in {pattern for some in selected.values() for pattern in some}:
+        if not any(fits(group, pattern) for group in groups):
+            unknown_rows(pattern, readers, groups)
+    rivals += [] if own else published_entries(folder, outcome["files"])
+    return outcome | ({"arena": rivals} if rivals else {}) | ({"points": kept} if keep_points else {})
 
 
 def _watched(
     folder: Path,
-    names: list[str],
-    catalogue: Catalogue,
+    readers: Mapping[str, Reader | None],
     done: list[dict[str, Any]],
     progress: Callable[[Watched], None] | None,
 ) -> Iterator[tuple[str, Reader]]:
     """The files that are read, each with its reader, and a word on how far it is before each."""
-    read = [(name, reader) for name in names if (reader := reader_of(name, catalogue)) is not None]
+    read = [(name, reader) for name, reader in readers.items() if reader is not None]
     sizes = [(folder / name).stat().st_size for name, _ in read]
     for i, (name, reader) in enumerate([*read, ("", None)]):
         if progress is not None:
@@ -203,6 +186,8 @@ def _read(
                 points = reader(table, catalogue)
                 break
             except BadRows as error:
+                if error.others is not None:
+                    return table, error.others, why | error.why
                 kept = ~np.isin(table.lines, list(error.why))
                 if kept.all() or not kept.any():
                     raise
@@ -225,7 +210,7 @@ def _failed(name: str, why: dict[int, str]) -> dict[str, Any]:
 
 def _plain_points(name: str, points: ComparedPoints) -> list[dict[str, Any]]:
     """Points as plain JSON types."""
-    rows = zip(points.line, points.group, points.measured, points.predicted, points.headline, strict=True)
+    columns = (points.line, points.group, points.measured, points.predicted, points.headline, points.command)
     return [
         {
             "file": name,
@@ -234,6 +219,8 @@ def _plain_points(name: str, points: ComparedPoints) -> list[dict[str, Any]]:
             "measured": float(measured),
             "predicted": float(predicted),
             "headline": bool(headline),
+            "command": str(command),
+            "families": {key: str(values[i]) for key, values in points.families.items()},
         }
-        for line, group, measured, predicted, headline in rows
+        for i, (line, group, measured, predicted, headline, command) in enumerate(zip(*columns, strict=True))
     ]

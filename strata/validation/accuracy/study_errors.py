@@ -14,9 +14,10 @@ import numpy as np
 from strata.errors import BadValue, UnknownName
 from strata.search.study_generated import generated_chip
 from strata.validation.accuracy.compare import statistics
+from strata.validation.measured.reader import reader_of
+from strata.validation.measured.spec import spec_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import read_table
 
 FILE_KEYS = ("file", "held_out", "conditions", "generate", "device", "set")
@@ -31,10 +32,14 @@ def run_measured(entry: dict[str, Any], where: str, folder: Path) -> dict[str, A
         if key not in ("name", *FILE_KEYS):
             raise UnknownName(f"key of {where}", key, FILE_KEYS, ", ".join(FILE_KEYS))
     catalogue = Catalogue()
-    reader = reader_of(entry["file"], catalogue)
-    if reader is None:
+    reader, spec = reader_of(entry["file"], catalogue), spec_of(folder, entry["file"], catalogue.has_chip)
+    if reader is None or spec is None:
         raise BadValue(f"{where}: no reader fits the file {entry['file']}")
-    table = replace(read_table(folder, entry["file"]), changes=dict(entry.get("conditions", {})))
+    changes = dict(entry.get("conditions", {}))
+    for name in changes:
+        if name not in spec.given:
+            raise UnknownName(f"condition of {entry['file']}", name, spec.given, ", ".join(spec.given))
+    table = replace(read_table(folder, entry["file"]), changes=changes)
     if "generate" in entry:
         named = catalogue.chip(table.chip).name
         catalogue = catalogue.with_chip(replace(generated_chip(entry, where), name=named))

@@ -1,8 +1,9 @@
-"""What is committed of the project's accuracy: accuracy.json, limits.json, the points behind them, the page
-with its pictures, and the residuals behind intervals.
+"""What is committed of the project's accuracy: accuracy.json, limits.json, the points behind them, and the
+residuals behind intervals.
 
 ``python -m strata.validation.accuracy.tables`` writes all of them from the project's own data; run it when
-predictions move, and say in the changelog how they moved.
+predictions move, then ``python docs/scripts/accuracy_page.py`` for the page, and say in the changelog how
+they moved.
 """
 
 from __future__ import annotations
@@ -12,69 +13,69 @@ import math
 from pathlib import Path
 from typing import Any
 
+from strata.validation.accuracy.headline import ACCURACY
 from strata.validation.accuracy.like_rows import coverage, like_rows, write_residuals
-from strata.validation.accuracy.page import PICTURED, accuracy_page
-from strata.validation.accuracy.pictures import draw_accuracy
 from strata.validation.accuracy.points import write_points
 from strata.validation.accuracy.run import validate
-from strata.validation.accuracy.served_errors import served_errors
-from strata.validation.accuracy.training_errors import mislabelled_runs, training_errors
-from strata.validation.readers.registry import matches
+from strata.validation.fit.left_out import LeavingOut, family_entries, left_out_points
+from strata.validation.fit.worth import quantities_worth
+from strata.validation.readers.catalogue import Catalogue
 
 ONE_IN = 16  # rows of long served files that the table and `make test` predict: a simulation each
+FAMILIES_ONE_IN = 4  # of families left out, which `make test` does not predict
 ROOM = 1.02  # a limit lies 2 % above today's error, so that only a real loss of accuracy crosses it
+LIMITS = "limits.json"
 PROJECT = Path(__file__).resolve().parents[3]
 
 
 def rounded(tree: Any, digits: int = 4) -> Any:
-    """The same JSON with its floats rounded, so that a table does not change in its last digits."""
+    """The same JSON with its floats rounded, fitted values to so many figures: last digits stay."""
     if isinstance(tree, float):
         return round(tree, digits)
     if isinstance(tree, dict):
-        return {k: rounded(v, digits) for k, v in tree.items()}
+        sized = {k: float(f"{tree[k]:.{digits}g}") for k in ("value", "refit") if tree.get(k)}
+        return {k: rounded(v, digits) for k, v in tree.items()} | sized
     return [rounded(v, digits) for v in tree] if isinstance(tree, list) else tree
 
 
-def error_limits(outcome: dict[str, Any]) -> dict[str, float]:
-    """The largest mape a file may have: today's, and 2 % of it, rounded up.
+def error_limits(outcome: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """The largest mape that a file may have, and one with its families left out: today's, and 2 % of it,
+    rounded up.
 
     >>> error_limits({"files": [{"file": "a.csv", "mape": 0.1}]})
-    {'a.csv': 0.102}
+    {'families': {}, 'files': {'a.csv': 0.102}}
     """
+    families = {family_name(one): one["mape"] for one in outcome.get("families", [])}
+    files = {one["file"]: one["mape"] for one in outcome["files"] if one["mape"] is not None}
+    every = {"families": families, "files": files}
     return {
-        f["file"]: math.ceil(f["mape"] * ROOM * 1e4 - 1e-6) / 1e4
-        for f in outcome["files"]
-        if f["mape"] is not None
+        kind: {name: math.ceil(mape * ROOM * 1e4 - 1e-6) / 1e4 for name, mape in some.items()}
+        for kind, some in every.items()
     }
+
+
+def family_name(entry: dict[str, Any]) -> str:
+    """What a limit is of: a metric of a file, each family of a kind predicted without it."""
+    return " ".join(filter(None, (entry["file"], entry["metric"], "by", entry["kind"])))
 
 
 def write_tables(
     folder: Path = PROJECT / "validation",
     residuals: Path = PROJECT / "strata" / "validation" / "accuracy" / "residuals.json",
-) -> Any:
-    """Predict the project's own data and write what is committed of it; the points behind it."""
-    outcome = validate(folder, keep_points=True, unseen=True, one_in=ONE_IN)
-    rows = like_rows(folder, ONE_IN)
-    points = outcome.pop("points")
-    write_points(points, folder)
+) -> None:
+    """Predict the project's own data and write what is committed of it."""
+    leaving = LeavingOut(folder, Catalogue(one_in=FAMILIES_ONE_IN))
+    left_out = list(left_out_points(folder, leaving=leaving))
+    outcome: dict[str, Any] = {"families": family_entries(folder, left_out)}
+    outcome["quantities"] = [one.to_dict() for one in quantities_worth(folder, leaving=leaving)]
+    outcome |= validate(folder, keep_points=True, unseen=True, one_in=ONE_IN)
+    rows = like_rows(folder, left_out, ONE_IN)
+    write_points(outcome.pop("points"), folder)
     outcome["intervals"] = coverage(rows)
-    outcome["served"] = served_errors(folder)
-    outcome["training"] = training_errors(folder)
-    outcome["mislabelled"] = mislabelled_runs(folder)
-    (folder / "accuracy.json").write_text(json.dumps(rounded(outcome), indent=1) + "\n", encoding="utf-8")
-    (folder / "limits.json").write_text(json.dumps(error_limits(outcome), indent=1) + "\n", encoding="utf-8")
+    for name, content in ((ACCURACY, rounded(outcome)), (LIMITS, error_limits(outcome))):
+        (folder / name).write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
     write_residuals(rows, residuals)
-    return points
-
-
-def write_page(points: Any, folder: Path = PROJECT / "validation", docs: Path = PROJECT / "docs") -> None:
-    """The page docs/accuracy.md from the committed table, and its pictures from the points behind it."""
-    outcome = json.loads((folder / "accuracy.json").read_text(encoding="utf-8"))
-    (docs / "accuracy.md").write_text(accuracy_page(outcome), encoding="utf-8")
-    for old in (docs / "accuracy").glob("*.svg"):
-        old.unlink()
-    draw_accuracy(points, docs / "accuracy", lambda file: matches(file, *PICTURED))
 
 
 if __name__ == "__main__":
-    write_page(write_tables())
+    write_tables()

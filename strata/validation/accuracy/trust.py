@@ -53,16 +53,21 @@ class Trust:
 
     @property
     def text(self) -> str:
-        """One plain sentence: ``tpot ±15 % (21 to 28 ms): 47 runs like this, vllm on h200, dense models``."""
+        """One plain sentence: ``tpot ±15 % (21 to 28 ms), 80 % of 47 measured runs: vllm on h200, llama
+        models``.
+        """
         if not isinstance(self.found, Interval):
             return f"{self.metric}: no run like this was measured ({'; '.join(self.found.missing)})"
         low, high = (round(100.0 * (factor - 1.0)) for factor in self.found.bounds(1.0))
         share = f"±{high} %" if low == -high else f"{low:+d} % to {high:+d} %"
         where = ""
-        if self.value is not None and np.size(self.value) == 1:
+        if self.value is not None and np.size(self.value) == 1 and np.isfinite(self.value).all():
             ends = self.found.bounds(float(np.asarray(self.value).item()))
-            where = f" ({' to '.join(show(end, self.unit) for end in ends)})"
-        return f"{self.metric} {share}{where}: {self.found.points} runs like this, {self.found.like}"
+            first, last = (show(end, self.unit) for end in ends)
+            number, _, unit = first.partition(" ")
+            where = f" ({number if last.endswith(f' {unit}') else first} to {last})"
+        runs = f"{SHARE:.0%} of {self.found.points:,} measured runs".replace("%", " %")
+        return f"{self.metric} {share}{where}, {runs}: {self.found.like}"
 
     def to_dict(self) -> dict[str, Any] | None:
         """The same for machines; None where nothing like it was measured."""
@@ -76,6 +81,7 @@ class Trust:
             "points": self.found.points,
             "like": self.found.like,
             "inside": self.found.inside,
+            "distance": self.found.distance,
             "missing": list(self.found.missing),
         }
 
@@ -92,36 +98,19 @@ def chip_form(chip: Chip) -> str:
     return "dataflow" if chip.execution == "dataflow" else chip.kind
 
 
-def chip_fitted(chip: Chip) -> bool:
-    """Whether a chip's quantities rest on its own measurements, or on those of a sibling with the same dies;
-    a chip that a caller has changed is another one.
+def like_chip(chip: Chip, metric: str, engine: str = "*", kind: str = "", family: str = "") -> LikeCase:
+    """A case on a chip; one that the caller has changed is no chip that was measured.
 
     >>> from strata.hardware.chip import chip
-    >>> [chip_fitted(chip(name)) for name in ("h200", "h100", "rtx-4090", "hbm-ref")]
-    [True, True, False, False]
-    >>> chip_fitted(chip("h200", memory__bandwidth=6e12))
-    False
+    >>> [like_chip(one, "decode").chip for one in (chip("h200"), chip("h200", memory__bandwidth=6e12))]
+    ['h200', '']
     """
-    own = False
-    for path, param in chip.sources.items():
-        if param.source == "given by the caller" and not path.startswith(NOT_PHYSICS):
-            return False
-        own |= param.source.startswith("fitted:") and chip.name in param.source.lower()
-        own |= param.source.startswith("assumed: as fitted on")
-    return own
-
-
-def like_chip(chip: Chip, metric: str, engine: str = "*", kind: str = "", family: str = "") -> LikeCase:
-    """A case on a chip."""
-    return LikeCase(
-        metric=metric,
-        engine=engine,
-        chip=chip.name,
-        form=chip_form(chip),
-        fitted=chip_fitted(chip),
-        kind=kind,
-        family=family,
+    changed = any(
+        param.source == "given by the caller" and not path.startswith(NOT_PHYSICS)
+        for path, param in chip.sources.items()
     )
+    name = "" if changed else chip.name
+    return LikeCase(metric=metric, engine=engine, chip=name, form=chip_form(chip), kind=kind, family=family)
 
 
 def trust_served(

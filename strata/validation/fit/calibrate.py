@@ -1,100 +1,80 @@
-"""calibrate(): a few physically named quantities of a chip, fitted to measured kernels and written with what
-they rest on.
+"""calibrate(): a few physically named quantities of chips and transports, fitted to measured rows and written
+with what they rest on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tomlkit
 
 from strata.errors import BadFile, UnknownName
-from strata.hardware.chip import Chip, chip
-from strata.params import leaf_paths, override
+from strata.hardware.fabric import Fabric
+from strata.params import Param, leaf_paths, override, value_at
 from strata.units import show
-from strata.validation.fit.families import FAMILIES, POWER, STEP_POWER, Family, Quantity
-from strata.validation.fit.solver import (
-    LEAST_ROWS,
-    FitOutcome,
-    FitProblem,
-    FitSearch,
-    FitSolution,
-    even_weights,
-    family_tables,
-    free_quantities,
-    has_enough,
-    outcome_of,
-    solve_fit,
-)
+from strata.validation.fit.draws import solved_energies
+from strata.validation.fit.rows import GroupRows, free_quantities, group_rows
+from strata.validation.fit.solver import LEAST_ROWS, FitSolution, solve_fit
+from strata.validation.fit.table import fit_table
+from strata.validation.fit.versions import READ, Versions
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
-from strata.validation.readers.power import PowerDraw, energies_of_draws, measured_draws, predicted_draw
-from strata.validation.readers.registry import reader_of
-from strata.validation.readers.tables import Table
+
+CHIP, TRANSPORT, ENGINE = "chip", "transport", "engine"  # kinds of records that are fitted
 
 
-def overlay_toml(record: Any, outcomes: Iterable[FitOutcome]) -> str:
-    """Fitted quantities as a file to lay over the record's own: `base = "..."` in front makes one of it."""
-    return written_into("", record, outcomes)
+@dataclass(frozen=True, kw_only=True)
+class FitOutcome:
+    """What the fit of a group gave: new values (none where the old ones were better), the rows behind them,
+    and the error on rows that were not fitted.
+    """
 
-
-def written_into(text: str, record: Any, outcomes: Iterable[FitOutcome]) -> str:
-    """A record's file with fitted quantities in place of what stood there."""
-    document = tomlkit.parse(text)
-    units = leaf_paths(record)
-    for outcome in outcomes:
-        for path, value in outcome.values.items():
-            *tables, key = path.split(".")
-            table: Any = document
-            for name in tables:
-                table = table.setdefault(name, tomlkit.table())
-            unit = units[path]["unit"]
-            entry = tomlkit.inline_table()
-            entry["value"] = float(f"{value:.3g}") if unit == "1" else show(value, unit, 3)
-            entry["source"] = outcome.source
-            table[key] = entry
-    return tomlkit.dumps(document)
-
-
-# weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
-BARE = 2.0
-# Tiles and splits are chosen, so that the error has many small valleys: coarse slopes first may find a deeper
-# one, or not.
-SEARCH = FitSearch(tries=((0.03,), (0.1, 0.03)), robust=0.1, evaluations=80)
+    family: str
+    values: dict[str, float]
+    rows: int
+    held_out: int
+    before: float
+    after: float
+    files: tuple[str, ...]
+    source: str
 
 
 def calibrate(
-    name: str, folder: Path | str, *, only: tuple[str, ...] = (), date: str = ""
-) -> tuple[Chip, list[FitOutcome]]:
-    """Fit a chip to the measured kernels of it below a folder: the chip with its new quantities, and what
-    each fit rests on.
+    name: str,
+    folder: Path | str,
+    *,
+    kind: str = CHIP,
+    only: Sequence[str] = (),
+    date: str = "",
+    catalogue: Catalogue | None = None,
+) -> tuple[Any, list[FitOutcome]]:
+    """Fit a chip to the measured kernels of it below a folder, or a transport to the collectives of nodes
+    that use it: the record with its new quantities, and what each group of them rests on.
     """
-    known = {f.name: f for f in (POWER, *FAMILIES, STEP_POWER)}
+    groups = [group for group in fit_table().of_kind(kind) if not group.together]
+    known = {group.name: group for group in groups}
     for word in only:
         if word not in known:
             raise UnknownName("family of kernels", word, known, ", ".join(known))
-    fitted, catalogue = chip(name), Catalogue()
-    of_chip = partial(_same_chip, fitted.name, catalogue)
+    fitted, names = READ[kind](name), catalogue or Catalogue()
+    names = names.with_chip(fitted) if kind == CHIP else names  # a user's own is shipped nowhere
+    belongs = partial(same_chip if kind == CHIP else joined_by, fitted.name, names)
+    rows_of = fitted.name if kind == CHIP else f"nodes with {fitted.name}"
     outcomes: list[FitOutcome] = []
     skipped: list[str] = []
-    for family in (f for f in known.values() if not only or f.name in only):
-        tables = family_tables(family, Path(folder), of_chip)
-        if family is POWER:
-            fitted, told = _fit_power(fitted, tables, date)
-            outcomes += told
-        elif has_enough(tables):
-            settled = {path for o in outcomes for path in o.values if family is not STEP_POWER}
-            free = free_quantities(family, fitted, tables, settled)
-            fitted, outcome = _fit_family(family, free, tables, fitted, catalogue, date)
-            outcomes.append(outcome)
+    for group in (g for g in groups if not only or g.name in only):
+        rows = group_rows(group, Path(folder), belongs, names)
+        settled = set() if group.again else {path for o in outcomes for path in o.values}
+        if rows.enough and (free := free_quantities(rows, [fitted], settled)):
+            versions = Versions(kind=kind, records=(fitted,), quantities=free, catalogue=names)
+            (fitted,), outcome = fit_group(rows, versions, date=date, rows_of=rows_of)
+            outcomes += [] if outcome is None else [outcome]
         else:
-            files = ", ".join(family.files).replace("*", fitted.name)
-            skipped.append(f"{family.name}: {sum(map(len, tables))} rows of {fitted.name} in {files}")
+            files = ", ".join(group.files).replace("*", fitted.name)
+            skipped.append(f"{group.name}: {len(rows)} rows of {fitted.name} in {files}")
     if not outcomes:
         raise BadFile(
             f"nothing to fit {fitted.name} on: it needs at least {LEAST_ROWS} rows to fit and as many thirds "
@@ -103,80 +83,149 @@ def calibrate(
     return fitted, outcomes
 
 
-def _same_chip(name: str, catalogue: Catalogue, label: str) -> bool:
+def fit_group(
+    rows: GroupRows, versions: Versions, *, date: str = "", rows_of: str = ""
+) -> tuple[tuple[Any, ...], FitOutcome | None]:
+    """Fit the quantities of a group to its rows; what the records had is kept where it is better on rows
+    nobody fitted. No outcome where the rows tell nothing.
+    """
+    solution = solved_energies(rows, versions.records[0]) if rows.group.solved else solve_fit(rows, versions)
+    if solution is None:
+        return versions.records, None
+    if solution.after >= solution.before:
+        solution = replace(solution, values={}, after=solution.before)
+    outcome = outcome_of(solution, rows.group.name, rows.files, date, rows_of=rows_of)
+    changed = versions.changed(solution.values)
+    return tuple(_with_source(one, outcome, versions.kind) for one in changed), outcome
+
+
+def versions_of(rows: GroupRows, catalogue: Catalogue) -> Versions:
+    """The records of a group as they stand, and what of them may move."""
+    group = rows.group
+    records = tuple(getattr(catalogue, group.kind)(name) for name in group.records)
+    return Versions(
+        kind=group.kind,
+        records=records,
+        quantities=free_quantities(rows, records),
+        catalogue=catalogue,
+        given={path: one.number for path, one in rows.given().items()},
+    )
+
+
+def same_chip(name: str, catalogue: Catalogue, label: str) -> bool:
     """Whether a data set's label means the chip of this name, which may be the user's own."""
     if label.lower() == name.lower():
         return True
     return catalogue.has_chip(label) and catalogue.chip(label).name == name
 
 
-def _fit_family(
-    family: Family, free: list[Quantity], tables: list[Table], fitted: Chip, catalogue: Catalogue, date: str
-) -> tuple[Chip, FitOutcome]:
-    def predict(version: Chip) -> list[ComparedPoints]:
-        named = catalogue.with_chip(version)
-        pairs = [(reader_of(table.name, named), table) for table in tables]
-        points = [reader(table, named) for reader, table in pairs if reader is not None]
-        return [_counted(family, each) for each in points] if family.skips else points
+def joined_by(name: str, catalogue: Catalogue, label: str) -> bool:
+    """Whether chips of a node are joined by the transport of this name."""
+    return transport_inside(label, catalogue) == name
 
-    problem = FitProblem(
-        record=fitted,
-        kind="chip",
-        quantities=free,
-        predict=predict,
-        search=SEARCH,
-        weights=() if family.skips else [1.0 if "system" in t.columns else BARE for t in tables],
-        even=[even_weights(t, p, family.even) for t, p in zip(tables, predict(fitted), strict=True)]
-        if family.even
-        else (),
+
+def transport_inside(label: str, catalogue: Catalogue) -> str:
+    """The transport that joins chips of a node, "" where a label means no chip."""
+    if not catalogue.has_chip(label):
+        return ""
+    try:
+        joined: Fabric = catalogue.usual_fabric(label)
+    except UnknownName:
+        return ""
+    return str(joined.dimension[0].transport)
+
+
+# ------------------------------------------------------------------------- what fits rest on
+
+
+def outcome_of(
+    solution: FitSolution, family: str, files: Iterable[str], date: str = "", *, rows_of: str = ""
+) -> FitOutcome:
+    """What is reported of a fit."""
+    named = tuple(files)
+    unseen = (
+        f"held-out third ({solution.held_out} rows)" if solution.held_out else "fitted rows, none to spare,"
     )
-    solution = solve_fit(problem)
-    if solution.after >= solution.before:  # what the chip had is better on rows nobody fitted: keep it
-        solution = replace(solution, record=fitted, values={}, after=solution.before)
-    outcome = outcome_of(solution, family.name, [t.name for t in tables], date, rows_of=fitted.name)
-    return _with_source(solution.record, outcome), outcome
-
-
-def _counted(family: Family, points: ComparedPoints) -> ComparedPoints:
-    """The points of the metrics that a family is fitted to."""
-    return points.keep(np.array([str(g).split("/")[0] not in family.skips for g in points.group], bool))
-
-
-def _fit_power(fitted: Chip, tables: list[Table], date: str) -> tuple[Chip, list[FitOutcome]]:
-    """Energies from loads whose power, time and clock are known, where there are more of them than energies
-    to find and DRAM binds some: solved, not searched.
-    """
-    # Loads of seconds with their clock say more than short products without it.
-    tables = [t for t in tables if "load" in t.columns] or tables
-    learn: list[PowerDraw] = []
-    check: list[PowerDraw] = []
-    for table in tables:
-        learn += measured_draws(table.keep(table.lines % HELD_OUT != 0), fitted)
-        check += measured_draws(table.keep(table.lines % HELD_OUT == 0), fitted)
-    if len(learn) < len({d.format for d in learn if d.format}) + 3 or not any(map(_bound_by_dram, learn)):
-        return fitted, []
-    solved = energies_of_draws(learn, fitted)
-    values = {path: float(f"{v:.3g}") for path, v in solved.items() if path in leaf_paths(fitted)}
-    new: Chip = override(fitted, values, "chip")[0]
-    before, after = (_power_error(version, check or learn) for version in (fitted, new))
-    solution = FitSolution(
-        record=new, values=values, rows=len(learn), held_out=len(check), before=before, after=after
+    return FitOutcome(
+        family=family,
+        values=solution.values,
+        rows=solution.rows,
+        held_out=solution.held_out,
+        before=solution.before,
+        after=solution.after,
+        files=named,
+        source=f"fitted: {' and '.join(named)}{f', rows of {rows_of}' if rows_of else ''}, "
+        f"two thirds of them ({solution.rows}){f', {date}' if date else ''}; "
+        f"mean error of the {unseen} {solution.after:.1%}, {solution.before:.1%} before",
     )
-    outcome = outcome_of(solution, POWER.name, [t.name for t in tables], date, rows_of=fitted.name)
-    return _with_source(new, outcome), [outcome]
 
 
-def _bound_by_dram(draw: PowerDraw) -> bool:
-    """Whether a load waits for little but DRAM: without one, products share its energy among them."""
-    return bool(draw.price.memory > 0.9 * draw.price.time)
-
-
-def _power_error(version: Chip, draws: list[PowerDraw]) -> float:
-    return float(np.mean([abs(predicted_draw(d, version) / d.power - 1.0) for d in draws]))
-
-
-def _with_source(version: Chip, outcome: FitOutcome) -> Chip:
-    """The chip whose fitted quantities say what they rest on."""
-    changed: Any = override(version, outcome.values, "chip")[1]
+def _with_source(version: Any, outcome: FitOutcome, kind: str) -> Any:
+    """A record whose fitted quantities say what they rest on."""
+    own = {path: value for path, value in outcome.values.items() if path in leaf_paths(version)}
+    changed = override(version, own, kind)[1]
     entries = {path: replace(param, source=outcome.source) for path, param in changed.items()}
     return replace(version, sources=version.sources.updated(entries))
+
+
+def fitted_entries(record: Any, outcomes: Iterable[FitOutcome]) -> dict[str, Param]:
+    """What fits found of a record, each number with its unit and source."""
+    units = leaf_paths(record)
+    return {
+        path: Param(value, units[path]["unit"], outcome.source)
+        for outcome in outcomes
+        for path, value in outcome.values.items()
+        if path in units
+    }
+
+
+def overlay_toml(entries: Mapping[str, Param]) -> str:
+    """Fitted quantities as a file to lay over the record's own: `base = "..."` in front makes one of it."""
+    document = tomlkit.document()
+    for path, param in entries.items():
+        *tables, key = path.split(".")
+        table: Any = document
+        for name in tables:
+            table = table.setdefault(name, tomlkit.table())
+        entry = tomlkit.inline_table()
+        value = float(param.value)
+        entry["value"] = float(f"{value:.3g}") if param.unit == "1" else show(value, param.unit, 3)
+        entry["source"] = param.source
+        table[key] = entry
+    return tomlkit.dumps(document)
+
+
+def carried(entries: Mapping[str, Param], of: Any, to: Any, why: str) -> dict[str, Param]:
+    """What the fits of one record found as assumptions of another: some numbers go with a number of its own,
+    some only with the same kind of part.
+
+    >>> from strata.hardware.chip import chip
+    >>> old, new = chip("mi300x"), chip("mi355x")
+    >>> own = {"cache.core_bandwidth": Param(40e9, "B/s", "fitted: some rows")}
+    >>> carried(own, old, new, "the generation before")["cache.core_bandwidth"].value / 1e9
+    100.0
+    """
+    rules = fit_table().carried
+    taken = {}
+    for path, param in entries.items():
+        rule = rules.get(path, {})
+        kind = rule.get("same")
+        if kind and _at(of, kind) != _at(to, kind):
+            continue
+        ratio = float(_at(to, rule["by"]) / _at(of, rule["by"])) if "by" in rule else 1.0
+        reason = f"{why}, {rule['why']}" if ratio != 1.0 else why
+        source = f"assumed: as fitted on {of.name}, {reason}"
+        taken[path] = Param(float(f"{float(param.value) * ratio:.3g}"), param.unit, source)
+    return taken
+
+
+def _at(record: Any, path: str) -> Any:
+    value = value_at(record, path)
+    return value.lower() if isinstance(value, str) else value
+
+
+def with_entries(record: Any, entries: Mapping[str, Param], kind: str) -> Any:
+    """A record with numbers and their sources laid over its own, those that it has."""
+    own = {path: param for path, param in entries.items() if path in leaf_paths(record)}
+    changed, _ = override(record, {path: float(param.value) for path, param in own.items()}, kind)
+    return replace(changed, sources=changed.sources.updated(own))

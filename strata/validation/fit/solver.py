@@ -1,77 +1,38 @@
-"""The engine of every fit: a few physically named quantities of a record, moved within their ranges until
-rows are met, with every third line held out to say how good that is.
+"""The optimiser of every fit: a few physically named quantities, moved within their ranges until rows are
+met, with every third configuration held out to say how good that is.
 
-A chip, a transport or an engine is fitted in the same way; what differs is which rows count and how a version
-of the record predicts them. No shape is looked up: the same equations price the rows before and after.
+What differs from fit to fit is which rows count and how a version of some records predicts them. No shape
+is looked up: the same equations price the rows before and after.
 """
 
 from __future__ import annotations
 
-import fnmatch
 import math
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 
 from strata.arrays import Array
-from strata.params import leaf_paths, override, value_at
-from strata.validation.fit.families import FORMAT_OF, Family, Quantity
-from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
-from strata.validation.readers.registry import data_files, matches
-from strata.validation.readers.tables import Table, read_table
+from strata.validation.fit.rows import GroupRows
+from strata.validation.fit.table import FitSearch
+from strata.validation.fit.versions import SMALLEST, Versions
+from strata.validation.readers.comparison import ComparedPoints, is_held_out
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
-SMALLEST = 1e-12  # predicted, so that a failed row has a logarithm
 INSIDE = 1e-3  # of a logarithm: how far from the ends of its range a quantity starts
-R = TypeVar("R")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FitSearch:
-    """How least squares go about it. Each try is a row of steps of a logarithm with which slopes are taken,
-    one descent after the other; the best try counts. Errors above `robust` count less than their square: as
-    their size (soft_l1), or hardly more than at all where rows may be of another cause (cauchy).
-    """
-
-    tries: tuple[tuple[float, ...], ...]
-    robust: float
-    evaluations: int
-    loss: str = "soft_l1"
+FURTHEST = 1.0  # of a logarithm: straight lines are not followed further than that
+DIGITS = 3  # of a fitted value: more are noise
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class FitProblem(Generic[R]):
-    """A record, the quantities of it that may move, and the points that a version of it predicts."""
-
-    record: R
-    kind: str  # chip, transport or engine
-    quantities: Sequence[Quantity]
-    predict: Callable[[R], list[ComparedPoints]]
-    search: FitSearch
-    weights: Sequence[
-        float
-    ] = ()  # of each set of points against the others; none: every point counts the same
-    even: Sequence[Array] = ()  # a weight for each point of each set, times its set's; none: all alike
-
-    def version(self, values: Iterable[float]) -> R:
-        """The record with other values of the quantities."""
-        pairs = zip(self.quantities, values, strict=True)
-        new: R = override(self.record, {q.path: float(v) for q, v in pairs}, self.kind)[0]
-        return new
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class FitSolution(Generic[R]):
-    """The record with its new quantities, rounded to the digits they deserve; points behind it, and the mean
-    error on those that were not fitted, before and after.
+class FitSolution:
+    """New values, rounded to the digits they deserve; points behind them, and the mean error on those that
+    were not fitted, before and after.
     """
 
-    record: R
     values: dict[str, float]
     rows: int
     held_out: int
@@ -79,24 +40,19 @@ class FitSolution(Generic[R]):
     after: float
 
 
-@dataclass(frozen=True, kw_only=True)
-class FitOutcome:
-    """What the fit of a family of kernels, of a transport or of an engine gave: new quantities (none where
-    the old ones were better), the rows behind them, and the error on rows that were not fitted.
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """Errors of some points as straight lines: at the values that stand, and their slopes over quantities,
+    all in logarithms.
     """
 
-    family: str
-    values: dict[str, float]
-    rows: int
-    held_out: int
-    before: float
-    after: float
-    files: tuple[str, ...]
-    source: str
+    errors: Array
+    slopes: Array  # [points, quantities]
 
 
-def log_errors(points: ComparedPoints, rows: Array) -> Array:
+def log_errors(points: ComparedPoints, rows: Array | None = None) -> Array:
     """Logarithm of predicted over measured, as of a time: more of a rate is less time."""
+    rows = np.arange(len(points)) if rows is None else rows
     ratio = np.maximum(points.predicted[rows], SMALLEST) / points.measured[rows]
     return np.where(points.rate[rows], -1.0, 1.0) * np.log(ratio)
 
@@ -107,175 +63,97 @@ def mean_error(points: Sequence[ComparedPoints], rows: Sequence[Array]) -> float
     return float(np.mean(np.abs(np.expm1(logs)))) if len(logs) else math.nan
 
 
-def solve_fit(problem: FitProblem[R]) -> FitSolution[R]:
+def solve_fit(rows: GroupRows, versions: Versions) -> FitSolution:
     """Values that fit best, in logarithms: all quantities are positive, and their sizes lie fifteen decades
     apart.
     """
-    first = problem.predict(problem.record)
-    # Points, not lines, are held out: a shape that two backends ran is one point.
-    learn = [_thinned(np.flatnonzero(p.line % HELD_OUT != 0)) for p in first]
-    check = [np.flatnonzero(p.line % HELD_OUT == 0) for p in first]
-    weights = _row_weights(problem.weights, learn)
-    if problem.even:
-        each = np.concatenate([w[rows] for w, rows in zip(problem.even, learn, strict=True)])
-        weights = weights * each * (math.sqrt(len(each)) / np.linalg.norm(each))
+    start, search = versions.start, rows.group.search
+    first = rows.points(versions.at(start))
+    # points, not lines, are held out: a shape that two backends ran is one point
+    learn = [_thinned(np.flatnonzero(~is_held_out(p))) for p in first]
+    check = [np.flatnonzero(is_held_out(p)) for p in first]
+    weights = _point_weights(rows, first, learn)
 
     def residual(x: Array) -> Array:
-        points = problem.predict(problem.version(np.exp(x)))
+        points = rows.points(versions.at(np.exp(x)))
         return np.concatenate([log_errors(p, r) for p, r in zip(points, learn, strict=True)]) * weights
 
-    start = np.log([max(float(value_at(problem.record, q.path)), SMALLEST) for q in problem.quantities])
-    best = min((_descended(problem, residual, start, steps) for steps in problem.search.tries), key=_cost)
+    ends = tuple(np.log(end) for end in versions.ends)
+    tries = [_descended(search, residual, np.log(start), ends, steps) for steps in search.tries]
+    best = np.exp(min(tries, key=lambda solved: float(solved.cost)).x)
     values = {
-        q.path: float(f"{value:.3g}") for q, value in zip(problem.quantities, np.exp(best.x), strict=True)
+        q.path: float(f"{value:.{DIGITS}g}") for q, value in zip(versions.quantities, best, strict=True)
     }
-    new = problem.version(values.values())
+    last = rows.points(versions.at(values.values()))
     return FitSolution(
-        record=new,
         values=values,
         rows=sum(map(len, learn)),
         held_out=sum(map(len, check)),
         before=mean_error(first, check),
-        after=mean_error(problem.predict(new), check),
+        after=mean_error(last, check),
     )
+
+
+def moved_along(lines: Lines, rows: Array, versions: Versions, search: FitSearch) -> Array:
+    """How far quantities move along straight lines for the least errors of some rows, in logarithms. A number
+    moves by `loose` as lightly as one row errs by `robust`.
+    """
+    here, slopes = lines.errors[rows], lines.slopes[rows]
+    if not slopes.shape[1]:
+        return np.zeros(0)
+    if search.loose:
+        count = slopes.shape[1]
+        here = np.concatenate([here, np.zeros(count)])
+        slopes = np.concatenate([slopes, np.eye(count) * (search.robust / search.loose)])
+    far = [np.clip(np.log(end / versions.start), -FURTHEST, FURTHEST) for end in versions.ends]
+    wide = np.minimum(far[0], -INSIDE), np.maximum(far[1], INSIDE)
+    solved = _least(
+        search, lambda x: here + slopes @ x, np.zeros(slopes.shape[1]), wide, jac=lambda x: slopes
+    )
+    return np.asarray(np.clip(solved.x, *far))
 
 
 def _thinned(rows: Array) -> Array:
     return rows[:: max(1, math.ceil(len(rows) / MOST_ROWS))]
 
 
-def _row_weights(shares: Sequence[float], learn: list[Array]) -> Array:
-    """Weights that give each set of points its share whatever its size, of mean square 1."""
-    if not shares:
-        return np.ones(sum(map(len, learn)))
-    weights = np.concatenate(
-        [
-            np.full(len(rows), share / math.sqrt(max(len(rows), 1)))
-            for rows, share in zip(learn, shares, strict=True)
-        ]
-    )
+def _point_weights(rows: GroupRows, first: list[ComparedPoints], learn: list[Array]) -> Array:
+    """Weights of mean square 1 that give each set of points its share whatever its size."""
+    weights = np.ones(sum(map(len, learn)))
+    if files := rows.weights():
+        shares = zip(learn, files, strict=True)
+        each = [np.full(len(own), share / math.sqrt(max(len(own), 1))) for own, share in shares]
+        weights = _scaled(np.concatenate(each))
+    if even := rows.even(first):
+        weights = weights * _scaled(np.concatenate([w[r] for w, r in zip(even, learn, strict=True)]))
+    return weights
+
+
+def _scaled(weights: Array) -> Array:
     scaled: Array = weights * (math.sqrt(len(weights)) / np.linalg.norm(weights))
     return scaled
 
 
 def _descended(
-    problem: FitProblem[R], residual: Callable[[Array], Array], start: Array, steps: tuple[float, ...]
+    search: FitSearch,
+    residual: Callable[[Array], Array],
+    start: Array,
+    ends: tuple[Array, ...],
+    steps: tuple[float, ...],
 ) -> Any:
     """Least squares from a start, with coarser slopes first."""
-    from scipy.optimize import least_squares
-
-    low, high = (np.log([getattr(q, end) for q in problem.quantities]) for end in ("low", "high"))
     at, solved = start, None
     for step in steps:
-        solved = least_squares(
-            residual,
-            np.clip(at, low + INSIDE, high - INSIDE),
-            bounds=(low, high),
-            loss=problem.search.loss,
-            f_scale=problem.search.robust,
-            diff_step=step,
-            max_nfev=problem.search.evaluations,
-        )
+        inside = np.clip(at, ends[0] + INSIDE, ends[1] - INSIDE)
+        solved = _least(search, residual, inside, ends, diff_step=step)
         at = solved.x
     return solved
 
 
-def _cost(solved: Any) -> float:
-    return float(solved.cost)
+def _least(
+    search: FitSearch, residual: Callable[[Array], Array], start: Array, ends: Any, **further: Any
+) -> Any:
+    from scipy.optimize import least_squares
 
-
-# -------------------------------------------------------------------------- rows and quantities
-
-
-def family_tables(family: Family, folder: Path, belongs: Callable[[str], bool]) -> list[Table]:
-    """The rows of a family whose system `belongs`: the name in their column, or else in their folder."""
-    tables = []
-    for name in data_files(folder):
-        if not matches(name, *family.files):
-            continue
-        table = read_table(folder, name)
-        owners = _owners(table).astype(str)
-        keep = np.isin(owners, [owner for owner in np.unique(owners) if belongs(str(owner))])
-        for column in family.column:
-            if column in table.columns:
-                keep &= np.isin(table.text(column).astype(str), family.values)
-        if keep.any():
-            tables.append(table.keep(keep))
-    return tables
-
-
-def _owners(table: Table) -> Array:
-    """The system or chip of each row: as a column says, else the folder."""
-    for column in ("system", "chip"):
-        if column in table.columns:
-            return table.text(column)
-    return np.full(len(table), table.chip)
-
-
-def even_weights(table: Table, points: ComparedPoints, column: str) -> Array:
-    """A weight for each point such that every doubling of a size counts the same in each group, as far as it
-    has eight points.
-    """
-    sizes = dict(zip(table.lines.tolist(), table.number(column), strict=True))
-    doubling = [int(math.log2(max(sizes[line], 1.0))) for line in points.line.tolist()]
-    keys = list(zip(points.group.tolist(), doubling, strict=True))
-    count = Counter(keys)
-    return np.array([1.0 / math.sqrt(max(count[key], 8)) for key in keys])
-
-
-def has_enough(tables: Sequence[Table]) -> bool:
-    """Whether rows remain to be fitted when a third is held out."""
-    return sum(map(len, tables)) >= LEAST_ROWS * HELD_OUT // (HELD_OUT - 1)
-
-
-def free_quantities(
-    family: Family, record: Any, tables: Sequence[Table], told: Collection[str] = ()
-) -> list[Quantity]:
-    """What a family may move: what the record has (a * in a path stands for every name), of formats that were
-    measured, and what no family before it has told.
-    """
-    seen = {
-        FORMAT_OF.get(str(value), "")
-        for table in tables
-        for column in family.column
-        if column in table.columns
-        for value in np.unique(table.text(column).astype(str))
-    }
-    return [
-        Quantity(path, q.low, q.high, q.format)
-        for q in family.quantities
-        for path in leaf_paths(record)
-        if fnmatch.fnmatchcase(path, q.path) and path not in told and (not q.format or q.format in seen)
-    ]
-
-
-# ------------------------------------------------------------------------- what fits rest on
-
-
-def fitted_source(solution: FitSolution[Any], files: Sequence[str], date: str, *, rows_of: str = "") -> str:
-    """What fitted quantities rest on, in words."""
-    held = (
-        f"held-out third ({solution.held_out} rows)" if solution.held_out else "fitted rows, none to spare,"
-    )
-    return (
-        f"fitted: {' and '.join(files)}{f', rows of {rows_of}' if rows_of else ''}, "
-        f"two thirds of them ({solution.rows}), {date or 'undated'}; "
-        f"mean error of the {held} {solution.after:.1%}, {solution.before:.1%} before"
-    )
-
-
-def outcome_of(
-    solution: FitSolution[Any], family: str, files: Iterable[str], date: str, *, rows_of: str = ""
-) -> FitOutcome:
-    """What is reported of a fit."""
-    named = tuple(files)
-    return FitOutcome(
-        family=family,
-        values=solution.values,
-        rows=solution.rows,
-        held_out=solution.held_out,
-        before=solution.before,
-        after=solution.after,
-        files=named,
-        source=fitted_source(solution, named, date, rows_of=rows_of),
-    )
+    given: dict[str, Any] = {"loss": search.loss, "f_scale": search.robust, "max_nfev": search.evaluations}
+    return least_squares(residual, start, bounds=ends, **given, **further)

@@ -4,7 +4,7 @@ the points they give.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,8 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import StrataError, UnknownName
 from strata.validation.readers.tables import Table
+
+NOT_POSITIVE = "the prediction is not a positive number"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,25 +35,23 @@ def forecast(
     table: Table,
     keys: Sequence[Array],
     price: Callable[[tuple[Any, ...], Array], Any],
-    needs: Sequence[str] = (),
     metrics: int = 1,
+    refused: Mapping[int, str] | None = None,
 ) -> Forecast:
     """Price all rows that share the same keys in one call.
 
     `price` gets the key and the row indices and returns one array (or `metrics` of them). A group that is
-    refused is tried row by row, so that one impossible row does not take its neighbours along.
+    refused is tried row by row, so that one impossible row does not take its neighbours along. Rows of
+    `refused` are not priced, for the reason it gives.
     """
     values = np.full((metrics, len(table)), np.nan)
-    why: dict[int, str] = {}
-    for column in needs:
-        for i in np.flatnonzero(np.isnan(table.number(column))):
-            why[int(i)] = f"column '{column}' is empty"
+    why: dict[int, str] = dict(refused or {})
     for key, rows in rows_by_key(keys, len(table)):
         rows = np.array([i for i in rows if int(i) not in why], int)
         if len(rows):
             _fill(values, why, key, rows, price)
     for i in np.flatnonzero(~(np.isfinite(values) & (values > 0)).any(axis=0)):
-        why.setdefault(int(i), "the prediction is not a positive number")
+        why.setdefault(int(i), NOT_POSITIVE)
     return Forecast(values, why)
 
 
@@ -84,18 +84,17 @@ def rows_by_key(keys: Sequence[Array], count: int) -> list[tuple[tuple[Any, ...]
     return [(key, np.array(same)) for key, same in rows.items()]
 
 
-def fastest_backend(table: Table, same: Sequence[str], time: str) -> Table:
-    """One row for each shape: the fastest of its backends."""
-    measured = table.number(time)
+def fastest_rows(table: Table, same: Sequence[str], measured: Array) -> Array:
+    """Of rows that are alike in some columns the one with the least time."""
     best: list[int] = []
     for _, rows in rows_by_key([table.text(c) for c in same], len(table)):
         filled = rows[~np.isnan(measured[rows])]
         if len(filled):
             best.append(int(filled[np.argmin(measured[filled])]))
-    return table.keep(np.array(sorted(best), int))
+    return np.array(sorted(best), int)
 
 
-COLUMNS = ("measured", "predicted", "group", "line", "headline", "rate", "case", "command")
+COLUMNS = ("measured", "predicted", "group", "line", "headline", "rate", "case", "command", "first")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -104,7 +103,10 @@ class ComparedPoints:
 
     `headline` marks the points behind the file's own figures; `rate` marks metrics of which more is better;
     `case` is phase|chip|kind|family of whole-model points, for the intervals of `strata predict`; `command`
-    is the line that predicts a point of a served file: rows with the same one are one configuration.
+    is the line that predicts a point of a served file: rows with the same one are one configuration. `first`
+    is the first line that asks the same in every argument: such lines are held out, or not, together.
+    `families` say what a point is of (chip, model, engine, network), `rivals` what other predictors say, nan
+    where they say nothing.
     """
 
     measured: Array
@@ -116,20 +118,27 @@ class ComparedPoints:
     case: Array
     why: dict[int, str]  # line of the file to reason
     command: Array = field(default_factory=lambda: np.zeros(0, dtype=object))  # "" where there is none
+    first: Array = field(default_factory=lambda: np.zeros(0, int))  # its own line where not known
     # node count to indices of points that are ranked together
     ranks: dict[str, Array] = field(default_factory=dict)
-    later: tuple[str, ...] = ()  # groups of rows whose physics is not modelled yet: named, not counted
+    later: tuple[str, ...] = ()  # groups of rows whose physics is not modelled yet, how many rows of each
+    families: Mapping[str, Array] = field(default_factory=dict)
+    rivals: Mapping[str, Array] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if len(self.command) != len(self.measured):
             object.__setattr__(self, "command", np.full(len(self.measured), "", dtype=object))
+        if len(self.first) != len(self.measured):
+            object.__setattr__(self, "first", self.line)
 
     def __len__(self) -> int:
         return len(self.measured)
 
     def keep(self, which: Array) -> ComparedPoints:
         """The chosen points (a mask or indices), without their ranks."""
-        columns = {name: getattr(self, name)[which] for name in COLUMNS}
+        columns: dict[str, Any] = {name: getattr(self, name)[which] for name in COLUMNS}
+        for name in ("families", "rivals"):
+            columns[name] = {key: values[which] for key, values in getattr(self, name).items()}
         return replace(self, **columns, ranks={})
 
 
@@ -148,50 +157,27 @@ def configurations(points: ComparedPoints) -> ComparedPoints:
     return replace(points.keep(first), measured=median)
 
 
-def compare_metric(
-    table: Table,
-    measured: Array,
-    forecasts: Forecast,
-    group: Sequence[str] | Array,
-    *,
-    metric: int = 0,
-    headline: bool | Array = True,
-    rate: bool = False,
-    case: Sequence[str] | Array | None = None,
-) -> ComparedPoints:
-    """The points of one metric of a table: rows with a measurement; where there is no prediction, a failed
-    point. What was measured as zero or less cannot be compared, and is told with the failures.
-    """
-    kept = np.flatnonzero(np.isfinite(measured) & (measured > 0))
-    unread = np.flatnonzero(np.isfinite(measured) & (measured <= 0))
-    values = forecasts[metric][kept]
-    failed = ~(np.isfinite(values) & (values > 0))
-    names = np.asarray(group, dtype=object)
-    cases = np.asarray(case if case is not None else [""] * len(table), dtype=object)
-    reasons = {
-        int(table.lines[i]): forecasts.why.get(int(i), "the prediction is not a positive number")
-        for i in kept[failed]
-    } | {int(table.lines[i]): f"what was measured must be positive, but got {measured[i]:g}" for i in unread}
-    return ComparedPoints(
-        measured=measured[kept],
-        predicted=np.where(failed, 0.0, values),
-        group=names[kept],
-        line=table.lines[kept],
-        headline=np.broadcast_to(headline, (len(table),))[kept],
-        rate=np.full(len(kept), rate),
-        case=cases[kept],
-        why=reasons,
-    )
-
-
-HELD_OUT = 3  # every third line of a file that is fitted is held out
+HELD_OUT = 3  # every third configuration of a file that is fitted is held out, by its first line
 
 
 def held_out(points: ComparedPoints) -> ComparedPoints:
     """The points of a fitted file that no fit has seen."""
-    kept = points.line % HELD_OUT == 0
-    why = {line: reason for line, reason in points.why.items() if line % HELD_OUT == 0}
+    kept = is_held_out(points)
+    seen = set(points.line[~kept].tolist())
+    why = {line: reason for line, reason in points.why.items() if line not in seen}
     return replace(points.keep(kept), why=why)
+
+
+def is_held_out(points: ComparedPoints) -> Array:
+    """Which points of a fitted file no fit has seen."""
+    held: Array = points.first.astype(int) % HELD_OUT == 0
+    return held
+
+
+def no_points(later: tuple[str, ...]) -> ComparedPoints:
+    """A file of which nothing is predicted yet."""
+    columns: dict[str, Any] = {name: np.zeros(0, dtype=object) for name in COLUMNS}
+    return ComparedPoints(**columns, why={}, later=later)
 
 
 def join_metrics(parts: Sequence[ComparedPoints]) -> ComparedPoints:
@@ -202,10 +188,12 @@ def join_metrics(parts: Sequence[ComparedPoints]) -> ComparedPoints:
     columns: dict[str, Any] = {
         name: np.concatenate([getattr(part, name) for part in parts]) for name in COLUMNS
     }
+    for name, lacking in (("families", ""), ("rivals", np.nan)):
+        keys = dict.fromkeys(key for part in parts for key in getattr(part, name))
+        columns[name] = {
+            key: np.concatenate(
+                [np.asarray(getattr(part, name).get(key, [lacking] * len(part))) for part in parts]
+            )
+            for key in keys
+        }
     return ComparedPoints(**columns, why=why)
-
-
-def group_names(*parts: Array | str, count: int) -> Array:
-    """Group names from columns and fixed words, joined by '/'."""
-    columns = [[p] * count if isinstance(p, str) else [str(v) for v in p] for p in parts]
-    return np.array(["/".join(row) for row in zip(*columns, strict=True)], dtype=object)

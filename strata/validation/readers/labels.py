@@ -4,13 +4,14 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip
 from strata.hardware.system import counted_chip
 from strata.params import dashed, meant, names
+from strata.validation.readers.catalogue import Catalogue
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class KernelFormat:
 
 
 KERNEL_FORMATS = {
+    **{name: KernelFormat(name, name) for name in ("fp64", "fp32", "tf32")},
     "bf16": KernelFormat("bf16"),
     "bfloat16": KernelFormat("bf16"),
     "float16": KernelFormat("bf16"),
@@ -45,26 +47,10 @@ KERNEL_FORMATS = {
     "w4a16_mxfp4": KernelFormat("mxfp4", weight_only=True),
     "w4a8_mxfp4_mxfp8": KernelFormat("mxfp4", "fp8", weight_only=True),
 }
-# Weights as served.
-WEIGHT_FORMATS = {
-    "bf16": "bf16",
-    "bfloat16": "bf16",
-    "fp16": "bf16",
-    "float16": "bf16",
-    "fp8": "fp8",
-    "fp8_block": "fp8_block",
+# Weights as served: those of kernels, and narrow ones of which no more is said.
+WEIGHT_FORMATS = {name: known.weight for name, known in KERNEL_FORMATS.items()} | {
     "fp4": "fp4",
-    "fp8_static": "fp8",
-    "w4afp8": "int4",
-    "nvfp4": "fp4",
-    "mxfp4": "mxfp4",
-    "w4a16_mxfp4": "mxfp4",
-    "w4a8_mxfp4_mxfp8": "mxfp4",
-    "mxfp8": "mxfp8",
-    "int8": "int8",
-    "int8_wo": "int8",
     "int4": "int4",
-    "int4_wo": "int4",
 }
 # Formats of one width that differ in how elements share their scales: a chip multiplies one of them.
 FOUR_BITS = ("fp4", "mxfp4")
@@ -112,17 +98,22 @@ TRAINED_FORMATS = {
 }
 
 
-def dashed_all(column: Iterable[str]) -> list[str]:
-    """Every name of a column in lower case with dashes."""
-    return [dashed(name) for name in column]
-
-
 def runs_of(label: str) -> Iterator[str]:
     """Runs of a label's words, the longest first and of those as long the last."""
     words = dashed(label).split("-")
     for length in range(len(words), 0, -1):
         for start in reversed(range(len(words) - length + 1)):
             yield "-".join(words[start : start + length])
+
+
+def chip_called(catalogue: Catalogue, name: str) -> str:
+    """The shipped chip that a run's name of its devices means: the longest run of its words that is one.
+
+    >>> chip_called(Catalogue(), "NVIDIA A100-SXM4-80GB"), chip_called(Catalogue(), "h100 nvl")
+    ('a100-80', 'h100-nvl')
+    """
+    called = (said for said in (name, *runs_of(name)) if catalogue.has_chip(said))
+    return catalogue.chip(next(called, name)).name  # one that is unknown is refused, with the chips there are
 
 
 def server_of(label: str) -> str:
@@ -136,6 +127,14 @@ def server_of(label: str) -> str:
         if engine_name := meant("engine", run):
             return engine_name
     raise UnknownName("serving engine", label, names("engine"), "strata list engines")
+
+
+def server_label(label: str) -> str:
+    """The engine that a label means; a label that nobody knows stays."""
+    try:
+        return server_of(label)
+    except UnknownName:
+        return label
 
 
 def machine_of(label: str) -> tuple[str, int]:

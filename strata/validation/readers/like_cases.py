@@ -7,11 +7,6 @@ optimiser step).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import numpy as np
-
-from strata.arrays import Array
 from strata.validation.readers.catalogue import Catalogue
 from strata.workload.model import Model
 
@@ -44,27 +39,11 @@ def case_key(catalogue: Catalogue, metric: str, chip_name: str, kind: str, famil
     return "|".join((metric, catalogue.chip(chip_name).name, kind, family, engine))
 
 
-def case_keys(
-    catalogue: Catalogue,
-    metric: str,
-    chips: Iterable[str],
-    models: Iterable[str],
-    engines: Iterable[str] | str,
-    skip: Array | bool = False,
-) -> Array:
-    """Keys of whole-model points; rows of unknown names and skipped rows (eager, noisy) have none."""
-    pairs = list(zip(chips, models, strict=True))
-    software = [engines] * len(pairs) if isinstance(engines, str) else [str(e) for e in engines]
-    skipped = np.broadcast_to(skip, (len(pairs),))
-    keys = [
-        "" if s else _named_case(catalogue, metric, *pair, used)
-        for s, pair, used in zip(skipped, pairs, software, strict=True)
-    ]
-    return np.array(keys, dtype=object)
-
-
-def _named_case(catalogue: Catalogue, metric: str, chip_name: str, model_name: str, engine: str) -> str:
+def case_key_of(catalogue: Catalogue, metric: str, chip_name: str, model_name: str, engine: str) -> str:
+    """The key of a point by its chip, model ("" of a kernel) and engine; "" where a name is unknown."""
     try:
+        if not model_name:  # a kernel or a collective
+            return case_key(catalogue, metric, chip_name, "", "", engine)
         kind = model_kind(catalogue.model(model_name))
         return case_key(catalogue, metric, chip_name, kind, model_family(model_name), engine)
     except ValueError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,10 +18,10 @@ from strata.units import finite_number
 
 
 class BadRows(BadFile):
-    """Rows of a file that cannot be read, each by its line; the others can."""
+    """Rows of a file that cannot be read, each by its line; the others can, and may have been compared."""
 
-    def __init__(self, file: str, why: Mapping[int, str]):
-        self.why = dict(why)
+    def __init__(self, file: str, why: Mapping[int, str], others: Any = None):
+        self.why, self.others = dict(why), others
         first, *rest = sorted(self.why.items())
         more = f" (and {len(rest)} more rows)" if rest else ""
         super().__init__(f"{file} line {first[0]}: {first[1]}{more}")
@@ -66,9 +67,6 @@ class Table:
         if why:
             raise BadRows(self.name, why)
         return values
-
-    def numbers(self, *columns: str) -> dict[str, Array]:
-        return {c: self.number(c) for c in columns}
 
     def keep(self, rows: Array) -> Table:
         """The table of the chosen rows (a mask or indices)."""
@@ -120,3 +118,12 @@ def _read_records(folder: Path, name: str) -> Table:
         {key: np.array(column, dtype=object) for key, column in cells.items()},
         np.arange(1, len(records) + 1),
     )
+
+
+def matches(name: str, *patterns: str) -> bool:
+    """Whether a file's name fits one of some patterns, folder by folder.
+
+    >>> matches("h100/gemm.csv", "ops/gemm.csv", "*/gemm.csv"), matches("a/b/gemm.csv", "*/gemm.csv")
+    (True, False)
+    """
+    return any(fnmatch.fnmatchcase(name, p) and name.count("/") == p.count("/") for p in patterns)

@@ -103,7 +103,7 @@ def test_the_picture_of_the_docs_is_up_to_date(tmp_path):
         (("stack-ref", "--layers", "2.5"), "--layers must be a positive whole number"),
         (("stack-ref", "--power", "warm"), "--power"),
         (("stack-ref", "--power", "1e6"), "temperature that the materials hold"),
-        (("stack-ref", "--map", "nowhere.csv"), "no power map at nowhere.csv"),
+        (("stack-ref", "--map", "nowhere.csv"), "no CSV file at nowhere.csv"),
         (("stack-ref", "--set", "bond"), "--set takes PATH=VALUE"),
         (("stack-ref", "--transient", "2"), "--transient"),
         (("stack-ref", "--layers", "120"), "but its package has room for"),

@@ -8,7 +8,7 @@ import pytest
 
 from strata.app.web.worker import answered
 from strata.shipped import shipped_folder
-from strata.validation.accuracy.points import stored_points, write_points
+from strata.validation.accuracy.points import KINDS_OF_FILES, stored_points, unpacked_points, write_points
 
 FOLDER = shipped_folder("validation")
 TABLE = json.loads((FOLDER / "accuracy.json").read_text(encoding="utf-8"))
@@ -21,9 +21,11 @@ def done(call, question):
 
 
 def test_every_file_has_its_kind_and_errors():
-    files = done("validation.accuracy_told", {})["files"]
+    told = done("validation.accuracy_told", {})
+    files = told["files"]
+    assert all(len(row) == len(told["headline"]["columns"]) for row in told["headline"]["rows"])
     assert [f["file"] for f in files] == [e["file"] for e in TABLE["files"]]
-    assert {f["kind"] for f in files} == {"kernels", "network", "serving", "training", "hardware"}
+    assert {f["kind"] for f in files} == {*KINDS_OF_FILES}
     assert all(f["ready"] for f in files)
 
 
@@ -42,7 +44,8 @@ def test_committed_points_agree_with_the_table(entry):
 
 def test_points_of_a_file():
     told = done("validation.file_points", {"file": "h200/gemm.csv"})
-    assert told["held_out"] and not told["now"]
+    assert told["seen"] == "held out" and not told["now"]
+    assert all(len(row) == len(told["left_out"]["columns"]) for row in told["left_out"]["rows"])
     assert len(told["points"]["row"]) == told["figures"]["points"]
     assert set(told["units"].values()) == {"s"}
 
@@ -52,6 +55,16 @@ def test_a_row_is_what_its_line_says():
     with (FOLDER / "h200" / "gemm.csv").open(encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert told["cells"] == {key: value.strip() for key, value in rows[3].items() if value}
+    assert told["command"].startswith("strata kernel gemm --chip h200")
+
+
+def test_where_the_error_is():
+    told = done("validation.worst_told", {"by": "file", "kind": "kernels"})
+    assert told["by"] == ["file"] and len(told["families"]) >= 10 and len(told["rows"]) == 20
+    assert all(row["command"] for row in told["rows"])
+    assert told["families"][0]["share"] >= told["families"][1]["share"]
+    by_chip = done("validation.worst_told", {"by": "chip", "kind": "all"})
+    assert all(one["kind"] == "chip" for one in by_chip["left_out"])
 
 
 def test_a_file_predicted_now_is_as_committed():
@@ -67,6 +80,8 @@ def test_writing_again_gives_the_same_bytes(tmp_path):
     first = write_points([point], tmp_path).read_bytes()
     assert write_points([point], tmp_path).read_bytes() == first
     assert stored_points(tmp_path)["a.csv"]["predicted"] == [2.0]
+    (again,) = unpacked_points(stored_points(tmp_path))
+    assert again == point | {"command": "", "families": {}}
 
 
 @pytest.mark.parametrize(

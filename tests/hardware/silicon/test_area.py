@@ -14,9 +14,9 @@ from strata.errors import BadValue, MissingQuantity
 from strata.hardware.silicon.area import why_no_core
 from strata.hardware.silicon.floorplan import area_parts, connections_that_fit
 from strata.hardware.silicon.manufacturing import usable_cores
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.dram import deepstack_cores
 from strata.validation.readers.tables import read_table
 
 DATA = Path(st.__file__).resolve().parents[1] / "validation"
@@ -40,7 +40,8 @@ def split(capacity=2.0**18, width=256.0, layers=4.0, connected=None, die=1e-4, p
 
 
 def test_published_core_counts_are_met_and_so_are_those_no_fit_has_seen():
-    found = deepstack_cores(read_table(DATA, "area/deepstack_cores.csv"), Catalogue())
+    name = "area/deepstack_cores.csv"
+    found = reader_of(name, Catalogue())(read_table(DATA, name), Catalogue())
     off = np.abs(found.predicted - found.measured)
     assert len(found) == 33 and np.count_nonzero(off <= 1) >= 30
     assert np.count_nonzero(off == 0) >= 31

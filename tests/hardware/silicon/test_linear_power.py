@@ -9,13 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import strata as st
-from dfmodel.power import (
-    linear_counts,
-    linear_system_power,
-    linear_totals,
-)
-from strata.hardware.linear_parts import linear_link, linear_memory
-from strata.hardware.silicon.system_cost import linear_cost, linear_system_cost
+from dfmodel.linear_parts import linear_link, linear_memory
+from dfmodel.power import linear_cost, linear_counts, linear_system_cost, linear_system_power, linear_totals
 
 LOGGED = json.loads((Path(__file__).parents[2] / "data" / "dfmodel" / "systems80.json").read_text())
 CHIPS = [st.chip(f"dfmodel-{name}") for name in ("h100", "tpu-v4", "sn30", "wse-2")]

@@ -49,7 +49,7 @@ def test_a_map_from_a_file_moves_the_hot_spot(tmp_path):
         (lambda: heat("stack-ref", power=-5.0), "power must be finite and not negative"),
         (lambda: heat("stack-ref", layers=120), "but its package has room for"),
         (lambda: heat("stack-ref", map=[[1.0, 2.0]]), "square of numbers"),
-        (lambda: heat("stack-ref", map="nowhere.csv"), "no power map at nowhere.csv"),
+        (lambda: heat("stack-ref", map="nowhere.csv"), "no CSV file at nowhere.csv"),
         (
             lambda: heat("stack-ref", bond_thicknes="5 um"),
             "no cooling quantity called 'bond_thicknes'; nearest: bond_thickness",

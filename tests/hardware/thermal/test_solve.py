@@ -12,25 +12,11 @@ from scipy.sparse.linalg import spsolve
 
 import strata
 from strata.errors import BadFile, BadValue, UnknownName
-from strata.hardware.thermal.cooling import (
-    assembly,
-    cooling,
-    dram_die,
-    power_map,
-)
-from strata.hardware.thermal.grid import (
-    Assembly,
-    Layer,
-    convection_resistance,
-    slab_resistance,
-)
-from strata.hardware.thermal.solve import (
-    LARGEST_RISE,
-    Problem,
-    steady,
-    transient,
-)
-from strata.validation.readers import thermal
+from strata.hardware.thermal.cooling import assembly, cooling, power_map
+from strata.hardware.thermal.grid import Assembly, Layer, convection_resistance, slab_resistance
+from strata.hardware.thermal.solve import LARGEST_RISE, Problem, steady, transient
+from strata.validation.measured.compared import compared
+from strata.validation.measured.spec import spec_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.tables import read_table
 
@@ -205,14 +191,18 @@ def test_one_lump_warms_up_by_its_time_constant():
     ] == pytest.approx(300.0, abs=1e-6)
 
 
+def stacks(name, folder=DATA):
+    return compared(read_table(folder, name), Catalogue(), spec_of(None, name))
+
+
 def test_stacks_of_3d_ice():
-    found = thermal.stacks_3dice(read_table(DATA, "thermal/stacks_3dice.json"), Catalogue())
+    found = stacks("thermal/stacks_3dice.json")
     assert len(found) == 210
     assert np.max(np.abs(found.predicted / found.measured - 1)) < 0.0005
 
 
 def test_packages_of_hotspot():
-    found = thermal.stacks_hotspot(read_table(DATA, "thermal/stacks_hotspot.json"), Catalogue())
+    found = stacks("thermal/stacks_hotspot.json")
     error = found.predicted / found.measured - 1
     # Layers as HotSpot has them; what is left is its lumped periphery, which spreads heat a little too well.
     assert found.headline.sum() == 126 and np.max(np.abs(error[found.headline])) < 0.05
@@ -222,15 +212,15 @@ def test_packages_of_hotspot():
 
 
 def test_means_and_minima_of_3d_ice_agree_too():
-    for case in json.loads((DATA / "thermal" / "stacks_3dice.json").read_text())[::6]:
-        powers = {"logic": np.reshape(case["logic_power_w"], (4, 4))} | {
-            dram_die(i): case["dram_power_w_per_layer"] for i in range(case["dram_layers"])
-        }
-        found = steady(thermal.lidded(case), powers)
-        for layer in case["temperatures"]:
-            rise = layer["max_k"] - case["ambient_k"]
-            assert found.mean(layer["layer"]) == pytest.approx(layer["mean_k"], abs=5e-4 * rise)
-            assert found.coolest(layer["layer"]) == pytest.approx(layer["min_k"], abs=5e-4 * rise)
+    name = "thermal/stacks_3dice.json"
+    table, spec = read_table(DATA, name), spec_of(None, name)
+    table = table.keep(np.arange(0, len(table), 6))
+    highest = compared(table, Catalogue(), spec).measured
+    for answer, column in (("mean_rise", "mean_k"), ("least_rise", "min_k")):
+        changes = {"answer": answer, "measured": f"{column} - ambient_k"}
+        metric = [spec.metric[0].model_copy(update=changes)]
+        found = compared(table, Catalogue(), spec.model_copy(update={"metric": metric}))
+        assert np.all(np.abs(found.predicted - found.measured) < 5e-4 * highest)
 
 
 @pytest.mark.parametrize(
@@ -252,11 +242,12 @@ def test_a_file_of_records_that_is_wrong_gets_one_line(tmp_path, text, words):
 def test_a_stack_that_cannot_be_built_is_a_failed_point_with_its_reason(tmp_path):
     cases = json.loads((DATA / "thermal" / "stacks_3dice.json").read_text())[-2:]
     cases[0]["bond_k"] = 0.0
-    (tmp_path / "stacks.json").write_text(json.dumps(cases))
-    found = thermal.stacks_3dice(read_table(tmp_path, "stacks.json"), Catalogue())
+    (tmp_path / "thermal").mkdir()
+    (tmp_path / "thermal" / "stacks_3dice.json").write_text(json.dumps(cases))
+    found = stacks("thermal/stacks_3dice.json", tmp_path)
     failed = found.predicted == 0
     assert failed.sum() == len(cases[0]["temperatures"]) < len(found)
-    assert set(found.why) == {1} and "conductivity of layer bond1 must be positive" in found.why[1]
+    assert set(found.why) == {1} and "bond_conductivity must be positive" in found.why[1]
 
 
 def die(**changes):

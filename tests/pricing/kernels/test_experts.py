@@ -7,16 +7,17 @@ import pytest
 
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.expert_load import ROWS, ExpertLoad
-from strata.pricing.kernels.experts import price_experts, price_gather
-from strata.pricing.kernels.vector import price_vector
-from strata.validation.readers.experts import (
+from strata.pricing.kernels.expert_load import (
+    ROWS,
+    ExpertLoad,
     busiest_rank_counts,
-    expert_load,
+    load_of_counts,
     multinomial_counts,
     power_law_counts,
     round_robin_counts,
 )
+from strata.pricing.kernels.experts import price_experts, price_gather
+from strata.pricing.kernels.vector import price_vector
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Extent
 from strata.workload.ops import Gather, Vector
@@ -100,7 +101,7 @@ def test_more_tokens_experts_columns_and_depth_cost_more():
 
 def test_a_known_load_counts_instead_of_random_routing():
     op = product(np.array([4096.0]))
-    even = expert_load([busiest_rank_counts(4096, 128, 8, 1, 0.0)], ROWS)
+    even = load_of_counts([busiest_rank_counts(4096, 128, 8, 1, 0.0)], ROWS)
     known, random = (
         price_experts(op, device(chip("h200")), 1.0, even).time,
         price_experts(op, device(chip("h200"))).time,
@@ -144,6 +145,6 @@ def test_the_first_rank_is_the_busiest_and_an_expert_gets_a_token_once(ranks):
 
 
 def test_loads_of_rows_with_and_without_draws_share_an_array():
-    load = expert_load([busiest_rank_counts(64, 8, 2, 1, 0.0), multinomial_counts(64, 8, 1.0)], ROWS)
+    load = load_of_counts([busiest_rank_counts(64, 8, 2, 1, 0.0), multinomial_counts(64, 8, 1.0)], ROWS)
     assert load.tokens.shape == load.experts.shape == (8, 2) and load.tiles.shape == (len(ROWS), 8, 2)
     assert np.all(load.tokens[:, 0] == 128) and np.all(load.tokens[:, 1] == 64)

@@ -8,20 +8,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from deepflow.hierarchical import RooflineRules, held_traffic, hierarchical_matmul, memories, tiling_times
+from deepflow.tilings import core_tile_fits, core_tiles
 from strata.hardware.chip import chip
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.hierarchical import (
-    RooflineRules,
-    held_traffic,
-    hierarchical_matmul,
-    memories,
-    tiling_times,
-)
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.product import Product
-from strata.pricing.kernels.tilings import core_tile_fits, core_tiles, wave_traffic
+from strata.pricing.kernels.product import Product, wave_traffic
 from strata.pricing.price import RESOURCES
 
 TWO = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}

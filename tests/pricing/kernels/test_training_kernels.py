@@ -14,7 +14,7 @@ from strata.pricing.kernels.device import device
 from strata.pricing.kernels.graph_product import biased_results, price_matmul, price_routed
 from strata.pricing.kernels.quantize import quantize_both_ways
 from strata.pricing.kernels.vector import price_loss, price_vector
-from strata.validation.readers.bare_kernels import benchmark_time
+from strata.pricing.power_cap import power_capped
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Extent
 from strata.workload.moe import EAGER_GATED
@@ -45,7 +45,10 @@ def shape(sequences, tokens, heads, kv_heads, width):
 
 
 def test_backward_attention_is_near_the_measured_times():
-    found = [benchmark_time(attention_backward(shape(*s), device(H200)), H200) for s, _ in BACKWARD]
+    found = [
+        power_capped(attention_backward(shape(*s), device(H200)), H200, briefly=True).price.time
+        for s, _ in BACKWARD
+    ]
     off = np.abs(np.array(found) * 1e6 / [t for _, t in BACKWARD] - 1.0)
     assert off.mean() < 0.06 and off.max() < 0.13
 

@@ -14,14 +14,13 @@ from strata.errors import BadFile, BadValue, UnknownName
 from strata.hardware.fabric import with_library
 from strata.hardware.transport import transport
 from strata.mapping.place import GroupLayout, spread
+from strata.params import unfitted
 from strata.pricing.network.collectives import PATTERNS, algorithm_times, chosen_algorithms, price_collective
 from strata.pricing.network.transport_times import expert_exchange
-from strata.validation.fit.calibrate import overlay_toml
-from strata.validation.fit.refit import calibrate_transport
+from strata.validation.fit.calibrate import calibrate, fitted_entries, overlay_toml
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.collectives import node_fabric
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.registry import READERS
 from strata.validation.readers.tables import read_table
 from strata.workload.graph import Collective
 
@@ -161,7 +160,7 @@ def test_engines_speak_their_own_collectives():
 
 
 def test_few_experts_receive_slowly():
-    link = node_fabric(Catalogue(), "h200", "any").dimension[0]
+    link = Catalogue().system("8xh200").fabric.dimension[0]
     few, many = (
         expert_exchange(8e6, 8.0, e, link.bandwidth, "dispatch", link.transport_model.experts)
         for e in (8.0, 128.0)
@@ -175,7 +174,7 @@ def test_few_experts_receive_slowly():
 @pytest.mark.parametrize("name", ["ops/nccl.csv", "ops/custom_allreduce.csv", "ops/deepep_low_latency.csv"])
 def test_measured_collectives_that_no_fit_has_seen(name):
     """15 % or less of each file and of each system in it, rows with the host's launch apart."""
-    found = held_out(READERS[name](read_table(DATA, name), Catalogue()))
+    found = held_out(reader_of(name, Catalogue())(read_table(DATA, name), Catalogue()))
     error = np.abs(found.predicted / found.measured - 1.0)
     systems = np.array([g.split("/")[0] for g in found.group])
     assert error[found.headline].mean() <= 0.10
@@ -187,14 +186,15 @@ def test_a_transport_is_fitted_and_written(tmp_path):
     (tmp_path / "ops").mkdir()
     rows = (DATA / "ops/deepep_low_latency.csv").read_text()
     (tmp_path / "ops/deepep_low_latency.csv").write_text(rows)
-    made, (outcome,) = calibrate_transport("nvlink5", tmp_path, date="2026-01-01")
+    with unfitted():
+        made, (outcome,) = calibrate("nvlink5", tmp_path, kind="transport", date="2026-01-01")
+        assert made.rings.own == transport("nvlink5").rings.own
     assert set(outcome.values) == {p for p in outcome.values if p.startswith("experts.")}
     assert "rows of nodes with nvlink5" in outcome.source
-    assert made.rings.own == transport("nvlink5").rings.own
-    assert "[experts.share]" in overlay_toml(made, [outcome])
+    assert "[experts.share]" in overlay_toml(fitted_entries(made, [outcome]))
     (tmp_path / "ops/deepep_low_latency.csv").write_text(rows.splitlines()[0] + "\n")
     with pytest.raises(BadFile, match="nothing to fit nvlink5 on"):
-        calibrate_transport("nvlink5", tmp_path)
+        calibrate("nvlink5", tmp_path, kind="transport")
 
 
 def test_a_transport_nobody_knows(tmp_path):

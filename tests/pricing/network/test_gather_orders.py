@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 from benchmarks.packets import RUNS, SKIPPED, add_packets, form_time
 from strata.app.cli import commands_app
 from strata.hardware.transport import packets as network
+from strata.measure.ns3 import simulated
 from strata.pricing.network import packets
 from strata.pricing.network.packets import SwitchTree
 from strata.pricing.network.routes import RouteLevel, route_steps
 from strata.pricing.network.schedules import schedule
-from strata.validation.measure.ns3 import run_packets
 
 OWN, PUBLISHED = network("ns3"), network("astra-sim")
 HEADER = (
@@ -92,7 +92,7 @@ def test_the_form_is_what_the_router_and_ns3_find(name, simulator):
     routed = route_steps(steps, LEVELS, OWN).time
     form = packets.tree_all_gather(131072.0, TREE, OWN, name == "halving_doubling")
     assert form == pytest.approx(routed, rel=0.03)
-    assert run_packets(steps, LEVELS, OWN, simulator) == pytest.approx(routed, rel=1e-6)
+    assert simulated([((steps,), LEVELS)], OWN, simulator)[0][0] == pytest.approx(routed, rel=1e-6)
     asked = f"switch 4x4 256x32 128x512 all_gather {name} 131072\n"
     told = subprocess.run(
         [str(simulator), "--batch=1"], input=asked, capture_output=True, text=True, check=True

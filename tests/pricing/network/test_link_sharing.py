@@ -7,15 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from deepflow.device_mapping import LogicalDimension
+from deepflow.link_sharing import best_mapping, device_mappings, fabric_grid, package_grid
 from strata.errors import BadValue
 from strata.hardware.fabric import fabric, sized
-from strata.mapping.device_mapping import LogicalDimension
-from strata.pricing.network.link_sharing import (
-    best_mapping,
-    device_mappings,
-    fabric_grid,
-    package_grid,
-)
 
 TORUS = fabric_grid(sized(fabric("torus-256"), (4, 4, 2, 2, 1)))
 RINGS = (True, True, False, False, False)

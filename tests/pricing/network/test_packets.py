@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from strata.hardware.transport import Packets
 from strata.hardware.transport import packets as network
 from strata.pricing.network import packets
+from strata.pricing.network.packet_runs import TOPOLOGIES, packet_collective_time
 from strata.pricing.network.packets import GridAxis, PacketHop, SwitchTree, message_time, packet_count
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.packet_runs import TOPOLOGIES, own_runs, packet_collective_time
-from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"
@@ -86,7 +86,7 @@ def test_long_messages_cost_their_headers():
 
 
 def test_closed_forms_hold_against_ns3_runs():
-    found = own_runs(read_table(DATA, "ns3/runs.csv"), Catalogue())
+    found = reader_of("ns3/runs.csv", Catalogue())(read_table(DATA, "ns3/runs.csv"), Catalogue())
     assert len(found) >= 300 and not found.why
     error = np.abs(found.predicted / found.measured - 1.0)
     assert error.max() <= 0.10
@@ -138,8 +138,8 @@ def test_ns3_runs_today_as_stored_and_as_priced(simulator):
 
 
 def test_ns3_agrees_on_a_fabric_that_is_not_stored(simulator):
-    sides = {"nodes_inner": 5.0, "nodes_outer": 2.0, "nodes_third": 3.0, "bytes": 7777.0}
-    links = {"link_GBps_inner": 77.0, "link_GBps_outer": 41.0, "hop_ns_inner": 90.0, "hop_ns_outer": 150.0}
+    sides = {"inner": 5.0, "outer": 2.0, "third": 3.0, "bytes": 7777.0}
+    links = {"inner_rate": 77e9, "outer_rate": 41e9, "inner_hop": 90e-9, "outer_hop": 150e-9}
     command = [
         str(simulator),
         "--topology=torus",
@@ -153,5 +153,5 @@ def test_ns3_agrees_on_a_fabric_that_is_not_stored(simulator):
         done = subprocess.run(
             [*command, f"--collective={collective}"], capture_output=True, text=True, check=True
         )
-        priced = float(packet_collective_time("torus", collective, "ring", sides | links, OWN)) * 1e9
+        priced = float(packet_collective_time("torus", collective, "ring", OWN, **sides, **links)) * 1e9
         assert priced == pytest.approx(float(done.stdout), rel=0.01)

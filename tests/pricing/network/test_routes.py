@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from strata.errors import BadFile, BadValue
 from strata.hardware.transport import Packets
 from strata.hardware.transport import packets as network
+from strata.measure.ns3 import simulated
 from strata.pricing.network import packet_trains as trains
 from strata.pricing.network import packets
+from strata.pricing.network.packet_runs import scheduled_job
 from strata.pricing.network.packets import GridAxis, SwitchTree, packet_slots, packet_time
 from strata.pricing.network.routes import (
     RoutedTraffic,
@@ -27,9 +29,8 @@ from strata.pricing.network.routes import (
     steps_on_devices,
 )
 from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
-from strata.validation.measure.ns3 import run_packets, simulated
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.packet_runs import scheduled_job, scheduled_runs
 from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"
@@ -190,13 +191,15 @@ def test_bad_steps_and_levels_are_refused_in_one_line():
     with pytest.raises(BadValue, match="below a tree"):
         route(0, 5, (RouteLevel("ring", 4, 1e9, 1e-7), RouteLevel("tree", 2, 1e9, 1e-7)))
     with pytest.raises(BadFile, match="make ns3"):
-        run_packets(one, (RouteLevel("ring", 16, 1e9, 1e-7),), OWN, program="no/such/program")
+        simulated([((one,), (RouteLevel("ring", 16, 1e9, 1e-7),))], OWN, program="no/such/program")
 
 
 def test_router_holds_against_ns3_runs_of_schedules():
-    table = read_table(DATA, "ns3/schedules.csv")
+    name = "ns3/schedules.csv"
+    table = read_table(DATA, name)
     assert len(table) >= 150
-    found = scheduled_runs(table.keep(np.flatnonzero(table.number("bytes") <= 1e6)), Catalogue())
+    short = table.keep(np.flatnonzero(table.number("bytes") <= 1e6))
+    found = reader_of(name, Catalogue())(short, Catalogue())
     assert not found.why
     error = np.abs(found.predicted / found.measured - 1.0)
     assert error.max() <= 0.10

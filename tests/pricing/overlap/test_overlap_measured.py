@@ -8,16 +8,17 @@ import pytest
 
 import strata as st
 from strata.studies import run_entry
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.overlap import overlapped_kernels
 from strata.validation.readers.tables import Table, read_table
 
+OVERLAPPED = reader_of("h100/overlap.csv", Catalogue())
 DATA = Path(__file__).resolve().parents[3] / "validation"
 
 
 def test_measured_kernels_are_met_by_one_set_of_quantities():
-    found = overlapped_kernels(read_table(DATA, "h100/overlap.csv"), Catalogue())
+    found = OVERLAPPED(read_table(DATA, "h100/overlap.csv"), Catalogue())
     assert not found.why and set(found.group) >= {"ag_gemm", "gemm_rs", "ep_dispatch"}
     unseen = held_out(found)
     for points in (found, unseen):
@@ -64,7 +65,7 @@ def test_rows_of_the_other_published_kinds_are_read():
     table = Table(
         "h100/overlap.csv", DATA, {k: np.array(v, dtype=object) for k, v in rows.items()}, np.arange(2, 6)
     )
-    found = overlapped_kernels(table, Catalogue())
+    found = OVERLAPPED(table, Catalogue())
     assert not found.why
     small, large, short, long = found.predicted
     assert 1.5 < large / small < 2.5 and 3.0 < long / short < 9.0
@@ -75,24 +76,14 @@ def test_rows_of_the_other_published_kinds_are_read():
 
 def made_up(**cells):
     """One row of the file with its own conditions, cells it does not use empty."""
-    names = (
-        "kernel",
-        "gpus",
-        "m",
-        "n",
-        "k",
-        "comm_bytes_per_gpu",
-        "batch",
-        "heads",
-        "seq",
-        "head_dim",
-        "experts",
-        "topk",
-    )
-    row = dict.fromkeys(names, "") | {key: str(value) for key, value in cells.items()} | {"measured_ms": "1"}
     own = read_table(DATA, "h100/overlap.csv")
+    row = (
+        dict.fromkeys(own.columns, "")
+        | {key: str(value) for key, value in cells.items()}
+        | {"measured_ms": "1"}
+    )
     table = replace(own.keep(np.array([0])), columns={k: np.array([v], dtype=object) for k, v in row.items()})
-    found = overlapped_kernels(table, Catalogue())
+    found = OVERLAPPED(table, Catalogue())
     assert not found.why, found.why
     return float(found.predicted[0])
 

@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
+from strata.validation import validate
 from strata.validation.accuracy.compare import file_entry, rank_correlation, statistics
-from strata.validation.readers.comparison import (
-    ComparedPoints,
-    Forecast,
-    compare_metric,
-    fastest_backend,
-    forecast,
-    group_names,
-)
+from strata.validation.readers.comparison import ComparedPoints, Forecast, fastest_rows, forecast
 from strata.validation.readers.tables import Table
 
 KEYS = {"points", "failed", "mape", "median", "p90", "worst", "bias", "weighted"} | {"within_15", "within_30"}
@@ -57,15 +51,18 @@ def table(**columns):
     return Table("x.csv", None, made, np.arange(2, 2 + count))
 
 
-def test_an_empty_cell_is_no_point_and_a_failed_row_is_named():
-    t = table(size=[1, 2, "", 4], time=[1, "", 3, 4])
-    made = forecast(t, [], lambda key, rows: t.number("size")[rows], ("size",))
-    found = compare_metric(t, t.number("time"), made, group_names("all", count=4))
-    assert found.line.tolist() == [2, 4, 5]
-    assert found.predicted.tolist() == [1.0, 0.0, 4.0]
-    assert found.why == {4: "column 'size' is empty"}
-    said = file_entry("x.csv", found)
-    assert said["failed"] == 1 and said["failures"] == [{"row": 4, "why": "column 'size' is empty"}]
+def test_an_empty_cell_is_no_point_and_a_failed_row_is_named(tmp_path):
+    (tmp_path / "h200").mkdir()
+    cells = ("512,1e-5", "512,", ",1e-5", "1024,0", "2048,1e-5")
+    rows = [f"a,bf16,{m},512,512,{time},1,1" for m, time in (cell.split(",") for cell in cells)]
+    text = "\n".join(["name,dtype,m,n,k,median_s,min_s,max_s", *rows]) + "\n"
+    (tmp_path / "h200/gemm.csv").write_text(text, encoding="utf-8")
+    (said,) = validate(tmp_path, keep_points=True)["files"]
+    assert (said["points"], said["failed"]) == (3, 1)
+    assert said["failures"] == [
+        {"row": 4, "why": "gemm needs m, n, k, but m is missing"},
+        {"row": 5, "why": "what was measured must be positive, but got 0"},
+    ]
 
 
 def test_one_impossible_row_does_not_take_its_neighbours_along():
@@ -105,7 +102,7 @@ def test_the_headline_leaves_other_metrics_out():
 
 def test_the_fastest_backend_counts():
     t = table(m=[1, 1, 2], backend=["a", "b", "a"], time=[3, 2, 7])
-    assert fastest_backend(t, ("m",), "time").lines.tolist() == [3, 4]
+    assert t.keep(fastest_rows(t, ("m",), t.number("time"))).lines.tolist() == [3, 4]
 
 
 def test_forecast_keeps_metrics_apart():

@@ -2,6 +2,7 @@
 
 import csv
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,9 +12,11 @@ from strata.errors import BadFile, UnknownName
 from strata.params import data_folder
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.validation.fit.calibrate import calibrate, overlay_toml
-from strata.validation.fit.refit import SIBLINGS, carried
+from strata.validation.fit.calibrate import calibrate, carried, fitted_entries, overlay_toml
+from strata.validation.fit.shipped import Calibration, calibrate_all, shipped_calibration, stale_numbers
+from strata.validation.fit.table import fit_table
 
+DATA = Path(__file__).parents[3] / "validation"
 TRUTH = {"overhead.kernel": 4.2e-6, "memory.efficiency": 0.7, "compute.matrix_efficiency.bf16": 0.62}
 
 
@@ -53,7 +56,7 @@ def test_what_it_writes_is_a_chip(tmp_path):
     write_products(tmp_path, st.chip("h200", **TRUTH))
     made, outcomes = calibrate("h200", tmp_path, only=("products",), date="2026-01-01")
     path = tmp_path / "mine.toml"
-    path.write_text('base = "h200"\nname = "mine"\n\n' + overlay_toml(made, outcomes))
+    path.write_text('base = "h200"\nname = "mine"\n\n' + overlay_toml(fitted_entries(made, outcomes)))
     again = st.chip(str(path))
     assert again.name == "mine" and again.memory.efficiency == pytest.approx(made.memory.efficiency)
     assert again.sources["overhead.kernel"].source.startswith("fitted: ")
@@ -71,6 +74,21 @@ def test_too_few_rows_rows_of_another_chip_and_unknown_families_are_refused(tmp_
         calibrate("h200", tmp_path, only=("product",))
     with pytest.raises(BadFile, match="no data folder"):
         calibrate("h200", tmp_path / "nowhere")
+
+
+def test_shipped_numbers_are_what_the_fit_gives_and_a_changed_one_is_found(tmp_path, monkeypatch):
+    """Quick fits here; `make proof` makes every number anew."""
+    made = calibrate_all(DATA, ["a100-80", "nvlink3", "infiniband"])
+    assert {one.name for one in made} == {"a100-80", "nvlink3", "infiniband", "roce", "efa", "slingshot"}
+    assert [line for one in made for line in stale_numbers(one)] == []
+    changed = tmp_path / "nvlink3.toml"
+    text = (data_folder("calibration") / "nvlink3.toml").read_text(encoding="utf-8")
+    (nvlink3,) = (one for one in made if one.name == "nvlink3")
+    value = nvlink3.entries["rings.start.flagged"].value * 1e6
+    changed.write_text(text.replace(f'"{value:.3g} us"', f'"{value * 1.001:.5g} us"', 1))
+    monkeypatch.setattr(Calibration, "path", property(lambda one: tmp_path / f"{one.name}.toml"))
+    (line,) = stale_numbers(nvlink3)
+    assert line.startswith("nvlink3.toml: rings.start.flagged: ") and f"the fit gives {value:.3g} us" in line
 
 
 def test_shipped_fits_say_what_they_rest_on():
@@ -97,12 +115,11 @@ def test_products_that_dram_does_not_bind_tell_no_energy_of_it(tmp_path):
 
 def test_what_dram_takes_is_carried_only_to_chips_with_the_same_kind_of_it():
     """A refit wrote H200's HBM3e over what H100 says of its HBM3."""
-    fitted = '[energy]\ncache = { value = "58 pJ/B", source = "fitted: x" }\n'
-    fitted += 'memory = { value = "63 pJ/B", source = "fitted: x" }\n'
+    h200 = shipped_calibration("h200", "chip")
     for name, kept in (("h100", False), ("h200-nvl", True)):
-        text = carried(fitted, name, "h200", "the same die")
-        assert "cache" in text and ("memory" in text) == kept
-    for name, (sibling, _) in SIBLINGS.items():
-        if st.chip(name).memory.kind.lower() != st.chip(sibling).memory.kind.lower():
+        taken = carried(h200.entries, h200.record, st.chip(name), "the same die")
+        assert "energy.cache" in taken and ("energy.memory" in taken) == kept
+    for name, rule in fit_table().siblings.items():
+        if st.chip(name).memory.kind.lower() != st.chip(rule["of"]).memory.kind.lower():
             shipped = (data_folder("calibration") / f"{name}.toml").read_text(encoding="utf-8")
             assert "memory" not in tomllib.loads(shipped).get("energy", {})

@@ -1,24 +1,32 @@
-"""Whole groups left out of a fit: kernels of other.csv judged by quantities that have not seen their kind."""
+"""Families left out: each row predicted by numbers that were fitted without its own family."""
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from strata.validation.fit.families import FACTORISATIONS, TRANSFORMS
-from strata.validation.fit.left_out import leave_groups_out
-from strata.validation.readers.tables import read_table
+from strata.validation.fit.left_out import families_left_out, left_out_points
 
 DATA = Path(__file__).parents[3] / "validation"
 
 
 @pytest.mark.parametrize(
-    ("family", "columns"), [(FACTORISATIONS, ("precision",)), (TRANSFORMS, ("precision", "kernel"))]
+    ("file", "kind", "most"),
+    [("ops/gemm.csv", "chip", 0.25), ("h200/decoder.csv", "chip", 0.15), ("ops/nccl.csv", "network", 0.45)],
 )
-def test_a_precision_or_a_kernel_nobody_fitted_is_predicted_within_15_percent(family, columns):
-    table = read_table(DATA, "h200/other.csv")
-    found = leave_groups_out(table, family, columns)
-    assert len(found) == 2 * len(columns) and all(f.error < 0.1 for f in found)
-    rows = {f.group: f.rows for f in found}
-    assert rows["precision=fp32"] == (6 if family is FACTORISATIONS else 16)
-    for f in found:
-        assert set(f.values) == {q.path for q in family.quantities}
+def test_a_generation_left_out_has_the_numbers_of_another(file, kind, most):
+    (one,) = families_left_out(DATA, file, kinds=(kind,))
+    assert one["refitted"] and one["shown"] < one["mape"] < most
+    assert sum(family["rows"] for family in one["families"].values()) == one["configurations"]
+
+
+def test_runs_are_refitted_without_each_model():
+    (one,) = left_out_points(DATA, "training/megatron_bridge.csv", kinds=("model",))
+    assert one.refitted and len(set(one.family)) >= 5 and len(one.points) <= len(one.rows)
+    errors = [np.abs(p / one.points.measured - 1.0).mean() for p in (one.points.predicted, one.predicted)]
+    assert errors[0] < errors[1] < 0.15
+
+
+def test_what_nothing_was_fitted_to_stands_as_it_is():
+    entries = families_left_out(DATA, "training/mlperf.csv", kinds=("model",))
+    assert [(one["refitted"], one["mape"] == one["shown"]) for one in entries] == [(False, True)]

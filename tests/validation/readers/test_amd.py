@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 
 from strata.hardware.chip import chip
+from strata.pricing.kernel import kernel
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.shipped import shipped_folder
-from strata.validation.readers.amd import expert_formats, most_picks, tuned_experts, tuned_gemm
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT
-from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import read_table
 
+AMD_GEMM, AMD_MOE = (reader_of(f"ops/{name}.csv", Catalogue()) for name in ("amd_gemm", "amd_moe"))
 GEMM = "chip,format,out_dtype,m,n,k,us,library"
 MOE = "chip,tokens,model_dim,inter_dim,experts,topk,dtype,q_dtype_a,q_dtype_w,q_type,gated,us"
 
@@ -35,7 +36,7 @@ def errors(name: str, reader):
 
 
 def test_held_out_products_of_the_fitted_chip():
-    points, error = errors("ops/amd_gemm.csv", tuned_gemm)
+    points, error = errors("ops/amd_gemm.csv", AMD_GEMM)
     held = points.line % HELD_OUT == 0
     assert error[held].mean() < 0.07
     for group in set(points.group):
@@ -43,7 +44,7 @@ def test_held_out_products_of_the_fitted_chip():
 
 
 def test_experts_of_a_chip_that_was_not_fitted():
-    points, error = errors("ops/amd_moe.csv", tuned_experts)
+    points, error = errors("ops/amd_moe.csv", AMD_MOE)
     fitted = np.array([str(group).startswith("mi300x/") for group in points.group])
     assert error[fitted & (points.line % HELD_OUT == 0)].mean() < 0.08
     assert error[~fitted].mean() < 0.18
@@ -53,7 +54,7 @@ def test_experts_of_a_chip_that_was_not_fitted():
 
 def test_rows_of_batches_are_sixteen_products(tmp_path):
     rows = ("mi300x,bf16,,1,8192,1024,75.979,", "mi300x,bf16,,1,8192,1024,75.979,hipblaslt")
-    points = tuned_gemm(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
+    points = AMD_GEMM(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
     batch, one = points.predicted
     assert 6.0 < batch / one < 16.0  # a start is paid once
     weights = 16 * 8192 * 1024 * 2.0 / chip("mi300x").memory.bandwidth
@@ -63,7 +64,7 @@ def test_rows_of_batches_are_sixteen_products(tmp_path):
 @pytest.mark.parametrize("name", ["mi308x", "MI325X", "mi350x", "mi355x"])
 def test_other_chips_and_formats_are_priced(tmp_path, name):
     rows = [f"{name},{f},bf16,128,4096,4096,20.0,ck" for f in ("bf16", "fp8", "fp8_block", "int8")]
-    points = tuned_gemm(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
+    points = AMD_GEMM(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
     assert not points.why and points.group.tolist() == [
         f"{name}/{f}" for f in ("bf16", "fp8", "fp8_block", "int8")
     ]
@@ -78,9 +79,9 @@ def test_rows_that_cannot_be_read_are_named_and_the_others_stay(tmp_path):
         "mi300x,fp8_block,,,4096,4096,20.0,ck",
         "mi355x,mxfp4,,128,4096,4096,20.0,asm",
     )
-    points = tuned_gemm(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
+    points = AMD_GEMM(table_of(tmp_path, "amd_gemm.csv", GEMM, *rows), Catalogue())
     assert sorted(points.why) == [3, 4, 5]
-    assert "mi999z" in points.why[3] and "fp3" in points.why[4] and "'m' is empty" in points.why[5]
+    assert "mi999z" in points.why[3] and "fp3" in points.why[4] and "m is missing" in points.why[5]
     assert points.predicted[0] > 0 and points.predicted[4] > 0
 
 
@@ -89,22 +90,30 @@ def test_one_measurement_under_several_numbers_of_picks(tmp_path):
     rows = [f"mi355x,512,7168,3072,96,{k},{like},468.0" for k in (-1, 1, 6)]
     alone = f"mi355x,512,7168,3072,96,-1,{like},400.0"
     table = table_of(tmp_path, "amd_moe.csv", MOE, *rows, alone)
-    assert most_picks(table).tolist() == [6.0, 6.0, 6.0, -1.0]
-    points = tuned_experts(table, Catalogue())
+    points = AMD_MOE(table, Catalogue())
     assert len(set(points.predicted[:3])) == 1 and list(points.why) == [5]
-    assert "topk must be at least 1" in points.why[5]
+    assert "top_k must be a positive whole number, but got -1" in points.why[5]
 
 
-def test_formats_of_experts():
-    assert expert_formats("QuantType.No", "bfloat16", "bfloat16") == ("bf16", "bf16", False)
-    assert expert_formats("QuantType.per_Token", "float8_e4m3fnuz", "float8_e4m3fnuz")[0] == "fp8"
-    assert expert_formats("QuantType.per_1x32", "float8_e4m3fn", "float8_e4m3fn")[0] == "mxfp8"
-    assert expert_formats("QuantType.per_1x32", "bfloat16", "int4") == ("int4", "bf16", True)
-
-
-def test_readers_are_registered():
-    assert reader_of("ops/amd_gemm.csv", Catalogue()) is tuned_gemm
-    assert reader_of("ops/amd_moe.csv", Catalogue()) is tuned_experts
+def test_formats_of_experts(tmp_path):
+    """Weights in blocks with scales of their own, and narrow weights that are widened to what they meet."""
+    sizes = "mi355x,512,7168,256,256,8,bfloat16"
+    formats = {
+        "bfloat16,bfloat16,QuantType.No": {},
+        "float8_e4m3fn,float8_e4m3fn,QuantType.per_1x128": {"precision": "fp8_block"},
+        "float8_e4m3fn,float8_e4m3fn,QuantType.per_1x32": {"precision": "mxfp8"},
+        "bfloat16,int4,QuantType.per_1x32": {"precision": "int4", "weight_only": True},
+        "float8_e4m3fn,float4_e2m1fn_x2,QuantType.per_1x32": {
+            "precision": "mxfp4", "activations": "fp8", "weight_only": True,
+        },
+    }  # fmt: skip
+    table = table_of(tmp_path, "amd_moe.csv", MOE, *(f"{sizes},{name},1,100.0" for name in formats))
+    layer = {"tokens": 512, "hidden": 7168, "inner": 256, "experts": 256, "top_k": 8}
+    stored = {"activations": "bf16", "briefly": True}
+    found = [
+        kernel("mi355x", "sorted_experts", **layer, **stored | options).time for options in formats.values()
+    ]
+    assert AMD_MOE(table, Catalogue()).predicted == pytest.approx(found)
 
 
 def test_large_products_as_amd_publishes_them():

@@ -7,7 +7,6 @@ import pytest
 from strata.errors import UnknownName
 from strata.hardware.transport import transport
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.collectives import node_fabric
 
 
 def test_records_are_read_once_by_any_of_their_names():
@@ -35,7 +34,7 @@ def test_other_versions_of_engines_and_transports():
     engine = replace(catalogue.engine("vllm"), step_gap=1.0)
     assert catalogue.with_engine(engine).engine("vllm") is engine and catalogue.engine("vllm").step_gap < 1.0
     moved = transport("nvlink4")
-    fabric = node_fabric(catalogue.with_transport(moved), "h200", "any")
-    shipped = node_fabric(catalogue, "h200", "any")
+    fabric = catalogue.with_transport(moved).system("8xh200").fabric
+    shipped = catalogue.system("8xh200").fabric
     assert fabric.dimension[0].transport == "nvlink4" and fabric.dimension[0].transport_model is not None
     assert fabric.dimension[0].transport_model is not shipped.dimension[0].transport_model

@@ -1,44 +1,44 @@
 """What MLPerf's rounds say of software, and what that does to rows."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from strata.validation.readers.benchmark_conditions import read_conditions
+from strata.validation.measured.compared import row_arguments
+from strata.validation.measured.formulas import Columns, derived_columns
+from strata.validation.measured.reader import reader_of
+from strata.validation.measured.spec import spec_of
+from strata.validation.questions.registry import question
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.tables import read_table
-from strata.validation.readers.training_mlperf import (
-    MlperfRun,
-    MlperfTrainingConditions,
-    fused_in_round,
-    mlperf_steps,
-)
 
 DATA, FILE = Path(__file__).parents[3] / "validation", "training/mlperf.csv"
-
-
-def known():
-    return read_conditions(MlperfTrainingConditions, read_table(DATA, FILE), "training/mlperf.toml")
 
 
 @pytest.mark.parametrize(
     ("run", "read", "fused"),
     [
-        (("v5.1", "b200", "lora", "fp8", 1.0), 0.0, True),
-        (("v6.0", "vr200", "lora", "fp8", 1.0), 0.0, True),
-        (("v5.0", "b200", "lora", "fp8", 1.0), None, False),
-        (("v5.1", "h100", "lora", "fp8", 4.0), None, False),
-        (("v5.1", "mi355x", "lora", "fp8", 1.0), None, False),
-        (("v5.1", "gb200", "lora", "nvfp4", 1.0), None, True),
-        (("v5.1", "gb200", "all", "nvfp4", 1.0), 3.0, False),
-        (("", "b200", "lora", "fp8", 1.0), None, False),
-        (("preview", "b200", "lora", "fp8", 1.0), None, False),
+        (("v5.1", "b200", "lora", "fp8", "1"), 0.0, 1.0),
+        (("v6.0", "vr200", "lora", "fp8", "1"), 0.0, 1.0),
+        (("v5.0", "b200", "lora", "fp8", "1"), None, 0.0),
+        (("v5.1", "h100", "lora", "fp8", "4"), None, 0.0),
+        (("v5.1", "mi355x", "lora", "fp8", "1"), None, 0.0),
+        (("v5.1", "gb200", "lora", "nvfp4", "1"), None, 1.0),
+        (("v5.1", "gb200", "all", "nvfp4", "1"), 3.0, 0.0),
+        (("preview", "b200", "lora", "fp8", "1"), None, 0.0),
     ],
 )
 def test_software_of_a_run(run, read, fused):
-    found = fused_in_round(known().software, MlperfRun(*run))
-    assert (found.quantize_bytes, found.fused_adapters) == (read, fused)
+    table = read_table(DATA, FILE).keep(np.array([0]))
+    own = dict(zip(("round", "chip", "trains", "precision", "tp"), run, strict=True))
+    cells = {name: np.array([cell], dtype=object) for name, cell in own.items()}
+    spec = spec_of(None, FILE)
+    table = derived_columns(replace(table, columns={**table.columns, **cells}), spec)
+    asked = row_arguments(question("train"), spec, Columns(table, spec))
+    bytes_read = asked["engine.training.quantize_bytes"][0]
+    assert (None if np.isnan(bytes_read) else bytes_read, asked["lora.fused"][0]) == (read, fused)
 
 
 def changed(tmp_path, keep, columns):
@@ -54,7 +54,7 @@ def changed(tmp_path, keep, columns):
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = [",".join('"' + c.replace('"', '""') + '"' for c in row) for row in [header, *rows]]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    points = mlperf_steps(read_table(tmp_path, FILE), Catalogue())
+    points = reader_of(FILE, Catalogue())(read_table(tmp_path, FILE), Catalogue())
     return points.predicted[: len(rows)]
 
 
@@ -76,7 +76,7 @@ def test_graphs_take_the_host_away(tmp_path):
 def test_errors_of_rows_that_nothing_was_fitted_to():
     """Every row but those that hosts bind: GPT-3 of v3.0 and v3.1, adapters of v4.0."""
     table = read_table(DATA, FILE)
-    points = mlperf_steps(table, Catalogue())
+    points = reader_of(FILE, Catalogue())(table, Catalogue())
     head = points.keep(points.headline)
     order = np.array([int(line) - 2 for line in head.line])
     rounds, trains = table.columns["round"][order], table.columns["trains"][order]

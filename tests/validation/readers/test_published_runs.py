@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from strata.validation import validate
-from strata.validation.readers.benchmark_conditions import read_conditions
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.labels import dashed, machine_of, server_of, trained_format
-from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import read_table
-from strata.validation.readers.training_bridge import CONDITIONS, BridgeConditions, first_said, run_settings
 
 DATA = Path(__file__).parents[3] / "validation"
 # column that names the chip
@@ -106,8 +104,8 @@ def test_rows_of_adapters_need_a_rank_and_train_less(tmp_path):
     usual, whole, wide, *_ = points.predicted[:5]
     assert usual < 0.9 * whole and usual < wide < 1.1 * usual
     assert points.why == {
-        5: "column 'lora_rank' is empty",
-        6: "trains must be all, lora, but got 'head'",
+        5: "a run of adapters needs their rank, but got (trains='lora')",
+        6: "trains must be all or lora, but got (trains='head')",
     }
 
 
@@ -165,18 +163,6 @@ def test_models_whose_experts_have_biases_are_not_far_too_quick():
     assert len(error) == 3 and error.max() < 0.45 and error.mean() < 0.35
 
 
-def test_recipes_say_what_they_recompute():
-    known = read_conditions(BridgeConditions, read_table(DATA, BRIDGE), CONDITIONS).recipes
-    asked = [
-        ("gb200", "deepseekv3"),
-        ("h100", "deepseekv3"),
-        ("gb300", "deepseekv3"),
-        ("gb200", "qwen3-30b-a3b"),
-    ]
-    found = [run_settings(known, "nemo:25.11", s, m, "fp8-mx", 32.0).recompute for s, m in asked]
-    assert found == ["mla_up_proj", "mla_up_proj+mlp", "none", "none"]
-
-
 def test_releases_of_bridge_differ_by_what_their_recipes_set(tmp_path):
     rows = rows_of("training/megatron_bridge.csv", 1)
     row = dict(zip(rows[0], rows[1], strict=True)) | {
@@ -185,30 +171,16 @@ def test_releases_of_bridge_differ_by_what_their_recipes_set(tmp_path):
         "gpus": "8",
     }
     row |= {"mbs": "4", "gbs": "512", "pp": "1", "vp": "n/a", "ep": "8", "precision": "MXFP8"}
-    made = [row | {"release": release} for release in ("26.04", "26.06", "99.01", "", "nightly")]
+    made = [row | {"release": release} for release in ("26.04", "26.06", "99.01", "")]
     made.append(row | {"model": "LLAMA3_8B", "ep": "n/a", "release": "26.04"})
     made.append(made[-1] | {"release": "26.06"})
     folder = written(tmp_path, "training/megatron_bridge.csv", [rows[0], *(list(r.values()) for r in made)])
     table = read_table(folder, "training/megatron_bridge.csv")
     points = reader_of("training/megatron_bridge.csv", Catalogue())(table, Catalogue())
-    older, newer, unknown, unnamed, odd, dense, dense_newer = points.predicted
+    older, newer, unknown, unnamed, dense, dense_newer = points.predicted
     # graphs of whole iterations, exchanges beside other kernels
     assert 1.3 < newer / older < 1.8 and unknown == newer and unnamed == pytest.approx(older, rel=0.1)
-    assert dense == dense_newer and odd == 0 and "nightly" in points.why[6]
-
-
-@pytest.mark.parametrize(
-    ("cell", "first"),
-    [
-        ("31508 (29789)", "31508"),
-        ("n/a", ""),
-        ("", ""),
-        ("DeepSeekV3 (w/ MTP)", "DeepSeekV3"),
-        ("64 (0)", "64"),
-    ],
-)
-def test_the_first_of_two_settings_is_meant(cell, first):
-    assert first_said(cell) == first
+    assert dense == dense_newer
 
 
 def test_labels_of_inferencex(own_points):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import strata
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.gemm import profiled_gemm
 from strata.validation.readers.tables import read_table
 
 DATA = Path(strata.__file__).parents[1] / "validation"
@@ -16,7 +16,7 @@ DATA = Path(strata.__file__).parents[1] / "validation"
 @pytest.fixture(scope="module")
 def errors():
     """Mean absolute relative error of each group."""
-    points = profiled_gemm(read_table(DATA, "a100/gemm_ncu.csv"), Catalogue())
+    points = reader_of("a100/gemm_ncu.csv", Catalogue())(read_table(DATA, "a100/gemm_ncu.csv"), Catalogue())
     error = np.abs(points.predicted / points.measured - 1.0)
     return {str(name): float(error[points.group == name].mean()) for name in set(points.group)}
 

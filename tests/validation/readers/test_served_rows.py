@@ -4,6 +4,7 @@ import json
 import random
 import shlex
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -12,68 +13,82 @@ import pytest
 from strata.errors import BadFile, UnknownName
 from strata.mapping.engine import engine
 from strata.memo import forget
+from strata.params import data_folder
 from strata.serving.served_options import command_line, deployment_of, served_answer
-from strata.validation.readers.benchmark_conditions import read_conditions
+from strata.validation.measured.compared import counted_rows, one_row, row_arguments
+from strata.validation.measured.formulas import Columns
+from strata.validation.measured.reader import data_files, reader_of, row_points
+from strata.validation.measured.spec import spec_of
+from strata.validation.questions.registry import question
+from strata.validation.questions.served import (
+    engine_text,
+    format_options,
+    layout_text,
+    simulate_options,
+    whole_system,
+)
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import configurations
-from strata.validation.readers.registry import data_files, reader_of, served_kind
-from strata.validation.readers.served_files import SERVED, row_of_file
-from strata.validation.readers.served_layouts import engine_text, format_options, layout_text, whole_system
-from strata.validation.readers.served_rows import Cells, ServedConditions, number_at
 from strata.validation.readers.tables import read_table
 from strata.workload.model import model
 
 DATA = Path(__file__).parents[3] / "validation"
 CATALOGUE = Catalogue()
-FILES = [name for name in data_files(DATA) if served_kind(name) is not None]
+FILES = [
+    name
+    for name in data_files(DATA)
+    if name.startswith("serving/") and spec_of(DATA, name).question == "serve"
+]
 SAMPLED, SEED, MOST_CLIENTS = 200, 30, 128
 
 
-def cells_of(name):
-    return list(served_kind(name).rows(read_table(DATA, name)))
+@lru_cache
+def table_of(name):
+    """The rows of a file that count, with its derived columns, and its spec."""
+    spec = spec_of(DATA, name)
+    return counted_rows(read_table(DATA, name), spec), spec
 
 
 def options_of(name, **columns):
     """Options of the first row of a file whose columns hold some texts."""
-    kind = served_kind(name)
-    row = next(c for c in cells_of(name) if all(c.text(k) == v for k, v in columns.items()))
-    return kind.options(row, read_conditions(ServedConditions, row.table, kind.conditions), CATALOGUE)
+    table, spec = table_of(name)
+    rows = np.all([table.text(column) == value for column, value in columns.items()], axis=0)
+    asked = question(spec.question)
+    return simulate_options(one_row(asked, row_arguments(asked, spec, Columns(table.keep(rows), spec)), 0))
+
+
+def told(folder, name, line):
+    return row_points(folder, name, line)
+
+
+def read_lines(name):
+    """Lines of a file that count, those with very many clients left to the others."""
+    table, _ = table_of(name)
+    columns = {"conc", "concurrency", "max_num_seqs", "max_batch"} & set(table.columns)
+    few = [table.number(column, empty=0.0) <= MOST_CLIENTS for column in columns]
+    return table.lines[np.all([np.ones(len(table), bool), *few], axis=0)].tolist()
 
 
 def sampled_rows():
-    """Rows of all served files, those with very many clients left to the others; each file has some."""
-    every = [(name, c.line) for name in FILES for c in cells_of(name) if clients(c) <= MOST_CLIENTS]
+    """Rows of all served files; each file has some."""
+    every = [(name, line) for name in FILES for line in read_lines(name)]
     draw = random.Random(SEED)
     some = [draw.choice([row for row in every if row[0] == name]) for name in FILES]
     return some + draw.sample(every, SAMPLED - len(some))
 
 
-def clients(row):
-    told = {"conc", "concurrency", "max_num_seqs", "max_batch"} & set(row.table.columns)
-    return max([row.number(column, empty=0.0) for column in told], default=0)
-
-
-def test_every_served_file_is_read():
-    assert set(FILES) == {n for n in data_files(DATA) if n.startswith("serving/")}
-    assert all(any(served_kind(name) is kind for name in FILES) for kind in SERVED.values())
-
-
 def test_the_command_of_a_row_prints_its_prediction(strata):
-    points = [
-        p
-        for name, line in sampled_rows()
-        for p in row_of_file(DATA, name, served_kind(name), line)
-        if not p.why
-    ]
+    points = [p for name, line in sampled_rows() for p in told(DATA, name, line) if p["predicted"]]
     assert len(points) >= SAMPLED
     forget()
     printed = {}
     for point in points:
-        words = shlex.split(point.command)
+        words = shlex.split(point["command"])
         assert words[:2] == ["strata", "simulate"] and words[-1] == "--json"
-        if point.command not in printed:
-            printed[point.command] = json.loads(strata(*words[1:]).out)
-        assert number_at(printed[point.command], point.metric.at) == point.predicted, point.command
+        if point["command"] not in printed:
+            printed[point["command"]] = json.loads(strata(*words[1:]).out)
+        answer = question("serve").answer(printed[point["command"]], point["at"])
+        assert answer == point["predicted"], point["command"]
 
 
 def test_a_row_is_predicted_alike_alone_and_in_its_file():
@@ -82,7 +97,7 @@ def test_a_row_is_predicted_alike_alone_and_in_its_file():
     some = table.keep(np.arange(len(table)) % 97 == 5)
     points = reader_of(name, CATALOGUE)(some, CATALOGUE)
     for line in set(points.line.tolist()):
-        alone = {p.metric.group: p.predicted for p in row_of_file(DATA, name, served_kind(name), line)}
+        alone = {p["group"]: p["predicted"] for p in told(DATA, name, line)}
         rows = points.line == line
         assert dict(zip(points.group[rows], points.predicted[rows].tolist(), strict=True)) == alone
 
@@ -93,7 +108,6 @@ def test_validate_says_the_command_of_a_row(strata):
     assert all(row["command"].startswith("strata simulate --model deepseek-v3") for row in told)
     assert "error" in strata("validate", "serving/silicon.csv", "--row", "100").out
     for words, why in (
-        (("h200/gemm.csv", "--row", "3"), "rows of h200/gemm.csv have no command yet"),
         (("serving/silicn.csv", "--row", "3"), "nearest: serving/silicon.csv"),
         (("serving/silicon.csv", "--row", "9999"), "no row of serving/silicon.csv called '9999'"),
         (("--row", "3"), "--row is of one file"),
@@ -114,10 +128,11 @@ def test_rows_of_one_command_are_one_configuration():
 
 def test_rows_that_another_file_has_are_not_read_twice(tmp_path):
     name = "serving/silicon2.csv"
-    assert len(cells_of(name)) == len(read_table(DATA, name)) - 48
+    table, spec = table_of(name)
+    assert len(table) == len(read_table(DATA, name)) - 48
     (tmp_path / "serving").mkdir()
     (tmp_path / name).write_bytes((DATA / name).read_bytes())
-    assert len(list(served_kind(name).rows(read_table(tmp_path, name)))) == 389
+    assert len(counted_rows(read_table(tmp_path, name), spec)) == 389
 
 
 def test_columns_are_options():
@@ -139,7 +154,7 @@ def test_columns_are_options():
     )
     assert apart["prefill_workers"] == "6" and apart["system"] == "72xgb200"
     limits = options_of("serving/mlperf.csv", scenario="Server", model="llama-2-70b")
-    assert limits["find_rate"] is True and limits["share"] == "99%" and limits["ttft"] == "2s"
+    assert limits["find_rate"] is True and limits["share"] == "99%" and limits["ttft"] == "2.0s"
     several = options_of("serving/mlperf.csv", scenario="Server", model="llama-3.1-405b", chip="b200")
     assert (several["system"], several["replicas"], several["tokens"]) == ("4xb200", "2", "2048")
     streamed = options_of("serving/mlperf.csv", scenario="Server", model="deepseek-v3")
@@ -148,28 +163,28 @@ def test_columns_are_options():
     assert batch["plan"] == "pp=4" and batch["clients"] == batch["count"] == "1"
 
 
-def test_a_rate_is_of_all_replicas_that_are_simulated():
+@pytest.mark.parametrize(("name", "together"), [("llama-3.1-405b", True), ("llama-2-70b", False)])
+def test_a_rate_is_of_all_replicas_that_are_simulated(name, together):
     """Replicas with few sequences each are simulated together, others one by one."""
-    name = "serving/mlperf.csv"
-    kind, table = served_kind(name), read_table(DATA, name)
-    known = read_conditions(ServedConditions, table, kind.conditions)
-    for model_name, together in (("llama-3.1-405b", True), ("llama-2-70b", False)):
-        wanted = {"scenario": "Server", "model": model_name, "devices": "8", "chip": "b200"}
-        row = next(c for c in kind.rows(table) if all(c.text(k) == v for k, v in wanted.items()))
-        (metric,) = kind.metrics(row, known)
-        replicas = 1 if together else row.number("replicas")
-        assert metric.measured == pytest.approx(row.number("samples_per_s") / replicas, rel=1e-3)
+    table, spec = table_of("serving/mlperf.csv")
+    wanted = {"scenario": "Server", "model": name, "devices": "8", "chip": "b200"}
+    (row, *_) = np.flatnonzero(np.all([table.text(c) == value for c, value in wanted.items()], axis=0))
+    columns = Columns(table.keep(np.array([row])), spec)
+    (measured,) = columns["tokens"] / columns["mean_output"]
+    replicas = 1 if together else columns["replicas"][0]
+    assert measured == pytest.approx(columns["samples_per_s"][0] / replicas, rel=1e-3)
 
 
 def test_parts_of_options():
-    deepseek = model("deepseek-v3")
+    deepseek, oss = model("deepseek-v3"), model("gpt-oss-120b")
+    h200, b200 = CATALOGUE.chip("h200"), CATALOGUE.chip("b200")
     assert layout_text(deepseek, dp=48, ep=48) == "dp=48,ep=48,moe_tp=1,redundant_experts=32"
-    assert whole_system(CATALOGUE, "b200", {4: 1, 8: 3}) == "32xb200"
+    assert whole_system("b200", {4: 1, 8: 3}) == "32xb200"
     assert engine_text("TensorRT-LLM (Dynamo)", "1.1.0-dev.2", "2026-04-18") == "trtllm@1.3.0rc7"
-    assert format_options(CATALOGUE, "gpt-oss-120b", "h200", "fp8", "mxfp4") == {"kv": "bf16"}
-    assert format_options(CATALOGUE, "gpt-oss-120b", "b200", "fp8", "mxfp4") == {"kv": "fp8"}
+    assert format_options(oss, h200, "fp8", "mxfp4") == {"kv": "bf16"}
+    assert format_options(oss, b200, "fp8", "mxfp4") == {"kv": "fp8"}
     blocks = {"weights": "fp8_block", "kv": "fp8", "set": ("model.expert_weights=fp8_block",)}
-    assert format_options(CATALOGUE, "deepseek-v3", "h200", "fp8", "fp8") == blocks
+    assert format_options(deepseek, h200, "fp8", "fp8") == blocks
 
 
 def test_an_engine_in_place_of_another_changes_what_its_version_does_not_say():
@@ -190,22 +205,30 @@ def test_what_cannot_be_read_says_why(tmp_path):
     text = (DATA / "serving/requests/rtx4090_llama-3.1-8b.csv").read_text(encoding="utf-8").splitlines()
     for name, lines, why in (
         ("rtx4090_llama-3.1-8b.csv", [text[0], text[1].replace("17.5703", "0.1")], "must come in this order"),
-        ("someone.csv", text[:3], "the name must say model and system"),
+        ("someone.csv", text[:3], "the name must say chip and model"),
     ):
         path = tmp_path / "serving/requests" / name
         path.write_text("\n".join(lines) + "\n", encoding="utf-8")
         with pytest.raises(BadFile, match=why):
-            row_of_file(tmp_path, f"serving/requests/{name}", served_kind(f"serving/requests/{name}"), 2)
-    unknown = (DATA / "serving/silicon.csv").read_text(encoding="utf-8").splitlines()
-    (tmp_path / "serving/silicon.csv").write_text(
+            told(tmp_path, f"serving/requests/{name}", 2)
+    silicon = "serving/silicon.csv"
+    unknown = (DATA / silicon).read_text(encoding="utf-8").splitlines()
+    (tmp_path / silicon).write_text(
         "\n".join([unknown[0], unknown[1].replace(unknown[1].split(",")[1], "b2000")]) + "\n",
         encoding="utf-8",
     )
-    points = row_of_file(tmp_path, "serving/silicon.csv", served_kind("serving/silicon.csv"), 2)
-    assert all(p.predicted == 0 and "b2000" in p.why for p in points)
+    assert all(p["predicted"] is None and "b2000" in p["why"] for p in told(tmp_path, silicon, 2))
     with pytest.raises(UnknownName, match="no row of"):
-        row_of_file(tmp_path, "serving/silicon.csv", served_kind("serving/silicon.csv"), 7)
-    cells = Cells(read_table(DATA, "serving/silicon.csv"), 0)
-    assert cells.degree("prefill_tp_size") == 1
-    with pytest.raises(BadFile, match="no column 'no such column'"):
-        cells.text("no such column")
+        told(tmp_path, silicon, 7)
+
+
+def test_a_folder_of_data_alone_takes_the_shipped_conditions_and_one_with_a_toml_its_own(tmp_path):
+    name = "serving/trtllm_max_throughput.csv"
+    (tmp_path / "serving").mkdir()
+    (tmp_path / name).write_bytes((DATA / name).read_bytes())
+    usual, shipped = (told(folder, name, 40) for folder in (DATA, tmp_path))
+    assert usual == shipped
+    described = (data_folder("measured") / "serving/trtllm_max_throughput.toml").read_text(encoding="utf-8")
+    (tmp_path / name).with_suffix(".toml").write_text(f"questoin = 1\n{described}")
+    with pytest.raises(BadFile, match="no key 'questoin'"):
+        told(tmp_path, name, 40)

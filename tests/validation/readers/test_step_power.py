@@ -9,12 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.validation.fit.families import STEP_POWER
-from strata.validation.fit.files import FITTED_FILES
+from strata.validation.fit.table import fit_table, is_fitted
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.registry import matches, reader_of
-from strata.validation.readers.tables import read_table
+from strata.validation.readers.tables import matches, read_table
 
 FOLDER = Path(__file__).parents[3] / "validation"
 FILE = "h200/step_power.csv"
@@ -42,7 +41,7 @@ def test_groups_are_metric_phase_and_model(points):
 
 @pytest.mark.parametrize("metric", ["power", "clock"])
 def test_power_and_clock_are_within_six_per_cent_on_rows_no_fit_has_seen(points, metric):
-    assert matches(FILE, *FITTED_FILES) and matches(FILE, *STEP_POWER.files)
+    assert is_fitted(FILE) and matches(FILE, *fit_table().group("power of steps").files)
     unseen = errors(held_out(points), metric)
     assert len(unseen) >= 9 and unseen.mean() < 0.06
     assert errors(points, metric).mean() < 0.045

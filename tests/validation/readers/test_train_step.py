@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strata.validation import validate
+from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.registry import reader_of
 from strata.validation.readers.tables import read_table
 
 FOLDER = Path(__file__).parents[3] / "validation"
@@ -60,6 +61,7 @@ def test_a_row_of_an_unknown_mode_is_named_and_ends_nothing(tmp_path):
     odd = lines[1].replace("compiled", "traced", 1)
     (tmp_path / "h200").mkdir()
     (tmp_path / FILE).write_text("\n".join([lines[0], odd, lines[2]]) + "\n", encoding="utf-8")
-    found = reader_of(FILE, Catalogue())(read_table(tmp_path, FILE), Catalogue())
-    assert list(found.why) == [2] and "compiled, eager" in found.why[2]
-    assert (found.predicted[found.line == 3] > 0).all()
+    outcome = validate(tmp_path)
+    (unread,) = outcome["unread"]
+    assert unread["row"] == 2 and "compiled or eager" in unread["why"]
+    assert outcome["files"][0]["failed"] == 0 and outcome["files"][0]["points"] > 0

@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
-import json
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, StringConstraints
 
+from strata.app.render.accuracy_pictures import group_unit
 from strata.app.web.questions import WebQuestion, answers
 from strata.app.web.worker import Tell, tells
 from strata.errors import UnknownName
-from strata.reading import file_text
 from strata.shipped import shipped_folder
-from strata.validation.accuracy.pictures import group_unit
-from strata.validation.accuracy.points import kind_of_file, measured_row, packed_points, stored_points
+from strata.validation.accuracy.headline import (
+    FAMILIES,
+    HEADLINE,
+    family_cells,
+    headline_cells,
+    how_seen,
+    stored_families,
+    stored_table,
+)
+from strata.validation.accuracy.points import (
+    kind_of_file,
+    measured_row,
+    packed_points,
+    stored_points,
+    unpacked_points,
+)
 from strata.validation.accuracy.run import Watched, validate
-from strata.validation.fit.files import is_fitted
+from strata.validation.accuracy.worst import where_the_error_is
+from strata.validation.measured.reader import command_of_row
 
 FileName = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*(/[A-Za-z0-9][A-Za-z0-9._-]*)*$", max_length=80),
 ]
+WORST = 20  # families, and rows
 FIGURES = ("points", "failed", "mape", "median", "p90", "worst", "bias", "within_15", "within_30")
 
 
@@ -38,29 +53,49 @@ class MeasuredLine(MeasuredFile):
     row: Annotated[int, Field(ge=1, le=10**7)]
 
 
+class Worst(WebQuestion):
+    """Where the error is: by which families, of which kind of files."""
+
+    by: Literal["chip", "engine", "model", "network", "file"] = "chip"
+    kind: Literal["all", "serving", "training", "steps", "kernels", "network", "hardware"] = "all"
+
+
 @lru_cache(maxsize=1)
 def _table(folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(file_text(folder / "accuracy.json"))
-    return found
+    return stored_table(folder)
 
 
-@answers("validation", "Every measured file with its errors")
+@answers("validation", "Every measured file with its errors, families left out first")
 def accuracy_told(_: dict[str, Any]) -> dict[str, Any]:
-    """Every file: its kind, its errors, and whether only rows that no fit has seen count."""
+    """The headline, then every file: its kind, its errors, and what of it was seen."""
     folder = shipped_folder("validation")
-    held = stored_points(folder)
+    table, held = _table(folder), stored_points(folder)
     files = [
         {key: entry[key] for key in FIGURES}
         | {
             "file": entry["file"],
             "kind": kind_of_file(entry["file"]),
-            "held_out": is_fitted(entry["file"]),
+            "seen": how_seen(entry["file"]),
             "groups": len(entry["groups"]),
             "ready": entry["file"] in held,
         }
-        for entry in _table(folder)["files"]
+        for entry in table["files"]
     ]
-    return {"files": files}
+    return {"files": files, "headline": {"columns": list(HEADLINE), "rows": headline_cells(table)}}
+
+
+@answers("validation/worst", "Where the error is", Worst)
+def worst_told(question: dict[str, Any]) -> dict[str, Any]:
+    """Families left out with the most error, families of the points, and the worst rows with commands."""
+    folder = shipped_folder("validation")
+    wanted = [
+        entry["file"]
+        for entry in _table(folder)["files"]
+        if question["kind"] in ("all", kind_of_file(entry["file"]))
+    ]
+    points = {name: held for name, held in stored_points(folder).items() if name in wanted}
+    families = stored_families(folder, wanted)
+    return where_the_error_is(folder, unpacked_points(points), WORST, (question["by"],), families)
 
 
 @answers("validation/points", "Measured and predicted of every compared row of a file", MeasuredFile)
@@ -76,7 +111,10 @@ def row_told(question: dict[str, Any]) -> dict[str, Any]:
     """The cells of one measured row, by column."""
     folder, name = shipped_folder("validation"), _known(question["file"])
     cells = measured_row(folder, name, question["row"], [name])
-    return {"cells": {column: text[:200] for column, text in cells.items() if text}}
+    return {
+        "cells": {column: text[:200] for column, text in cells.items() if text},
+        "command": command_of_row(folder, name, question["row"]),
+    }
 
 
 @answers("validation/run", "Predict a file anew", MeasuredFile, job=True)
@@ -102,10 +140,12 @@ def _known(name: str) -> str:
 
 def _told(name: str, entry: dict[str, Any], points: dict[str, Any] | None) -> dict[str, Any]:
     groups = [] if points is None else points["groups"]
+    families = stored_families(shipped_folder("validation"), [name])
     return {
         "file": name,
         "kind": kind_of_file(name),
-        "held_out": is_fitted(name),
+        "seen": how_seen(name),
+        "left_out": {"columns": list(FAMILIES)[1:], "rows": [row[1:] for row in family_cells(families)]},
         "figures": {key: entry[key] for key in FIGURES},
         "groups": [
             {"group": group, **{key: figures.get(key) for key in FIGURES}}

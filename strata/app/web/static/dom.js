@@ -106,6 +106,23 @@ export const table = (header, rows, words = [0]) =>
     ),
   );
 
+export const scrolled = (inside) =>
+  h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" }, inside);
+
+// A table that opens on a click.
+export const folded = (title, header, rows, words, attrs = { class: "panel" }) =>
+  h("details", attrs, h("summary", {}, title), scrolled(table(header, rows, words)));
+
+// A number with its name above, what it is of below, and a hover.
+export const card = (label, value, under, formula = under) =>
+  h(
+    "div",
+    { class: "card", hover: [[label, formula]] },
+    h("div", { class: "label" }, label),
+    h("div", { class: "value" }, value),
+    h("div", { class: "under" }, under),
+  );
+
 export const choice = (label, value, options, onchange) =>
   h(
     "label",

@@ -1,6 +1,6 @@
 // Fabric: how devices are joined, which rank each one is, and what a collective puts on the links.
 import { ask, catalogue, given_up } from "../api.js";
-import { failure, fill, h, table } from "../dom.js";
+import { card, failure, fill, h, table } from "../dom.js";
 import { fabricDrawing, ramp, shade } from "../fabric/drawing.js";
 import { go, here } from "../state.js";
 import { digits, percent, show as text } from "../units.js";
@@ -193,15 +193,6 @@ function draw(part, told, design, cost, set) {
   );
   mates(part.querySelector("svg.fabric"), told, axis);
 }
-
-const card = (label, value, under, formula) =>
-  h(
-    "div",
-    { class: "card", hover: [[label, formula]] },
-    h("div", { class: "label" }, label),
-    h("div", { class: "value" }, value),
-    h("div", { class: "under" }, under),
-  );
 
 const dimensionsOf = (told, panel) => panel.dimensions.map((i) => ({ ...told.dimensions[i], index: i }));
 

@@ -1,5 +1,5 @@
 // A minute of a service: batches over time as bands, every request as a bar in a lane.
-import { fill, h, s, setHover } from "../dom.js";
+import { fill, folded, h, s, setHover } from "../dom.js";
 import { digits, percent, show as text } from "../units.js";
 
 const PHASES = [
@@ -231,37 +231,5 @@ function details(minute) {
       text(last - a, "s"),
       preempted,
     ]);
-  return h(
-    "details",
-    {},
-    h("summary", {}, "The first requests as a table"),
-    h(
-      "div",
-      { class: "scroll", tabindex: "0" },
-      h(
-        "table",
-        {},
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            head.map((c) => h("th", { scope: "col", class: "n" }, c)),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          rows.map((r) =>
-            h(
-              "tr",
-              {},
-              r.map((c) => h("td", { class: "n" }, c)),
-            ),
-          ),
-        ),
-      ),
-    ),
-  );
+  return folded("The first requests as a table", head, rows, [], {});
 }

@@ -1,6 +1,6 @@
 // Parts of the serving page: headline numbers, the cheapest of several systems, how to start it, plans.
 import { job } from "../api.js";
-import { choice, entry, failure, fill, h } from "../dom.js";
+import { choice, entry, failure, fill, folded, h } from "../dom.js";
 import { digits, percent, show as text } from "../units.js";
 import { drawCost } from "./charts.js";
 
@@ -237,47 +237,18 @@ export function launch(page, panel) {
   );
 }
 
-export function plans(page) {
-  const head = ["Plan", "at once", "requests/s", "TTFT", "TPOT", "USD per million", "limited by"];
-  return h(
-    "details",
-    { class: "panel" },
-    h("summary", {}, "Plans, best first"),
-    h(
-      "div",
-      { class: "wide", tabindex: "0" },
-      h(
-        "table",
-        {},
-        h(
-          "thead",
-          {},
-          h(
-            "tr",
-            {},
-            head.map((c, i) => h("th", { scope: "col", class: i && i < 6 ? "n" : null }, c)),
-          ),
-        ),
-        h(
-          "tbody",
-          {},
-          page.told.plans.map((p) =>
-            h(
-              "tr",
-              {},
-              [
-                p.plan,
-                digits(p.batch),
-                digits(p.requests_per_s),
-                text(p.ttft, "s"),
-                text(p.tpot, "s"),
-                p.cost_per_mtoken ? digits(p.cost_per_mtoken) : "–",
-                p.limited_by ?? "",
-              ].map((c, i) => h("td", { class: i && i < 6 ? "n" : null }, c)),
-            ),
-          ),
-        ),
-      ),
-    ),
+export const plans = (page) =>
+  folded(
+    "Plans, best first",
+    ["Plan", "at once", "requests/s", "TTFT", "TPOT", "USD per million", "limited by"],
+    page.told.plans.map((p) => [
+      p.plan,
+      digits(p.batch),
+      digits(p.requests_per_s),
+      text(p.ttft, "s"),
+      text(p.tpot, "s"),
+      p.cost_per_mtoken ? digits(p.cost_per_mtoken) : "–",
+      p.limited_by ?? "",
+    ]),
+    [0, 6],
   );
-}

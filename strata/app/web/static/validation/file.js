@@ -1,8 +1,9 @@
 // One measured file: predicted against measured, what a row says, its groups.
 import { ask, given_up, job } from "../api.js";
 import { accent, chart } from "../charts.js";
-import { choice, failure, fill, h, say, table } from "../dom.js";
+import { card, choice, failure, fill, folded, h, say } from "../dom.js";
 import { digits, percent, show as text } from "../units.js";
+import { cellTable } from "./worst.js";
 
 export const PALETTE = [
   "#2f62c4",
@@ -77,11 +78,14 @@ export function drawFile(part, told, asked, set) {
         "p",
         { class: "lead dim" },
         `${told.kind}; error = predicted / measured − 1. `,
-        told.held_out
-          ? "Some rows of this file were fitted: only the third that no fit has seen counts here."
-          : "No number of the model was fitted to this file.",
+        {
+          "held out": "Some rows of this file were fitted: only the third that no fit has seen counts here.",
+          chosen: "Numbers were chosen with rows of this file in sight: only families left out judge it.",
+        }[told.seen] ?? "No number was fitted or chosen by this file.",
       ),
     ),
+    told.left_out.rows.length > 0 &&
+      h("div", { class: "panel" }, h("h2", {}, "With families left out"), cellTable(told.left_out)),
     h(
       "div",
       { class: "cards" },
@@ -125,15 +129,6 @@ export function drawFile(part, told, asked, set) {
     "the farthest row",
   );
 }
-
-const card = (label, value, under) =>
-  h(
-    "div",
-    { class: "card", hover: [[label, under]] },
-    h("div", { class: "label" }, label),
-    h("div", { class: "value" }, value),
-    h("div", { class: "under" }, under),
-  );
 
 function scatter(node, rows, told, cells) {
   const every = rows.flatMap((r) => [r.measured, r.predicted]);
@@ -222,7 +217,7 @@ async function describe(told, row, part, why) {
     ),
   ];
   try {
-    const { cells } = await ask("validation/row", { file: told.file, row: row.row });
+    const { cells, command } = await ask("validation/row", { file: told.file, row: row.row });
     fill(
       part,
       head,
@@ -231,6 +226,7 @@ async function describe(told, row, part, why) {
         { class: "cells" },
         Object.entries(cells).map(([column, value]) => h("div", {}, h("dt", {}, column), h("dd", {}, value))),
       ),
+      command && h("code", { class: "command" }, command),
     );
   } catch (error) {
     if (!given_up(error)) fill(part, head, failure(error));
@@ -239,53 +235,34 @@ async function describe(told, row, part, why) {
 
 function worst(told, rows, cells) {
   const far = rows.toSorted((a, b) => Math.abs(b.error) - Math.abs(a.error)).slice(0, 12);
-  return h(
-    "details",
-    { class: "panel" },
-    h("summary", {}, "The farthest rows"),
-    h(
-      "div",
-      { class: "wide", tabindex: "0", role: "group", "aria-label": "Table" },
-      table(
-        ["group", "line", "measured", "predicted", "error"],
-        far.map((r) => [
-          r.group,
-          h(
-            "button",
-            {
-              class: "quiet tiny",
-              type: "button",
-              "aria-label": `What line ${r.row} says`,
-              onclick: () => describe(told, r, cells, "one of the farthest rows"),
-            },
-            String(r.row),
-          ),
-          text(r.measured, r.unit),
-          text(r.predicted, r.unit),
-          signed(r.error),
-        ]),
-      ),
-    ),
+  const line = (r) => ({
+    class: "quiet tiny",
+    type: "button",
+    "aria-label": `What line ${r.row} says`,
+    onclick: () => describe(told, r, cells, "one of the farthest rows"),
+  });
+  return folded(
+    "The farthest rows",
+    ["group", "line", "measured", "predicted", "error"],
+    far.map((r) => [
+      r.group,
+      h("button", line(r), String(r.row)),
+      text(r.measured, r.unit),
+      text(r.predicted, r.unit),
+      signed(r.error),
+    ]),
   );
 }
 
 const groups = (told) =>
-  h(
-    "details",
-    { class: "panel" },
-    h("summary", {}, `${told.groups.length} groups of rows`),
-    h(
-      "div",
-      { class: "scroll", tabindex: "0", role: "group", "aria-label": "Table" },
-      table(
-        ["group", "rows", "MAPE", "median", "P90", "bias"],
-        told.groups.map((g) => [
-          g.group,
-          String(g.points),
-          ...["mape", "median", "p90", "bias"].map((k) => (g[k] === null ? "" : percent(g[k]))),
-        ]),
-      ),
-    ),
+  folded(
+    `${told.groups.length} groups of rows`,
+    ["group", "rows", "MAPE", "median", "P90", "bias"],
+    told.groups.map((g) => [
+      g.group,
+      String(g.points),
+      ...[g.mape, g.median, g.p90, g.bias].map((x) => (x === null ? "" : percent(x))),
+    ]),
   );
 
 function again(told, part, progress, asked, set) {

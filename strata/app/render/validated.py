@@ -1,0 +1,204 @@
+"""Predictions against measurements, for people and machines: families left out, files and groups, other
+predictors, where the error is, single rows, and seals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from strata.app.terminal import plain_table, titled
+from strata.validation.accuracy.headline import (
+    FAMILIES,
+    HEADLINE,
+    HELD_OUT,
+    family_cells,
+    headline_cells,
+    percent,
+    rival_cells,
+)
+
+MOST_FAMILIES = 12  # lines of files with families left out; of more the headline is shown
+
+
+def validated_tables(outcome: dict[str, Any]) -> list[Any]:
+    """Families left out, the files, other predictors on the same rows, then where the error is."""
+    tables = [_families_table(outcome)] if outcome.get("families") else []
+    tables.append(_files_table(outcome))
+    if outcome.get("arena"):
+        tables.append(_arena_table(outcome["arena"]))
+    return tables + (_worst_tables(outcome["worst"]) if outcome.get("worst") else [])
+
+
+def _families_table(outcome: dict[str, Any]) -> Any:
+    """Each family predicted by numbers refitted to the others, as the project's last full run found."""
+    few = len(outcome["families"]) <= MOST_FAMILIES
+    columns, rows = (
+        (FAMILIES, family_cells(outcome["families"])) if few else (HEADLINE, headline_cells(outcome))
+    )
+    text = 3 if few else 2
+    return titled(
+        "families left out in turn, numbers refitted without each (the last full run)",
+        _table([f"<{name}" if i < text else name for i, name in enumerate(columns)], rows),
+    )
+
+
+def _files_table(outcome: dict[str, Any]) -> Any:
+    """One line a file, with its groups below it."""
+    columns = ("points", "failed", "MAPE", "median", "P90", "in 15 %", "in 30 %", "worst", "bias", "weighted")
+    table = _table(["<file", *columns], [])
+    for entry in outcome["files"]:
+        table.add_row(entry["file"], *_cells(entry), style="bold")
+        for name, group in entry["groups"].items():
+            table.add_row(f"  {name}", *_cells(group), style="dim")
+    for name in outcome["not_yet"]:
+        table.add_row(f"{name}: not predicted yet", style="yellow")
+    for name in outcome["unknown"]:
+        said = "unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its chip)"
+        table.add_row(f"{name}: {said}", style="red")
+    below = [
+        f"{row['file']}{' line ' + str(row['row']) if row['row'] else ''}: cannot be read: {row['why']}"
+        for row in outcome.get("unread", [])
+    ]
+    if held_out := [entry["file"] for entry in outcome["files"] if entry.get("seen") == HELD_OUT]:
+        below.append(f"only the held-out third, which no fit has seen, of: {', '.join(held_out)}")
+    return titled("predicted against measured: error = predicted / measured - 1", table, "\n".join(below))
+
+
+def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Any:
+    """A plain table: columns of text begin with <, all others stand at the right."""
+    table = plain_table(*(name if name[0] == "<" else f">{name}" for name in headings))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _arena_table(entries: list[dict[str, Any]]) -> Any:
+    """Other predictors beside ours."""
+    rows = [
+        [
+            *rival_cells(one),
+            f"as published: {one['as_published']}" if "as_published" in one else _same_points(one),
+        ]
+        for one in entries
+    ]
+    return titled(
+        "other predictors", _table(["<predictor", "<file", "points", "MAPE", "Strata", "<on"], rows)
+    )
+
+
+def _same_points(entry: dict[str, Any]) -> str:
+    more = f"; {entry['left_out']:,} more are not compared here" if entry.get("left_out") else ""
+    return f"the same points{more}"
+
+
+def _worst_tables(worst: dict[str, Any]) -> list[Any]:
+    """Families left out with the most error, families of the rows, and the rows that are off the most."""
+    by = worst["by"]
+    left_out = [
+        [one["family"], one["kind"], one["file"], one["metric"], str(one["rows"])]
+        + [percent(one[key]) for key in ("mape", "shown")]
+        for one in worst["left_out"]
+    ]
+    families = [
+        [*(one[name] for name in by), str(one["points"])]
+        + [percent(one[key]) for key in ("mape", "median", "bias", "share")]
+        for one in worst["families"]
+    ]
+    rows = [
+        [
+            f"{one['file']} line {one['row']}",
+            one["group"],
+            f"{one['measured']:.6g}",
+            f"{one['predicted']:.6g}",
+            f"{one['error']:+.1%}",
+        ]
+        for one in worst["rows"]
+    ]
+    heads = [*(f"<{name}" for name in by), "points", "MAPE", "median", "bias", "share"]
+    tables = [titled(f"where the error is, by {', '.join(by)}", _table(heads, families))]
+    if left_out:
+        heads = ["<left out", "<by", "<file", "<metric", "rows", "MAPE", "as shipped"]
+        tables.insert(0, titled("families left out with the most error", _table(heads, left_out)))
+    commands = "\n".join(one["command"] for one in worst["rows"])
+    heads = ["<row", "<group", "measured", "predicted", "error"]
+    return [*tables, titled("rows off by the largest factors, in SI units", _table(heads, rows), commands)]
+
+
+def sealed_table(scored: dict[str, Any]) -> Any:
+    """Sealed predictions beside results that came later."""
+    rows = [
+        [
+            f"{one['seal']} {one['entry']}",
+            one["metric"],
+            f"{one['predicted']:.6g}",
+            f"{one['measured']:.6g}",
+            f"{one['error']:+.1%}",
+            {True: "inside", False: "outside", None: ""}[one["inside"]],
+        ]
+        for one in scored["entries"]
+    ]
+    seals = len(scored["seals"])
+    below = (
+        f"{scored['predictions']} predictions in {seals} seal{'s' if seals != 1 else ''}, {scored['open']} "
+        "without a result yet"
+    )
+    heads = ["<sealed", "<metric", "predicted", "measured", "error", "<interval"]
+    return titled("sealed predictions, in SI units", _table(heads, rows), below)
+
+
+def seal_table(content: dict[str, Any]) -> Any:
+    """The predictions of a seal with their intervals."""
+    rows = []
+    for one in content["entries"]:
+        low, high = (one["interval"] or {}).get("low"), (one["interval"] or {}).get("high")
+        ends = "" if low is None else f"{low:.4g} to {high:.4g}"
+        rows.append([one["name"], one["metric"], f"{one['predicted']:.4g}", one["unit"], ends])
+    below = f"{content['sealed']}, strata {content['version']}, sha256 {content['sha256']}"
+    return titled(
+        content["title"], _table(["<entry", "<metric", "predicted", "<unit", "<interval"], rows), below
+    )
+
+
+def row_table(rows: list[dict[str, Any]]) -> Any:
+    """One measured row: the command that predicts it, and each number beside the predicted one."""
+    cells = []
+    for row in rows:
+        predicted, error = row.get("why", ""), ""
+        if row["predicted"] is not None:
+            predicted, error = f"{row['predicted']:.6g}", f"{row['predicted'] / row['measured'] - 1.0:+.1%}"
+        cells.append([row["group"], row["at"], predicted, f"{row['measured']:.6g}", error])
+    commands = "\n".join(dict.fromkeys(row["command"] for row in rows if row["command"]))
+    table = _table(["<group", "<at", "predicted", "measured", "error"], cells)
+    return titled("predicted against measured, in SI units", table, commands)
+
+
+def validated_rows(outcome: dict[str, Any]) -> list[dict[str, Any]]:
+    """The table as rows: a file with no group, then its groups."""
+    rows = []
+    for entry in outcome["files"]:
+        plain = {k: v for k, v in entry.items() if not isinstance(v, dict | list)}
+        rows.append({"file": entry["file"], "group": "", **plain})
+        rows += [{"file": entry["file"], "group": name, **group} for name, group in entry["groups"].items()]
+    return rows
+
+
+def unread_line(outcome: dict[str, Any]) -> str:
+    """Files and rows that could not be read, in one line; nothing where all were."""
+    unread = outcome.get("unread", [])
+    if not unread:
+        return ""
+    whole = [row["file"] for row in unread if not row["row"]]
+    lines = [f"{row['file']} line {row['row']}" for row in unread if row["row"]]
+    counts = [
+        f"{len(of)} {what}{'s' if len(of) > 1 else ''}"
+        for of, what in ((whole, "file"), (lines, "row"))
+        if of
+    ]
+    named = ", ".join((whole + lines)[:8]) + (" ..." if len(unread) > 8 else "")
+    return f"{' and '.join(counts)} could not be read: {named}; the first: {unread[0]['why']}"
+
+
+def _cells(entry: dict[str, Any]) -> list[str]:
+    order = ("mape", "median", "p90", "within_15", "within_30", "worst", "bias", "weighted")
+    return [str(entry["points"]), str(entry["failed"] or ""), *(percent(entry.get(key)) for key in order)]

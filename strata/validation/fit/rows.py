@@ -1,0 +1,187 @@
+"""The rows that a group of quantities is fitted to, and their points as a version predicts them."""
+
+from __future__ import annotations
+
+import fnmatch
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strata.arrays import Array
+from strata.mapping.kernel_library import kernel_library
+from strata.params import leaf_paths
+from strata.units import parse
+from strata.validation.fit.table import OF_FILE, OF_LIBRARY, FitGroup, Quantity, fit_table
+from strata.validation.fit.versions import Version
+from strata.validation.measured.compared import compared
+from strata.validation.measured.formulas import Columns, condition
+from strata.validation.measured.reader import data_files, reader_of
+from strata.validation.measured.spec import Given, spec_of
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import HELD_OUT, ComparedPoints, configurations
+from strata.validation.readers.tables import Table, matches, read_table
+
+FEW = 8  # points of a doubling of a size that count as if they were as many
+# weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
+BARE = 2.0
+
+
+@dataclass(frozen=True, eq=False)
+class GroupRows:
+    """Files of a group, with the rows that count."""
+
+    group: FitGroup
+    tables: list[Table]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.tables))
+
+    @property
+    def files(self) -> list[str]:
+        return [table.name for table in self.tables]
+
+    @property
+    def enough(self) -> bool:
+        """Whether rows remain to be fitted when a third is held out."""
+        return len(self) >= self.group.least * HELD_OUT // (HELD_OUT - 1)
+
+    def points(self, version: Version, lines: Mapping[str, Array] | None = None) -> list[ComparedPoints]:
+        """The points of each file that count; `lines`: of these alone, by file."""
+        return [self.counted(self._read(table, version, lines)) for table in self.tables]
+
+    def given(self) -> dict[str, Given]:
+        """Conditions that the TOML of a file gives and that may move, as they stand."""
+        paths = {q.path for q in self.group.quantities if q.of == OF_FILE}
+        specs = [spec_of(table.folder, table.name) for table in self.tables]
+        return {
+            path: spec.given[path]
+            for spec in specs
+            if spec is not None
+            for path in paths
+            if path in spec.given
+        }
+
+    def weights(self) -> list[float]:
+        """What each file counts, whatever its size; nothing where every point counts the same."""
+        if self.group.kind != "chip" or self.group.skips:
+            return []
+        return [1.0 if "system" in table.columns else BARE for table in self.tables]
+
+    def even(self, points: Sequence[ComparedPoints]) -> list[Array]:
+        """A weight for each point, such that every doubling of a size counts the same in each of its
+        groups.
+        """
+        if not self.group.even:
+            return []
+        return [_even(t, p, self.group.even) for t, p in zip(self.tables, points, strict=True)]
+
+    def _read(self, table: Table, version: Version, lines: Mapping[str, Array] | None) -> ComparedPoints:
+        table = replace(table, changes={**table.changes, **version.given})
+        if lines is not None:
+            spec = spec_of(table.folder, table.name)
+            assert spec is not None  # files of runs are described
+            every = replace(version.catalogue, one_in=1)
+            return compared(table, every, spec, lines.get(table.name, np.zeros(0, int)))
+        reader = reader_of(table.name, version.catalogue, table.folder)
+        assert reader is not None  # files of a group have one
+        return reader(table, version.catalogue)
+
+    def counted(self, points: ComparedPoints) -> ComparedPoints:
+        """The points of a file that count. Runs of one configuration are one; of chips every metric counts,
+        of others those of headlines.
+        """
+        if self.group.kind != "chip":
+            points = points.keep(points.headline.astype(bool) | of_metrics(points, self.group.metrics))
+        if self.group.search.slopes:
+            points = configurations(points)
+            points = points.keep(points.predicted > 0)
+        if self.group.skips:
+            points = points.keep(~of_metrics(points, self.group.skips))
+        return points
+
+
+def of_metrics(points: ComparedPoints, metrics: Collection[str]) -> Array:
+    """Which points are of some metrics, as their groups begin."""
+    return np.array([str(name).split("/")[0] in metrics for name in points.group], bool)
+
+
+def group_rows(
+    group: FitGroup,
+    folder: Path,
+    belongs: Callable[[str], bool] | None = None,
+    catalogue: Catalogue | None = None,
+) -> GroupRows:
+    """The rows of a group below a folder, of owners that `belongs`: the chip in their column, else in their
+    folder, which a catalogue knows.
+    """
+    tables = []
+    for name in data_files(folder):
+        if not matches(name, *group.files):
+            continue
+        table = read_table(folder, name)
+        keep = np.ones(len(table), bool)
+        if belongs is not None:
+            owners = _owners(table).astype(str)
+            keep &= np.isin(owners, [owner for owner in np.unique(owners) if belongs(str(owner))])
+        for column, values in group.rows.items():
+            if column in table.columns:
+                keep &= np.isin(table.text(column).astype(str), values)
+        if group.where and (spec := spec_of(folder, name)) is not None:
+            keep &= condition(group.where, Columns(table, spec), "where")
+        if keep.any() and reader_of(name, catalogue or Catalogue(), folder) is not None:
+            tables.append(table if keep.all() else table.keep(keep))
+    return GroupRows(group, tables)
+
+
+def _owners(table: Table) -> Array:
+    """The system or chip of each row: as a column says, else the folder."""
+    for column in ("system", "chip"):
+        if column in table.columns:
+            return table.text(column)
+    return np.full(len(table), table.chip)
+
+
+def _even(table: Table, points: ComparedPoints, column: str) -> Array:
+    sizes = dict(zip(table.lines.tolist(), table.number(column), strict=True))
+    doubling = [int(math.log2(max(sizes[line], 1.0))) for line in points.line.tolist()]
+    keys = list(zip(points.group.tolist(), doubling, strict=True))
+    count = Counter(keys)
+    return np.array([1.0 / math.sqrt(max(count[key], FEW)) for key in keys])
+
+
+def free_quantities(rows: GroupRows, records: Sequence[Any], settled: Collection[str] = ()) -> list[Quantity]:
+    """What a group may move, its range in SI: what a record has (a * in a path stands for every name), of
+    formats that were measured, and what no group before it has settled.
+    """
+    formats = fit_table().formats
+    seen = {
+        formats.get(str(value), "")
+        for table in rows.tables
+        for column in rows.group.rows
+        if column in table.columns
+        for value in np.unique(table.text(column).astype(str))
+    }
+    units = _units(records)
+    free = []
+    for q in rows.group.quantities:
+        if q.of == OF_FILE:
+            free.append(_in_si(q, q.path, rows.given()[q.path].unit))
+        elif q.of == OF_LIBRARY:
+            free.append(_in_si(q, q.path, _units([kernel_library(records[0].kernels)])[q.path]))
+        elif not q.format or q.format in seen:
+            paths = [path for path in units if fnmatch.fnmatchcase(path, q.path) and path not in settled]
+            free += [_in_si(q, path, units[path]) for path in paths]
+    return free
+
+
+def _units(records: Sequence[Any]) -> dict[str, str]:
+    return {path: str(meta["unit"]) for one in records for path, meta in leaf_paths(one).items()}
+
+
+def _in_si(q: Quantity, path: str, unit: str) -> Quantity:
+    return Quantity(path, parse(q.low, unit), parse(q.high, unit), q.format, q.of, unit)

@@ -1,0 +1,161 @@
+"""calibrate_all(): every fitted number made anew from the measured files, and compared with what is
+shipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from strata.params import Param, data_folder, read_toml, unfitted
+from strata.units import parse, show
+from strata.validation.fit.calibrate import (
+    CHIP,
+    TRANSPORT,
+    FitOutcome,
+    calibrate,
+    carried,
+    fit_group,
+    fitted_entries,
+    overlay_toml,
+    versions_of,
+    with_entries,
+)
+from strata.validation.fit.rows import group_rows
+from strata.validation.fit.table import fit_table
+from strata.validation.fit.versions import READ
+from strata.validation.readers.catalogue import Catalogue
+
+HEAD = "# Laid over the {kind}'s own file. Written by `strata calibrate --all`.\n\n"
+SAME = 1e-6  # relative difference within which numbers are the same
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Calibration:
+    """Everything that fits found of a chip or a transport, and what each group of it rests on (nothing of
+    what is carried from another chip).
+    """
+
+    kind: str
+    record: Any
+    entries: dict[str, Param]
+    outcomes: tuple[FitOutcome, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return str(self.record.name)
+
+    @property
+    def text(self) -> str:
+        return HEAD.format(kind=self.kind) + overlay_toml(self.entries)
+
+    @property
+    def path(self) -> Path:
+        return data_folder("calibration") / f"{self.name}.toml"
+
+
+def calibrate_all(
+    folder: Path | str, only: Sequence[str] = (), progress: Callable[[str], None] = lambda name: None
+) -> list[Calibration]:
+    """Fit all chips and transports that have rows below a folder, or some of them by name, from what their
+    own files state, not from the last fit; chips without rows carry the numbers of a sibling.
+    """
+    table, every = fit_table(), dict[str, Calibration]()
+    chips = {name: READ[CHIP](name) for name in (*table.records[CHIP], *table.siblings)}
+    transports = {name: READ[TRANSPORT](name) for name in table.records[TRANSPORT]}
+    with unfitted():
+        for name in _wanted(table.records[CHIP], only):
+            progress(name)
+            every[name] = _calibrated(name, CHIP, folder, Catalogue())
+        for name, rule in table.siblings.items():
+            if rule["of"] in every:
+                every[name] = carried_from(every[rule["of"]], name, rule["why"])
+        catalogue = Catalogue(chips=chips | {name: one.record for name, one in every.items()})
+        for name in _wanted(table.records[TRANSPORT], only):
+            progress(name)
+            every[name] = _calibrated(name, TRANSPORT, folder, catalogue)
+            transports[name] = every[name].record
+        catalogue = replace(catalogue, transports=transports)
+        for group in table.of_kind(TRANSPORT):
+            if group.together and _wanted(group.records, only):
+                progress(group.name)
+                rows = group_rows(group, Path(folder))
+                records, outcome = fit_group(rows, versions_of(rows, catalogue), rows_of="all networks")
+                every |= {one.name: _calibration(one, TRANSPORT, outcome) for one in records}
+    return list(every.values())
+
+
+def _wanted(names: Sequence[str], only: Sequence[str]) -> list[str]:
+    return [name for name in names if not only or name in only]
+
+
+def _calibrated(name: str, kind: str, folder: Path | str, catalogue: Catalogue) -> Calibration:
+    record, outcomes = calibrate(name, folder, kind=kind, catalogue=catalogue)
+    return _calibration(record, kind, *outcomes)
+
+
+def _calibration(record: Any, kind: str, *outcomes: FitOutcome | None) -> Calibration:
+    fits = tuple(outcome for outcome in outcomes if outcome is not None)
+    return Calibration(kind=kind, record=record, entries=fitted_entries(record, fits), outcomes=fits)
+
+
+def shipped_calibration(name: str, kind: str) -> Calibration:
+    """What is shipped of a chip or a transport that was fitted."""
+    record = READ[kind](name)
+    paths = dict(_numbers(read_toml(data_folder("calibration") / f"{name}.toml")))
+    entries = {path: record.sources[path] for path in paths}
+    return Calibration(kind=kind, record=record, entries=entries)
+
+
+def carried_from(donor: Calibration, name: str, why: str) -> Calibration:
+    """What a chip or a transport without rows of its own takes from another one."""
+    own = READ[donor.kind](name)
+    entries = carried(donor.entries, donor.record, own, why)
+    return Calibration(kind=donor.kind, record=with_entries(own, entries, donor.kind), entries=entries)
+
+
+def stale_numbers(made: Calibration) -> list[str]:
+    """How a shipped file of fitted numbers differs from what the fit gives: a line for each number."""
+    path, fitted = made.path, made.entries
+    shipped = dict(_numbers(read_toml(path))) if path.exists() else {}
+    lines = []
+    for name in sorted({*fitted, *shipped}):
+        gives = show(float(fitted[name].value), fitted[name].unit, 3) if name in fitted else "none"
+        ships = shipped.get(name, "none")
+        if "none" in (gives, ships) or not _same(parse(ships, fitted[name].unit), float(fitted[name].value)):
+            lines.append(f"{path.name}: {name}: {ships} is shipped, the fit gives {gives}")
+    return lines
+
+
+def _same(one: float, other: float) -> bool:
+    return bool(np.isclose(one, other, rtol=SAME, atol=0.0))
+
+
+def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if "value" in value:
+            yield prefix + key, value["value"]
+        else:
+            yield from _numbers(value, f"{prefix}{key}.")
+
+
+def stale_files(made: Sequence[Calibration]) -> list[Path]:
+    """Shipped files of fitted numbers that no fit gives any more."""
+    kept = {one.path for one in made if one.entries}
+    return [path for path in sorted(data_folder("calibration").glob("*.toml")) if path not in kept]
+
+
+def write_all(made: Sequence[Calibration], whole: bool = True) -> list[Path]:
+    """Write what was found over what is shipped, and delete what no fit gives any more where `whole` it was
+    fitted; files whose numbers are the same stay as they are.
+    """
+    for path in stale_files(made) if whole else ():
+        path.unlink()
+    changed = [one for one in made if one.entries and stale_numbers(one)]
+    for one in changed:
+        one.path.write_text(one.text, encoding="utf-8")
+    return [one.path for one in changed]

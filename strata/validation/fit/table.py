@@ -1,0 +1,172 @@
+"""The table of every fitted number (data/fits.toml): what it is a quantity of, its range, and the rows that
+tell it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from strata.errors import UnknownName
+from strata.params import data_folder
+from strata.reading import toml_file
+from strata.validation.readers.tables import matches
+
+OF_RECORD, OF_LIBRARY, OF_FILE = "record", "library", "file"  # whose number a quantity is
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number that may be fitted, the range it must stay in, and the format whose rows tell it, if it
+    belongs to one. It is of a group's records, of the kernel library they call, or of a file's conditions.
+    In SI, with its unit, once its record is known.
+    """
+
+    path: str
+    low: str | float
+    high: str | float
+    format: str = ""
+    of: str = OF_RECORD
+    unit: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitSearch:
+    """How least squares go about it: data/fits.toml says what each number means. With `slopes`, predictions
+    are straight lines in logarithms, their slopes taken once with that step at one row in `one_in`; a number
+    moves by `loose` as lightly as one row errs by `robust`.
+    """
+
+    tries: tuple[tuple[float, ...], ...]
+    robust: float
+    evaluations: int
+    loss: str = "soft_l1"
+    slopes: float = 0.0
+    one_in: int = 1
+    loose: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitGroup:
+    """Quantities that are fitted together: files, columns and values of the rows that count, a condition of
+    them, metrics that do not count (as groups of points begin), or those that do beside a file's own
+    figures, and a column of sizes each doubling of which counts the same. `unseen`: further files that
+    judge what is carried to other chips; `neutral`: values at which numbers change nothing. `solved`:
+    energies, by linear equations; `together`: one value for all records; `again`: what groups before it
+    told moves again.
+    """
+
+    name: str
+    kind: str
+    records: tuple[str, ...]
+    files: tuple[str, ...]
+    quantities: tuple[Quantity, ...]
+    search: FitSearch
+    rows: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    where: str = ""
+    skips: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
+    even: str = ""
+    least: int = 12  # fitted rows below which quantities would only remember them
+    unseen: tuple[str, ...] = ()
+    neutral: dict[str, float] = field(default_factory=dict)
+    solved: bool = False
+    together: bool = False
+    again: bool = False
+    chosen: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class FitTable:
+    """All groups in the order of fitting, and what goes with them."""
+
+    groups: tuple[FitGroup, ...]
+    records: dict[str, tuple[str, ...]]
+    siblings: dict[str, dict[str, str]]
+    carried: dict[str, dict[str, str]]
+    left_out: dict[str, dict[str, str]]
+    columns: dict[str, tuple[str, ...]]
+    formats: dict[str, str]
+    seen: tuple[str, ...]  # files that some number was fitted or chosen by
+
+    def group(self, name: str) -> FitGroup:
+        known = {group.name: group for group in self.groups}
+        if name not in known:
+            raise UnknownName("family of kernels", name, known, ", ".join(known))
+        return known[name]
+
+    @property
+    def fitted_records(self) -> list[str]:
+        """Everything that has a number in the table."""
+        own = [name for names in self.records.values() for name in names]
+        return list(dict.fromkeys([*own, *(name for group in self.groups for name in group.records)]))
+
+    def of_kind(self, kind: str) -> list[FitGroup]:
+        """Groups of a kind of record that `strata calibrate` writes."""
+        return [group for group in self.groups if group.kind == kind and not group.chosen]
+
+
+@lru_cache(maxsize=1)
+def fit_table() -> FitTable:
+    """The table as it is shipped.
+
+    >>> table = fit_table()
+    >>> table.group("transforms").quantities[0].path, table.siblings["h100"]["of"]
+    ('compute.fft_efficiency', 'h200')
+    """
+    read = toml_file(data_folder("fits.toml"), "table of fits")
+    searches = {
+        name: FitSearch(**{**one, "tries": tuple(map(tuple, one["tries"]))})
+        for name, one in read["search"].items()
+    }
+    records = {kind: tuple(every) for kind, every in read["records"].items()}
+    groups = tuple(_group(entry, searches, records) for entry in read["group"])
+    by_hand = [file for entry in read["by_hand"] for file in entry["files"]]
+    return FitTable(
+        groups=groups,
+        records=records,
+        siblings=read["sibling"],
+        carried=read["carried"],
+        left_out=read["left_out"],
+        columns={kind: tuple(every) for kind, every in read["columns"].items()},
+        formats=read["formats"],
+        seen=tuple(dict.fromkeys([file for group in groups for file in group.files] + by_hand)),
+    )
+
+
+def _group(entry: dict[str, Any], searches: dict[str, FitSearch], records: dict[str, Any]) -> FitGroup:
+    parts = {OF_RECORD: "quantities", OF_LIBRARY: "library", OF_FILE: "given"}
+    quantities = tuple(
+        Quantity(path, bounds[0], bounds[1], "".join(bounds[2:]), of)
+        for of, key in parts.items()
+        for path, bounds in entry.get(key, {}).items()
+    )
+    kind = entry.get("kind", "chip")
+    plain = {k: v for k, v in entry.items() if k not in (*parts.values(), "search", "rows", "kind")}
+    lists = {k: tuple(v) for k, v in plain.items() if isinstance(v, list)}
+    return FitGroup(
+        **{"records": records.get(kind, ()), **plain, **lists},
+        kind=kind,
+        quantities=quantities,
+        search=searches[entry.get("search", "kernels")],
+        rows={column: tuple(values) for column, values in entry.get("rows", {}).items()},
+    )
+
+
+def is_fitted(file: str) -> bool:
+    """Whether some number was fitted or chosen by a file's rows, of which the held-out third judges then.
+    Numbers of serving engines were chosen with all rows in sight: families left out judge those.
+
+    >>> is_fitted("h200/gemm.csv"), is_fitted("h200/decoder.csv")
+    (True, False)
+    """
+    return matches(file, *fitted_files())
+
+
+@lru_cache(maxsize=1)
+def fitted_files() -> tuple[str, ...]:
+    """Patterns of the files that some fit has looked at two thirds of."""
+    table = fit_table()
+    served = {f for group in table.groups if group.chosen and group.search.one_in > 1 for f in group.files}
+    return tuple(file for file in table.seen if file not in served)

@@ -1,1 +1,0 @@
-"""New measurements: kernels timed on a GPU, schedules run in a packet simulator."""

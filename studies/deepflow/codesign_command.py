@@ -1,0 +1,120 @@
+"""`strata codesign`: the best chip for a program under a budget, with its strategy."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from strata.app.commands.options import JsonFlag, TableFile, command, flag, picture, typed
+from strata.app.rows_out import answer, quantity_rows
+from strata.app.terminal import names_of, wrote
+from strata.units import whole
+
+if TYPE_CHECKING:
+    from deepflow.design.ledger import Ledger
+
+
+def _methods(incomplete: str) -> list[str]:
+    from deepflow.design.methods import METHODS
+
+    return [n for n in METHODS if n.startswith(incomplete)]
+
+
+CodesignTechnology = Annotated[
+    str, typed("", "NAME", "node or library, or a TOML path", names_of("technologies"))
+]
+CodesignBudget = Annotated[str, typed("", "NAME", "area, power and their split", names_of("budget"))]
+CodesignProgram = Annotated[str, typed("--program --model", "NAME", "what runs: a program or a model")]
+CodesignTemplate = Annotated[
+    str, typed("", "NAME", "units, levels of memory and networks", names_of("template"))
+]
+CodesignSystem = Annotated[str, typed("", "N or NxM", "packages, or packages x devices of each")]
+CodesignStrategy = Annotated[
+    list[str] | None, typed("", "TEXT", "how it is divided, like d4 or tp=8; several: the best is chosen")
+]
+CodesignPhase = Annotated[str, typed("", "PHASE", "train, prefill, decode or forward")]
+CodesignBatch = Annotated[float, typed("", "N", "sequences of a step")]
+CodesignInput = Annotated[float, typed("", "N", "tokens of a sequence")]
+CodesignOutput = Annotated[float, typed("", "N", "tokens generated")]
+CodesignFree = Annotated[
+    str, typed("", "THING,...", "what may change: area, power, perimeter, die_area, devices, strategy")
+]
+CodesignMethod = Annotated[str, typed("", "NAME", "how it is searched", _methods)]
+CodesignEvaluations = Annotated[int, typed("", "N", "designs to evaluate")]
+CodesignSpend = Annotated[str, typed("", "all|stated", "shares use the whole budget, or what stated ones do")]
+CodesignCompare = Annotated[bool, flag("--compare", "run the other methods too, with as many evaluations")]
+CodesignSeed = Annotated[int, typed("", "N", "of what is drawn at random")]
+CodesignSvg = Annotated[Path | None, picture("write a picture: how the search went, the split")]
+
+
+@command(
+    "codesign",
+    "The best chip for a program under a budget, with its strategy.",
+    "strata codesign --technology deepflow-v100 --template deepflow-2021-capped "
+    "--budget deepflow-v100 --program lstm-lm-v100 --system 4 --strategy d4 --batch 256",
+)
+def codesign_command(
+    technology: CodesignTechnology,
+    budget: CodesignBudget,
+    program: CodesignProgram,
+    template: CodesignTemplate = "gpu",
+    system: CodesignSystem = "1",
+    strategy: CodesignStrategy = None,
+    phase: CodesignPhase = "train",
+    batch: CodesignBatch = 1.0,
+    input: CodesignInput = 1024.0,
+    output: CodesignOutput = 1024.0,
+    free: CodesignFree = "area,power,perimeter,die_area,devices,strategy",
+    method: CodesignMethod = "gradient",
+    evaluations: CodesignEvaluations = 4000,
+    spend: CodesignSpend = "all",
+    compare: CodesignCompare = False,
+    seed: CodesignSeed = 0,
+    svg: CodesignSvg = None,
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """The shares of area, power and edge, the die, the memory stacks and the strategy that make a step
+    quickest: what changed against the stated split, what binds, and what more of each budget would buy.
+    """
+    from deepflow.codesign import COMPARED, codesign
+    from deepflow.codesign_report import codesign_dict, codesign_tables, draw_codesign
+    from strata.search.inputs import make_workload, phase_of
+    from strata.workload.program import program as make_program
+
+    code = make_program(program)
+    sizes = [whole(v, f"--{k}") for k, v in (("batch", batch), ("input", input), ("output", output))]
+    work = make_workload(phase_of(code, phase), *sizes)
+    found = codesign(
+        technology,
+        template,
+        budget,
+        code,
+        work,
+        system,
+        strategies=strategy or "",
+        free=[item.strip() for item in free.split(",") if item.strip()],
+        method=method,
+        evaluations=int(whole(evaluations, "--evaluations")),
+        compare=COMPARED if compare else (),
+        spend=spend,
+        seed=seed,
+        on_progress=_progress() if sys.stderr.isatty() else None,
+    )
+    answer(lambda: codesign_dict(found), lambda: codesign_tables(found), json, table, quantity_rows)
+    if svg is not None:
+        wrote("picture", draw_codesign(found, svg))
+
+
+def _progress() -> Any:
+    """A line that is written over: evaluations, the best so far."""
+
+    def tell(ledger: Ledger) -> None:
+        best = f"{ledger.value:.6g}"
+        sys.stderr.write(f"\r{ledger.used:,} of {ledger.budget:,} designs, best {best} ")
+        sys.stderr.flush()
+        if ledger.left <= 0:
+            sys.stderr.write("\n")
+
+    return tell
