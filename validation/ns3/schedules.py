@@ -14,7 +14,7 @@ from strata.pricing.network.packet_runs import scheduled_job
 from strata.pricing.network.packets import packet_count
 from strata.pricing.network.routes import route
 from strata.pricing.network.schedules import legal_schedules
-from strata.validation.measure.ns3 import simulated
+from strata.measure.ns3 import simulated
 
 COLUMNS = [
     "topology", "levels", "members", "case", "collective", "algorithm", "bytes", "skew",
