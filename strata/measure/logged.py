@@ -8,7 +8,7 @@ far from what is shipped.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -21,8 +21,8 @@ from strata.params import data_folder, leaf_paths, names, value_at
 from strata.validation.fit.calibrate import FitOutcome, fit_group, fitted_entries, overlay_toml
 from strata.validation.fit.rows import GroupRows
 from strata.validation.fit.solver import LEAST_ROWS
-from strata.validation.fit.table import FitGroup, FitSearch, Quantity
-from strata.validation.fit.versions import Version, Versions
+from strata.validation.fit.table import Quantity, fit_table
+from strata.validation.fit.versions import Versions
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collective_files import (
@@ -35,17 +35,14 @@ from strata.validation.readers.collective_files import (
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.tables import Table
 
-SEARCH = FitSearch(tries=((0.01,),), robust=0.1, evaluations=60)
-GROUP = FitGroup(
-    name="library collectives", kind="transport", records=(), files=(), quantities=(), search=SEARCH
-)
+GROUP = replace(fit_table().group("library collectives"), files=(), quantities=(), unseen=())
 PARTS = ("rings.", "pairs.")  # of a transport: what a library's collectives tell
 # A quantity is moved both ways to see whether rows tell it: so many must move with it, by so much.
 NUDGE, TOLD_BY, SEEN = 1.05, 3, 0.002
 ROWS_EACH = 3  # rows that are fitted for each quantity that moves
 NEAR = 3.0  # times what is shipped, or a third of it: as far as the software of one kind of link may differ
 LEAST = LEAST_ROWS * HELD_OUT // (HELD_OUT - 1)
-Predict = Callable[[Version], list[ComparedPoints]]
+Predict = Callable[[Catalogue], list[ComparedPoints]]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -62,7 +62,7 @@ _reading = _Reading()
 
 @contextmanager
 def unfitted() -> Iterator[None]:
-    """Chips and transports are read as their own files have them, without what `strata calibrate` found."""
+    """Records are read as their own files have them, without what `strata calibrate` found."""
     before, _reading.unfitted = _reading.unfitted, True
     try:
         yield
@@ -225,6 +225,27 @@ def _exists(path: Path) -> bool:
 INHERITING = ("chip", "fabric")
 
 
+def fitted_file(path: Path) -> Path:
+    """Where fitted numbers of a shipped file lie."""
+    return data_folder("calibration") / path.parent.name / path.name
+
+
+def stating_file(kind: str, name: str, number: str) -> Path:
+    """The shipped file that states a number of a record: its own, or the first below it that does.
+
+    >>> stating_file("engine", "vllm", "frontend_latency").name
+    'server.toml'
+    """
+    path = find(kind, name)
+    table = read_toml(path)
+    stated: Any = table
+    for key in number.split("."):
+        stated = stated.get(key) if isinstance(stated, dict) else None
+    if stated is None and "base" in table:
+        return stating_file(kind, table["base"], number)
+    return path
+
+
 def load_table(
     kind: str, name: str | Path, _above: tuple[str, ...] = (), written: Writer | None = None
 ) -> dict[str, Any]:
@@ -241,9 +262,7 @@ def load_table(
         text_of(sources, key, f"{path.name}: [sources]")
     table.pop("sources", None)
     table = _cite(table, sources, path.name)
-    fitted = data_folder("calibration") / path.name
-    shipped = kind in ("chip", "transport") and path.parent == data_folder(kind)
-    if shipped and not _reading.unfitted and _exists(fitted):
+    if path.parent == data_folder(kind) and not _reading.unfitted and _exists(fitted := fitted_file(path)):
         # what `strata calibrate` found, over what the datasheet and we assumed
         table = merged(table, read_toml(fitted))
     base = _base_of(table, kind, path.name)

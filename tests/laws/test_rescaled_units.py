@@ -7,7 +7,7 @@ import pytest
 from cases import CHIPS, FABRICS, METRICS, same, system
 
 import strata as st
-from strata.params import data_folder, names
+from strata.params import data_folder, fitted_file, names
 
 SMALLER = {
     "TB/s": "GB/s",
@@ -71,7 +71,7 @@ def copied(kind, name, folder):
         copied(kind, base.group(1), folder)
         content = content.replace(base.group(), f'base = "{base.group(1)}.toml"')
     path = folder / f"{name}.toml"
-    fitted = data_folder("calibration") / f"{name}.toml"
+    fitted = fitted_file(data_folder(kind) / f"{name}.toml")
     if kind == "chip" and fitted.exists():  # what was fitted lies over the chip's own file
         (folder / f"{name}-own.toml").write_text(content, encoding="utf-8")
         content = f'base = "{name}-own.toml"\n' + rescaled(fitted.read_text(encoding="utf-8"))[0]

@@ -36,7 +36,7 @@ def loaded(curve, shares):
     return [seen.at(slice(i * count, (i + 1) * count)) for i in range(len(shares))]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(case=some.sampled_from(CASES), share=some.floats(0.0, 0.97), more=some.floats(1e-4, 0.5))
 def test_no_latency_falls_as_load_rises(case, share, more):
     curve = every_plan(*case)
@@ -52,7 +52,7 @@ def test_no_latency_falls_as_load_rises(case, share, more):
     assert not np.any(high.fits & ~low.fits)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(case=some.sampled_from(CASES), share=some.floats(0.001, 0.97), variation=some.sampled_from([0.0, 1.0]))
 def test_percentiles_lie_above_the_mean_and_the_mean_above_no_load(case, share, variation):
     curve = every_plan(*case, variation)
@@ -67,7 +67,7 @@ def test_percentiles_lie_above_the_mean_and_the_mean_above_no_load(case, share, 
     assert np.all(seen.ttft_p95[good] <= seen.ttft_at(0.99)[good] * (1 + 1e-9))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(case=some.sampled_from(CASES), share=some.floats(0.01, 0.97))
 def test_what_arrives_is_completed_and_littles_law_holds(case, share):
     curve = every_plan(*case)
@@ -89,7 +89,7 @@ POOLED = [
 ]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     case=some.sampled_from(POOLED),
     engine=some.sampled_from(["ideal", "vllm", "sglang"]),

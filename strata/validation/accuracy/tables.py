@@ -18,11 +18,11 @@ from strata.validation.accuracy.like_rows import coverage, like_rows, write_resi
 from strata.validation.accuracy.points import write_points
 from strata.validation.accuracy.run import validate
 from strata.validation.fit.left_out import LeavingOut, family_entries, left_out_points
+from strata.validation.fit.table import fit_table
 from strata.validation.fit.worth import quantities_worth
 from strata.validation.readers.catalogue import Catalogue
 
-ONE_IN = 16  # rows of long served files that the table and `make test` predict: a simulation each
-FAMILIES_ONE_IN = 4  # of families left out, which `make test` does not predict
+ONE_IN = 32  # rows of long served files that the table and `make test` predict: a simulation each
 ROOM = 1.02  # a limit lies 2 % above today's error, so that only a real loss of accuracy crosses it
 LIMITS = "limits.json"
 PROJECT = Path(__file__).resolve().parents[3]
@@ -64,7 +64,7 @@ def write_tables(
     residuals: Path = PROJECT / "strata" / "validation" / "accuracy" / "residuals.json",
 ) -> None:
     """Predict the project's own data and write what is committed of it."""
-    leaving = LeavingOut(folder, Catalogue(one_in=FAMILIES_ONE_IN))
+    leaving = LeavingOut(folder, Catalogue(one_in=max(group.search.one_in for group in fit_table().groups)))
     left_out = list(left_out_points(folder, leaving=leaving))
     outcome: dict[str, Any] = {"families": family_entries(folder, left_out)}
     outcome["quantities"] = [one.to_dict() for one in quantities_worth(folder, leaving=leaving)]

@@ -18,6 +18,7 @@ from strata.params import Param, leaf_paths, override, value_at
 from strata.units import show
 from strata.validation.fit.draws import solved_energies
 from strata.validation.fit.rows import GroupRows, free_quantities, group_rows
+from strata.validation.fit.runs import solve_runs
 from strata.validation.fit.solver import LEAST_ROWS, FitSolution, solve_fit
 from strata.validation.fit.table import fit_table
 from strata.validation.fit.versions import READ, Versions
@@ -86,13 +87,18 @@ def calibrate(
 def fit_group(
     rows: GroupRows, versions: Versions, *, date: str = "", rows_of: str = ""
 ) -> tuple[tuple[Any, ...], FitOutcome | None]:
-    """Fit the quantities of a group to its rows; what the records had is kept where it is better on rows
-    nobody fitted. No outcome where the rows tell nothing.
+    """Fit the quantities of a group to its rows; what data sheets and sources say is kept where it is better
+    on rows nobody fitted, the rounded start of engines' numbers is not. No outcome where the rows tell nothing.
     """
-    solution = solved_energies(rows, versions.records[0]) if rows.group.solved else solve_fit(rows, versions)
+    if rows.group.search.slopes:
+        solution: FitSolution | None = solve_runs(rows, versions)
+    elif rows.group.solved:
+        solution = solved_energies(rows, versions.records[0])
+    else:
+        solution = solve_fit(rows, versions)
     if solution is None:
         return versions.records, None
-    if solution.after >= solution.before:
+    if solution.after >= solution.before and not rows.group.search.slopes:
         solution = replace(solution, values={}, after=solution.before)
     outcome = outcome_of(solution, rows.group.name, rows.files, date, rows_of=rows_of)
     changed = versions.changed(solution.values)
@@ -108,7 +114,6 @@ def versions_of(rows: GroupRows, catalogue: Catalogue) -> Versions:
         records=records,
         quantities=free_quantities(rows, records),
         catalogue=catalogue,
-        given={path: one.number for path, one in rows.given().items()},
     )
 
 
@@ -143,9 +148,9 @@ def outcome_of(
 ) -> FitOutcome:
     """What is reported of a fit."""
     named = tuple(files)
-    unseen = (
-        f"held-out third ({solution.held_out} rows)" if solution.held_out else "fitted rows, none to spare,"
-    )
+    share, unseen = "two thirds of them", f"held-out third ({solution.held_out} rows)"
+    if not solution.held_out:
+        share, unseen = "all of them", "fitted rows, none to spare,"
     return FitOutcome(
         family=family,
         values=solution.values,
@@ -155,7 +160,7 @@ def outcome_of(
         after=solution.after,
         files=named,
         source=f"fitted: {' and '.join(named)}{f', rows of {rows_of}' if rows_of else ''}, "
-        f"two thirds of them ({solution.rows}){f', {date}' if date else ''}; "
+        f"{share} ({solution.rows}){f', {date}' if date else ''}; "
         f"mean error of the {unseen} {solution.after:.1%}, {solution.before:.1%} before",
     )
 

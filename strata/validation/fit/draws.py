@@ -9,7 +9,7 @@ from strata.hardware.chip import Chip
 from strata.params import leaf_paths, override
 from strata.pricing.load_power import PowerDraw, drawn_power, energies_of_draws
 from strata.validation.fit.rows import GroupRows
-from strata.validation.fit.solver import DIGITS, FitSolution
+from strata.validation.fit.solver import FitSolution
 from strata.validation.measured.compared import row_answers, row_arguments
 from strata.validation.measured.formulas import Columns
 from strata.validation.measured.spec import spec_of
@@ -41,7 +41,11 @@ def solved_energies(rows: GroupRows, fitted: Chip) -> FitSolution | None:
     if len(learn) < len(formats) + 3 or not any(d.dram_share > BOUND for d in learn):
         return None
     solved = energies_of_draws(learn, fitted)
-    values = {path: float(f"{v:.{DIGITS}g}") for path, v in solved.items() if path in leaf_paths(fitted)}
+    values = {
+        path: float(f"{v:.{rows.group.search.digits}g}")
+        for path, v in solved.items()
+        if path in leaf_paths(fitted)
+    }
     new = override(fitted, values, "chip")[0]
     before, after = (_power_error(version, check or learn) for version in (fitted, new))
     return FitSolution(values=values, rows=len(learn), held_out=len(check), before=before, after=after)

@@ -106,7 +106,8 @@ def _lent(kind: str) -> list[Any]:
     }
     with unfitted():
         return [
-            carried_from(donor, name, table.left_out[name]["why"]).record for name, donor in donors.items()
+            carried_from(donor, kind, name, table.left_out[name]["why"]).record
+            for name, donor in donors.items()
         ]
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import fnmatch
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,10 @@ from strata.arrays import Array
 from strata.mapping.kernel_library import kernel_library
 from strata.params import leaf_paths
 from strata.units import parse
-from strata.validation.fit.table import OF_FILE, OF_LIBRARY, FitGroup, Quantity, fit_table
-from strata.validation.fit.versions import Version
-from strata.validation.measured.compared import compared
+from strata.validation.fit.table import OF_LIBRARY, FitGroup, Quantity, fit_table
 from strata.validation.measured.formulas import Columns, condition
 from strata.validation.measured.reader import data_files, reader_of
-from strata.validation.measured.spec import Given, spec_of
+from strata.validation.measured.spec import spec_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints, configurations
 from strata.validation.readers.tables import Table, matches, read_table
@@ -50,21 +48,9 @@ class GroupRows:
         """Whether rows remain to be fitted when a third is held out."""
         return len(self) >= self.group.least * HELD_OUT // (HELD_OUT - 1)
 
-    def points(self, version: Version, lines: Mapping[str, Array] | None = None) -> list[ComparedPoints]:
-        """The points of each file that count; `lines`: of these alone, by file."""
-        return [self.counted(self._read(table, version, lines)) for table in self.tables]
-
-    def given(self) -> dict[str, Given]:
-        """Conditions that the TOML of a file gives and that may move, as they stand."""
-        paths = {q.path for q in self.group.quantities if q.of == OF_FILE}
-        specs = [spec_of(table.folder, table.name) for table in self.tables]
-        return {
-            path: spec.given[path]
-            for spec in specs
-            if spec is not None
-            for path in paths
-            if path in spec.given
-        }
+    def points(self, names: Catalogue) -> list[ComparedPoints]:
+        """The points of each file that count."""
+        return [self.counted(self._read(table, names)) for table in self.tables]
 
     def weights(self) -> list[float]:
         """What each file counts, whatever its size; nothing where every point counts the same."""
@@ -80,16 +66,10 @@ class GroupRows:
             return []
         return [_even(t, p, self.group.even) for t, p in zip(self.tables, points, strict=True)]
 
-    def _read(self, table: Table, version: Version, lines: Mapping[str, Array] | None) -> ComparedPoints:
-        table = replace(table, changes={**table.changes, **version.given})
-        if lines is not None:
-            spec = spec_of(table.folder, table.name)
-            assert spec is not None  # files of runs are described
-            every = replace(version.catalogue, one_in=1)
-            return compared(table, every, spec, lines.get(table.name, np.zeros(0, int)))
-        reader = reader_of(table.name, version.catalogue, table.folder)
+    def _read(self, table: Table, names: Catalogue) -> ComparedPoints:
+        reader = reader_of(table.name, names, table.folder)
         assert reader is not None  # files of a group have one
-        return reader(table, version.catalogue)
+        return reader(table, names)
 
     def counted(self, points: ComparedPoints) -> ComparedPoints:
         """The points of a file that count. Runs of one configuration are one; of chips every metric counts,
@@ -169,9 +149,7 @@ def free_quantities(rows: GroupRows, records: Sequence[Any], settled: Collection
     units = _units(records)
     free = []
     for q in rows.group.quantities:
-        if q.of == OF_FILE:
-            free.append(_in_si(q, q.path, rows.given()[q.path].unit))
-        elif q.of == OF_LIBRARY:
+        if q.of == OF_LIBRARY:
             free.append(_in_si(q, q.path, _units([kernel_library(records[0].kernels)])[q.path]))
         elif not q.format or q.format in seen:
             paths = [path for path in units if fnmatch.fnmatchcase(path, q.path) and path not in settled]

@@ -1,27 +1,30 @@
 """Groups whose rows are slow to price, as straight lines: logarithms of errors are nearly straight over so
-small a way, so that slopes are taken once and every family is left out of the same lines.
-
-Of long files slopes are taken at some configurations with few clients, and another has those of the nearest
-like it.
+small a way, so that every family is left out of the same lines.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from zlib import crc32
 
 import numpy as np
 
 from strata.arrays import Array
 from strata.validation.fit.rows import GroupRows
-from strata.validation.fit.solver import Lines, log_errors, moved_along
-from strata.validation.fit.versions import Version, Versions
-from strata.validation.readers.comparison import ComparedPoints, join_metrics
+from strata.validation.fit.solver import (
+    FitSolution,
+    Lines,
+    log_errors,
+    mean_error,
+    moved_along,
+    rounded_values,
+)
+from strata.validation.fit.table import fitted_files
+from strata.validation.fit.versions import Versions
+from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.comparison import ComparedPoints, is_held_out, join_metrics
+from strata.validation.readers.tables import matches
 
-CLIENTS = 64  # most clients of a configuration that slopes are taken at
 Key = tuple[str, int, str]  # file, line and group of a point
 
 
@@ -35,27 +38,14 @@ class RunLines:
     file: Array
     lines: Lines = field(default_factory=lambda: Lines(np.zeros(0), np.zeros((0, 0))))
 
-    @cached_property
-    def priced(self) -> tuple[Array, Array]:
-        """Which points are priced for slopes, and for each point the place among them of the one like it."""
-        one_in = self.rows.group.search.one_in
-        some = _slope_rows(self.points, one_in) if one_in > 1 else np.arange(len(self.points))
-        return some, _nearest(self.points, some) if one_in > 1 else some
-
     def moved_with(self, place: int, value: float) -> Array:
         """How the logarithm of every error moves when one quantity takes another value."""
-        some, nearest = self.priced
-        points, file = self.points.keep(some), self.file[some]
         values = self.versions.start.copy()
         values[place] = value
-        only = None
-        if self.rows.group.search.one_in > 1:
-            only = {name: np.unique(points.line[file == name]) for name in self.rows.files}
-        there = _predicted(self.rows, self.versions.at(values), only)
-        keys = zip(_keys(points, file), points.predicted, strict=True)
+        there = _predicted(self.rows, self.versions.at(values))
+        keys = zip(_keys(self.points, self.file), self.points.predicted, strict=True)
         moved = np.array([there.get(key, as_it_is) for key, as_it_is in keys])
-        upside = np.where(points.rate, -1.0, 1.0)
-        errors: Array = (upside * np.log(moved / points.predicted))[nearest]
+        errors: Array = np.where(self.points.rate, -1.0, 1.0) * np.log(moved / self.points.predicted)
         return errors
 
     def refitted(self, learn: Array) -> dict[str, float]:
@@ -65,9 +55,7 @@ class RunLines:
         return dict(zip(paths, (self.versions.start * np.exp(moved)).tolist(), strict=True))
 
     def predicted(self, values: Mapping[str, float]) -> Array:
-        """Predictions of all points at other values: along the lines of long files, priced in full of
-        others.
-        """
+        """Predictions of all points at other values: along the lines where they are slow, else priced anew."""
         if self.rows.group.search.one_in > 1:
             moved = np.log([values[q.path] for q in self.versions.quantities]) - np.log(self.versions.start)
             upside = np.where(self.points.rate, -1.0, 1.0)
@@ -88,6 +76,34 @@ def run_lines(rows: GroupRows, versions: Versions, shown: list[ComparedPoints]) 
     return replace(runs, lines=Lines(log_errors(points), np.stack(slopes, axis=1)))
 
 
+def solve_runs(rows: GroupRows, versions: Versions) -> FitSolution:
+    """Values that fit best along straight lines, which are drawn anew from where they led until rounded values
+    stay. Of files whose held-out third judges, two thirds are fitted.
+    """
+    search, before, values = rows.group.search, None, dict[str, float]()
+    for _ in range(search.rounds):
+        runs = run_lines(rows, versions, rows.points(versions.at(versions.start)))
+        judged = np.array([matches(str(name), *fitted_files()) for name in runs.file], bool)
+        check = is_held_out(runs.points) & judged
+        before = before or (runs.points, check)
+        moved = moved_along(runs.lines, ~check, versions, search)
+        values = rounded_values(versions, versions.start * np.exp(moved), search)
+        settled = np.array_equal(list(values.values()), versions.start)
+        versions = replace(versions, here=tuple(values.values()))
+        if settled:
+            break
+    assert before is not None  # there is a round
+    points, _ = _joined(rows, rows.points(versions.at(versions.start)))
+    check = before[1] if before[1].any() else np.ones(len(points), bool)
+    return FitSolution(
+        values=values,
+        rows=int(len(points) - before[1].sum()),
+        held_out=int(before[1].sum()),
+        before=mean_error([before[0]], [np.flatnonzero(check)]),
+        after=mean_error([points], [np.flatnonzero(check)]),
+    )
+
+
 def _joined(rows: GroupRows, parts: list[ComparedPoints]) -> tuple[ComparedPoints, Array]:
     names = [np.full(len(part), name, dtype=object) for name, part in zip(rows.files, parts, strict=True)]
     return join_metrics(parts), np.concatenate(names)
@@ -103,44 +119,6 @@ def values_by_key(points: ComparedPoints, file: Array, values: Array) -> dict[Ke
     return dict(zip(_keys(points, file), values.tolist(), strict=True))
 
 
-def _predicted(
-    rows: GroupRows, version: Version, lines: Mapping[str, Array] | None = None
-) -> dict[Key, float]:
-    points, file = _joined(rows, rows.points(version, lines))
+def _predicted(rows: GroupRows, names: Catalogue) -> dict[Key, float]:
+    points, file = _joined(rows, rows.points(names))
     return values_by_key(points, file, points.predicted)
-
-
-def _slope_rows(points: ComparedPoints, one_in: int) -> Array:
-    """Configurations with few clients: one in so many of each group by what they are, or the one with the
-    fewest.
-    """
-    clients = np.array([_sizes(c)[0] for c in points.command])
-    drawn = np.array([crc32(str(c).encode()) % one_in == 0 for c in points.command], bool)
-    chosen = drawn & (clients <= CLIENTS)
-    for group in set(points.group):
-        own = np.flatnonzero(points.group == group)
-        if not chosen[own].any():
-            chosen[own[np.argmin(clients[own])]] = True
-    return np.flatnonzero(chosen)
-
-
-def _nearest(points: ComparedPoints, some: Array) -> Array:
-    """For each configuration the place of the one among some, of its own group, that is most like it."""
-    sizes = np.log(np.array([_sizes(c) for c in points.command]))
-    place = np.zeros(len(points), int)
-    for group in set(points.group):
-        own, there = (w[points.group[w] == group] for w in (np.arange(len(points)), some))
-        apart = np.sum(np.abs(sizes[own, None, :] - sizes[None, there, :]), axis=2)
-        place[own] = np.searchsorted(some, there)[np.argmin(apart, axis=1)]
-    return place
-
-
-def _sizes(command: str) -> Sequence[float]:
-    """Clients and lengths of a command.
-
-    >>> _sizes("strata simulate --clients 8 --input uniform:1024 --output 512")
-    [8.0, 1024.0, 512.0]
-    """
-    names = ("clients", "input", "output")
-    cells = [re.search(rf"\b{name}[ =](?:\w+:)?(\d+)", str(command)) for name in names]
-    return [float(cell.group(1)) if cell else 1.0 for cell in cells]

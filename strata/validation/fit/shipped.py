@@ -11,7 +11,16 @@ from typing import Any
 
 import numpy as np
 
-from strata.params import Param, data_folder, read_toml, unfitted
+from strata.mapping.kernel_library import KIND as LIBRARIES
+from strata.params import (
+    Param,
+    data_folder,
+    find,
+    fitted_file,
+    read_toml,
+    stating_file,
+    unfitted,
+)
 from strata.units import parse, show
 from strata.validation.fit.calibrate import (
     CHIP,
@@ -26,36 +35,36 @@ from strata.validation.fit.calibrate import (
     with_entries,
 )
 from strata.validation.fit.rows import group_rows
-from strata.validation.fit.table import fit_table
-from strata.validation.fit.versions import READ
+from strata.validation.fit.table import OF_LIBRARY, FitGroup, Quantity, fit_table
+from strata.validation.fit.versions import READ, Versions
 from strata.validation.readers.catalogue import Catalogue
 
-HEAD = "# Laid over the {kind}'s own file. Written by `strata calibrate --all`.\n\n"
+HEAD = "# Laid over the file of this name in {folder}. Written by `strata calibrate --all`.\n\n"
 SAME = 1e-6  # relative difference within which numbers are the same
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Calibration:
-    """Everything that fits found of a chip or a transport, and what each group of it rests on (nothing of
-    what is carried from another chip).
+    """Everything that fits found of a file's numbers, and what each group of them rests on (nothing of what
+    is carried from another chip). `record`: the chip or transport that has them.
     """
 
-    kind: str
-    record: Any
+    file: Path
     entries: dict[str, Param]
     outcomes: tuple[FitOutcome, ...] = ()
+    record: Any = None
 
     @property
     def name(self) -> str:
-        return str(self.record.name)
+        return self.file.stem
 
     @property
     def text(self) -> str:
-        return HEAD.format(kind=self.kind) + overlay_toml(self.entries)
+        return HEAD.format(folder=self.file.parent.name) + overlay_toml(self.entries)
 
     @property
     def path(self) -> Path:
-        return data_folder("calibration") / f"{self.name}.toml"
+        return fitted_file(self.file)
 
 
 def calibrate_all(
@@ -66,27 +75,58 @@ def calibrate_all(
     """
     table, every = fit_table(), dict[str, Calibration]()
     chips = {name: READ[CHIP](name) for name in (*table.records[CHIP], *table.siblings)}
-    transports = {name: READ[TRANSPORT](name) for name in table.records[TRANSPORT]}
+    shared = [name for group in table.of_kind(TRANSPORT) if group.together for name in group.records]
+    transports = {name: READ[TRANSPORT](name) for name in (*table.records[TRANSPORT], *shared)}
     with unfitted():
         for name in _wanted(table.records[CHIP], only):
             progress(name)
             every[name] = _calibrated(name, CHIP, folder, Catalogue())
         for name, rule in table.siblings.items():
             if rule["of"] in every:
-                every[name] = carried_from(every[rule["of"]], name, rule["why"])
+                every[name] = carried_from(every[rule["of"]], CHIP, name, rule["why"])
         catalogue = Catalogue(chips=chips | {name: one.record for name, one in every.items()})
         for name in _wanted(table.records[TRANSPORT], only):
             progress(name)
             every[name] = _calibrated(name, TRANSPORT, folder, catalogue)
             transports[name] = every[name].record
-        catalogue = replace(catalogue, transports=transports)
-        for group in table.of_kind(TRANSPORT):
-            if group.together and _wanted(group.records, only):
-                progress(group.name)
-                rows = group_rows(group, Path(folder))
-                records, outcome = fit_group(rows, versions_of(rows, catalogue), rows_of="all networks")
-                every |= {one.name: _calibration(one, TRANSPORT, outcome) for one in records}
+        for group in (g for g in table.groups if g.together and _wanted(g.records, only)):
+            progress(group.name)
+            others = {name: one for name, one in transports.items() if name not in group.records}
+            catalogue = replace(catalogue, transports=others, one_in=group.search.one_in)
+            for one in _of_many(group, Path(folder), catalogue):
+                every[f"{group.kind} {one.name}"] = one
+                transports |= {one.name: one.record} if group.kind == TRANSPORT else {}
     return list(every.values())
+
+
+def _of_many(group: FitGroup, folder: Path, catalogue: Catalogue) -> Iterator[Calibration]:
+    """What the records of a group have in common, by the file that states it."""
+    rows = group_rows(group, folder)
+    versions = versions_of(rows, catalogue)
+    records, outcome = fit_group(rows, versions)
+    for file, quantities in _by_file(group, versions).items():
+        if outcome is not None:
+            found = {
+                q.path: Param(outcome.values[q.path], q.unit, outcome.source)
+                for q in quantities
+                if q.path in outcome.values
+            }
+            record = next((one for one in records if one.name == file.stem), None)
+            yield Calibration(file=file, entries=found, outcomes=(outcome,), record=record)
+
+
+def _by_file(group: FitGroup, versions: Versions) -> dict[Path, list[Quantity]]:
+    files: dict[Path, list[Quantity]] = {}
+    for quantity in versions.quantities:
+        for record, paths in zip(versions.records, versions.paths, strict=True):
+            kind, name = group.kind, record.name
+            if quantity.of == OF_LIBRARY:
+                kind, name = LIBRARIES, record.kernels
+            elif quantity.path not in paths:
+                continue
+            same = files.setdefault(stating_file(kind, name, quantity.path), [])
+            same += [] if quantity in same else [quantity]
+    return files
 
 
 def _wanted(names: Sequence[str], only: Sequence[str]) -> list[str]:
@@ -100,22 +140,22 @@ def _calibrated(name: str, kind: str, folder: Path | str, catalogue: Catalogue) 
 
 def _calibration(record: Any, kind: str, *outcomes: FitOutcome | None) -> Calibration:
     fits = tuple(outcome for outcome in outcomes if outcome is not None)
-    return Calibration(kind=kind, record=record, entries=fitted_entries(record, fits), outcomes=fits)
+    entries = fitted_entries(record, fits)
+    return Calibration(file=find(kind, record.name), entries=entries, outcomes=fits, record=record)
 
 
 def shipped_calibration(name: str, kind: str) -> Calibration:
     """What is shipped of a chip or a transport that was fitted."""
-    record = READ[kind](name)
-    paths = dict(_numbers(read_toml(data_folder("calibration") / f"{name}.toml")))
-    entries = {path: record.sources[path] for path in paths}
-    return Calibration(kind=kind, record=record, entries=entries)
+    record, file = READ[kind](name), find(kind, name)
+    paths = dict(_numbers(read_toml(fitted_file(file))))
+    return Calibration(file=file, entries={path: record.sources[path] for path in paths}, record=record)
 
 
-def carried_from(donor: Calibration, name: str, why: str) -> Calibration:
+def carried_from(donor: Calibration, kind: str, name: str, why: str) -> Calibration:
     """What a chip or a transport without rows of its own takes from another one."""
-    own = READ[donor.kind](name)
+    own = READ[kind](name)
     entries = carried(donor.entries, donor.record, own, why)
-    return Calibration(kind=donor.kind, record=with_entries(own, entries, donor.kind), entries=entries)
+    return Calibration(file=find(kind, name), entries=entries, record=with_entries(own, entries, kind))
 
 
 def stale_numbers(made: Calibration) -> list[str]:
@@ -146,7 +186,7 @@ def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
 def stale_files(made: Sequence[Calibration]) -> list[Path]:
     """Shipped files of fitted numbers that no fit gives any more."""
     kept = {one.path for one in made if one.entries}
-    return [path for path in sorted(data_folder("calibration").glob("*.toml")) if path not in kept]
+    return [path for path in sorted(data_folder("calibration").rglob("*.toml")) if path not in kept]
 
 
 def write_all(made: Sequence[Calibration], whole: bool = True) -> list[Path]:

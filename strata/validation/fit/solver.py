@@ -23,8 +23,12 @@ from strata.validation.readers.comparison import ComparedPoints, is_held_out
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
 INSIDE = 1e-3  # of a logarithm: how far from the ends of its range a quantity starts
+GRID = 4  # decimals of the logarithm of a value
+DAMPED = 1e-2  # of the curvature, at first
+DAMPINGS = 6  # fourfold ones that are tried before a place counts as the best
+LEAST_GAIN = 1e-9  # of the cost: less is noise
+SMALL_GAIN = 1e-4  # of the cost, after which no further slopes are taken
 FURTHEST = 1.0  # of a logarithm: straight lines are not followed further than that
-DIGITS = 3  # of a fitted value: more are noise
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -80,13 +84,12 @@ def solve_fit(rows: GroupRows, versions: Versions) -> FitSolution:
 
     ends = tuple(np.log(end) for end in versions.ends)
     tries = [_descended(search, residual, np.log(start), ends, steps) for steps in search.tries]
-    best = np.exp(min(tries, key=lambda solved: float(solved.cost)).x)
-    values = {
-        q.path: float(f"{value:.{DIGITS}g}") for q, value in zip(versions.quantities, best, strict=True)
-    }
-    last = rows.points(versions.at(values.values()))
+    best = min(tries, key=lambda solved: solved[0])[1]
+    told = _told(search, residual, best, np.log(start))
+    values = rounded_values(versions, np.exp(best), search)
+    last = rows.points(versions.at(np.where(told, list(values.values()), start)))
     return FitSolution(
-        values=values,
+        values={path: value for (path, value), kept in zip(values.items(), told, strict=True) if kept},
         rows=sum(map(len, learn)),
         held_out=sum(map(len, check)),
         before=mean_error(first, check),
@@ -94,17 +97,24 @@ def solve_fit(rows: GroupRows, versions: Versions) -> FitSolution:
     )
 
 
+def rounded_values(versions: Versions, values: Array, search: FitSearch) -> dict[str, float]:
+    """Values of quantities by path, to the digits they deserve."""
+    pairs = zip(versions.quantities, values, strict=True)
+    return {q.path: float(f"{value:.{search.digits}g}") for q, value in pairs}
+
+
 def moved_along(lines: Lines, rows: Array, versions: Versions, search: FitSearch) -> Array:
     """How far quantities move along straight lines for the least errors of some rows, in logarithms. A number
-    moves by `loose` as lightly as one row errs by `robust`.
+    moves from where its record has it by `loose` as lightly as one row errs by `robust`.
     """
     here, slopes = lines.errors[rows], lines.slopes[rows]
     if not slopes.shape[1]:
         return np.zeros(0)
     if search.loose:
         count = slopes.shape[1]
-        here = np.concatenate([here, np.zeros(count)])
-        slopes = np.concatenate([slopes, np.eye(count) * (search.robust / search.loose)])
+        lightly = search.robust / search.loose
+        here = np.concatenate([here, lightly * np.log(versions.start / versions.own)])
+        slopes = np.concatenate([slopes, np.eye(count) * lightly])
     far = [np.clip(np.log(end / versions.start), -FURTHEST, FURTHEST) for end in versions.ends]
     wide = np.minimum(far[0], -INSIDE), np.maximum(far[1], INSIDE)
     solved = _least(
@@ -140,14 +150,82 @@ def _descended(
     start: Array,
     ends: tuple[Array, ...],
     steps: tuple[float, ...],
-) -> Any:
-    """Least squares from a start, with coarser slopes first."""
-    at, solved = start, None
+) -> tuple[float, Array]:
+    """Least squares from a start, with coarser slopes first: the cost and where it is met.
+
+    Damped as Levenberg and Marquardt do, in logarithms: what rows do not tell stays where it was. Places are
+    rounded, so that machines whose last digits differ take the same way down the same one of many valleys.
+    """
+
+    def pulled(x: Array) -> Array:
+        return np.concatenate([residual(x), (x - start) * (search.robust / search.loose)])
+
+    at = np.round(np.clip(start, *ends), GRID)
+    errors = pulled(at)
     for step in steps:
-        inside = np.clip(at, ends[0] + INSIDE, ends[1] - INSIDE)
-        solved = _least(search, residual, inside, ends, diff_step=step)
-        at = solved.x
-    return solved
+        damping = DAMPED
+        for _ in range(search.evaluations):
+            ways = np.where(at + step > ends[1], -step, step)
+            slopes = np.stack([(pulled(at + way) - errors) / way.sum() for way in np.diag(ways)], axis=1)
+            moved = _better(search, pulled, (at, errors), slopes, ends, damping)
+            if moved is None:
+                break
+            gain = 1.0 - _cost(search, moved[1]) / _cost(search, errors)
+            at, errors, damping = moved
+            if gain < SMALL_GAIN:
+                break
+    return _cost(search, errors), at
+
+
+def _told(search: FitSearch, residual: Callable[[Array], Array], best: Array, start: Array) -> Array:
+    """Which quantities rows tell: without those that are left, back at their start, errors would be larger than
+    one number less is worth (Schwarz, Annals of Statistics 6 (1978)).
+    """
+    told, errors = np.ones(len(best), bool), residual(best)
+    cost, allowed = _cost(search, errors), len(errors) ** (1.0 / max(len(errors), 1))
+    while told.any():
+        without = {
+            i: _cost(search, residual(np.where(told & (np.arange(len(best)) != i), best, start)))
+            for i in np.flatnonzero(told)
+        }
+        least = min(without, key=lambda i: without[i])
+        if without[least] > cost * allowed:
+            break
+        told[least], cost = False, without[least]
+    return told
+
+
+def _better(
+    search: FitSearch,
+    residual: Callable[[Array], Array],
+    here: tuple[Array, Array],
+    slopes: Array,
+    ends: tuple[Array, ...],
+    damping: float,
+) -> tuple[Array, Array, float] | None:
+    """A place of less cost along slopes, its errors and the damping that led there; none where there is none."""
+    at, errors = here
+    weight = 1.0 / (1.0 + (errors / search.robust) ** 2) ** (0.5 if search.loss == "soft_l1" else 1.0)
+    uphill = slopes.T @ (weight * errors)
+    free = ~(((at <= ends[0]) & (uphill > 0)) | ((at >= ends[1]) & (uphill < 0)))
+    curved = (slopes.T * weight) @ slopes
+    for _ in range(DAMPINGS):
+        step = np.zeros(len(at))
+        held = curved[np.ix_(free, free)]
+        step[free] = np.linalg.solve(held + damping * np.diag(np.diag(held)), -uphill[free])
+        there = np.round(np.clip(at + np.clip(step, -FURTHEST, FURTHEST), *ends), GRID)
+        found = residual(there)
+        if _cost(search, found) < _cost(search, errors) * (1.0 - LEAST_GAIN):
+            return there, found, damping / 4.0
+        damping *= 4.0
+    return None
+
+
+def _cost(search: FitSearch, errors: Array) -> float:
+    """What errors count: those above `robust` as their size, or hardly more than at all."""
+    square = (errors / search.robust) ** 2
+    counts = np.sqrt(1.0 + square) - 1.0 if search.loss == "soft_l1" else np.log1p(square)
+    return float(np.sum(counts))
 
 
 def _least(

@@ -13,14 +13,14 @@ from strata.params import data_folder
 from strata.reading import toml_file
 from strata.validation.readers.tables import matches
 
-OF_RECORD, OF_LIBRARY, OF_FILE = "record", "library", "file"  # whose number a quantity is
+OF_RECORD, OF_LIBRARY = "record", "library"  # whose number a quantity is
 
 
 @dataclass(frozen=True)
 class Quantity:
     """A number that may be fitted, the range it must stay in, and the format whose rows tell it, if it
-    belongs to one. It is of a group's records, of the kernel library they call, or of a file's conditions.
-    In SI, with its unit, once its record is known.
+    belongs to one. It is of a group's records, or of the kernel library they call. In SI, with its unit, once
+    its record is known.
     """
 
     path: str
@@ -34,8 +34,9 @@ class Quantity:
 @dataclass(frozen=True, kw_only=True)
 class FitSearch:
     """How least squares go about it: data/fits.toml says what each number means. With `slopes`, predictions
-    are straight lines in logarithms, their slopes taken once with that step at one row in `one_in`; a number
-    moves by `loose` as lightly as one row errs by `robust`.
+    are straight lines in logarithms, their slopes taken with that step `rounds` times at most, each from where
+    the one before ended; a number moves by `loose` as lightly as one row errs by `robust`. `digits` of a
+    value: more are noise. `one_in`: of long files of served runs only one row in so many is read.
     """
 
     tries: tuple[tuple[float, ...], ...]
@@ -44,7 +45,9 @@ class FitSearch:
     loss: str = "soft_l1"
     slopes: float = 0.0
     one_in: int = 1
+    rounds: int = 1
     loose: float = 0.0
+    digits: int = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +77,6 @@ class FitGroup:
     solved: bool = False
     together: bool = False
     again: bool = False
-    chosen: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,8 +105,8 @@ class FitTable:
         return list(dict.fromkeys([*own, *(name for group in self.groups for name in group.records)]))
 
     def of_kind(self, kind: str) -> list[FitGroup]:
-        """Groups of a kind of record that `strata calibrate` writes."""
-        return [group for group in self.groups if group.kind == kind and not group.chosen]
+        """Groups of a kind of record."""
+        return [group for group in self.groups if group.kind == kind]
 
 
 @lru_cache(maxsize=1)
@@ -136,7 +138,7 @@ def fit_table() -> FitTable:
 
 
 def _group(entry: dict[str, Any], searches: dict[str, FitSearch], records: dict[str, Any]) -> FitGroup:
-    parts = {OF_RECORD: "quantities", OF_LIBRARY: "library", OF_FILE: "given"}
+    parts = {OF_RECORD: "quantities", OF_LIBRARY: "library"}
     quantities = tuple(
         Quantity(path, bounds[0], bounds[1], "".join(bounds[2:]), of)
         for of, key in parts.items()
@@ -168,5 +170,5 @@ def is_fitted(file: str) -> bool:
 def fitted_files() -> tuple[str, ...]:
     """Patterns of the files that some fit has looked at two thirds of."""
     table = fit_table()
-    served = {f for group in table.groups if group.chosen and group.search.one_in > 1 for f in group.files}
+    served = {f for group in table.groups if group.search.one_in > 1 for f in group.files}
     return tuple(file for file in table.seen if file not in served)

@@ -1,5 +1,5 @@
-"""Records of a fit at other values of its quantities: chips, transports or engines, the kernel library that
-engines call, and numbers that a file's TOML gives.
+"""Records of a fit at other values of its quantities: chips, transports or engines, and the kernel library
+that engines call.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from strata.hardware.transport import transport
 from strata.mapping.engine import Engine, engine
 from strata.mapping.kernel_library import kernel_library
 from strata.params import leaf_paths, override, value_at
-from strata.validation.fit.table import OF_FILE, OF_LIBRARY, OF_RECORD, Quantity
+from strata.validation.fit.table import OF_LIBRARY, OF_RECORD, Quantity
 from strata.validation.readers.catalogue import Catalogue
 
 READ: dict[str, Callable[[str], Any]] = {"chip": chip, "transport": transport, "engine": engine}
@@ -28,29 +28,26 @@ SMALLEST = 1e-12  # of a value or a prediction, so that it has a logarithm
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Version:
-    """What prices rows: a catalogue with other records, and other numbers of a file's TOML."""
-
-    catalogue: Catalogue
-    given: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
 class Versions:
-    """Records of a kind and the quantities of them that move, one value for all that have it; `given`:
-    numbers of a file's TOML as they stand.
+    """Records of a kind and the quantities of them that move, one value for all that have it; `here`: values
+    to go on from, where a fit has moved already.
     """
 
     kind: str
     records: tuple[Any, ...]
     quantities: Sequence[Quantity]
     catalogue: Catalogue = field(default_factory=Catalogue)
-    given: Mapping[str, float] = field(default_factory=dict)
+    here: tuple[float, ...] = ()
 
     @cached_property
-    def start(self) -> Array:
-        """The values as they stand, none zero."""
+    def own(self) -> Array:
+        """The values of the records themselves, none zero."""
         return np.array([max(float(self._value(q)), SMALLEST) for q in self.quantities])
+
+    @property
+    def start(self) -> Array:
+        """The values to go on from."""
+        return np.array(self.here) if self.here else self.own
 
     @property
     def ends(self) -> tuple[Array, Array]:
@@ -62,12 +59,12 @@ class Versions:
         """The records with other values of their own quantities."""
         return tuple(
             override(one, {p: float(v) for p, v in values.items() if p in paths}, self.kind)[0]
-            for one, paths in zip(self.records, self._paths, strict=True)
+            for one, paths in zip(self.records, self.paths, strict=True)
         )
 
-    def at(self, values: Iterable[float]) -> Version:
+    def at(self, values: Iterable[float]) -> Catalogue:
         """What prices rows at some values."""
-        by_place: dict[str, dict[str, float]] = {OF_RECORD: {}, OF_LIBRARY: {}, OF_FILE: {}}
+        by_place: dict[str, dict[str, float]] = {OF_RECORD: {}, OF_LIBRARY: {}}
         for quantity, value in zip(self.quantities, values, strict=True):
             by_place[quantity.of][quantity.path] = float(value)
         records = self.changed(by_place[OF_RECORD])
@@ -77,20 +74,21 @@ class Versions:
         name = f"{self.kind}s"
         held: Mapping[str, Any] = getattr(self.catalogue, name)
         others: dict[str, Any] = {name: {**held, **known}}
-        return Version(catalogue=replace(self.catalogue, **others), given=by_place[OF_FILE])
+        return replace(self.catalogue, **others)
 
     def _value(self, quantity: Quantity) -> Any:
-        if quantity.of == OF_FILE:
-            return self.given[quantity.path]
         if quantity.of == OF_LIBRARY:
             return value_at(kernel_library(self.records[0].kernels), quantity.path)
-        places = zip(self.records, self._paths, strict=True)
+        places = zip(self.records, self.paths, strict=True)
         return value_at(next(one for one, paths in places if quantity.path in paths), quantity.path)
 
     @cached_property
-    def _paths(self) -> list[set[str]]:
+    def paths(self) -> list[set[str]]:
+        """The quantities that each record has."""
         own = {q.path for q in self.quantities if q.of == OF_RECORD}
-        return [own & set(leaf_paths(one)) for one in self.records]
+        every = [own & set(leaf_paths(one)) for one in self.records]
+        pairs = zip(self.records, every, strict=True)
+        return [{path for path in paths if value_at(one, path) is not None} for one, paths in pairs]
 
     @cached_property
     def _folder(self) -> Any:

@@ -133,7 +133,7 @@ def _of_record(name: str, kind: str, folder: Path) -> Iterator[QuantityWorth]:
         for path in paths:
             left = replace(donor, entries={p: e for p, e in donor.entries.items() if p != path})
             errors = [
-                _errors_of(some, kind, _taken_over(donor, other), _taken_over(left, other))
+                _errors_of(some, kind, *(_taken_over(one, kind, other) for one in (donor, left)))
                 for other, some in judges.items()
                 if len(some)
             ]
@@ -145,10 +145,10 @@ def _of_record(name: str, kind: str, folder: Path) -> Iterator[QuantityWorth]:
             yield number.worth(own, by, both)
 
 
-def _taken_over(donor: Any, other: str) -> Any:
+def _taken_over(donor: Any, kind: str, other: str) -> Any:
     """A chip or a transport before any fit with what another's fits found."""
     with unfitted():
-        return carried_from(donor, other, "").record
+        return carried_from(donor, kind, other, "").record
 
 
 def _takers(name: str) -> list[str]:

@@ -17,6 +17,7 @@ from strata.validation.fit.shipped import Calibration, calibrate_all, shipped_ca
 from strata.validation.fit.table import fit_table
 
 DATA = Path(__file__).parents[3] / "validation"
+NETWORKS = ("infiniband", "roce", "efa", "slingshot")
 TRUTH = {"overhead.kernel": 4.2e-6, "memory.efficiency": 0.7, "compute.matrix_efficiency.bf16": 0.62}
 
 
@@ -78,11 +79,12 @@ def test_too_few_rows_rows_of_another_chip_and_unknown_families_are_refused(tmp_
 
 def test_shipped_numbers_are_what_the_fit_gives_and_a_changed_one_is_found(tmp_path, monkeypatch):
     """Quick fits here; `make proof` makes every number anew."""
-    made = calibrate_all(DATA, ["a100-80", "nvlink3", "infiniband"])
-    assert {one.name for one in made} == {"a100-80", "nvlink3", "infiniband", "roce", "efa", "slingshot"}
+    made = calibrate_all(DATA, ["a100-80", "nvlink3", "infiniband", "nanotron", "megatron"])
+    engines = {"nanotron", "nanotron-before-pp-fix", "megatron"}
+    assert {one.name for one in made} == {*engines, "a100-80", "nvlink3", *NETWORKS}
     assert [line for one in made for line in stale_numbers(one)] == []
     changed = tmp_path / "nvlink3.toml"
-    text = (data_folder("calibration") / "nvlink3.toml").read_text(encoding="utf-8")
+    text = (data_folder("calibration") / "transports" / "nvlink3.toml").read_text(encoding="utf-8")
     (nvlink3,) = (one for one in made if one.name == "nvlink3")
     value = nvlink3.entries["rings.start.flagged"].value * 1e6
     changed.write_text(text.replace(f'"{value:.3g} us"', f'"{value * 1.001:.5g} us"', 1))
@@ -121,5 +123,5 @@ def test_what_dram_takes_is_carried_only_to_chips_with_the_same_kind_of_it():
         assert "energy.cache" in taken and ("energy.memory" in taken) == kept
     for name, rule in fit_table().siblings.items():
         if st.chip(name).memory.kind.lower() != st.chip(rule["of"]).memory.kind.lower():
-            shipped = (data_folder("calibration") / f"{name}.toml").read_text(encoding="utf-8")
+            shipped = (data_folder("calibration") / "chips" / f"{name}.toml").read_text(encoding="utf-8")
             assert "memory" not in tomllib.loads(shipped).get("energy", {})
