@@ -111,25 +111,6 @@ def first_step(workload: Workload) -> Workload:
     return reading
 
 
-def best_layout(
-    system: System | str,
-    program: Program | str,
-    workload: Workload,
-    mesh: dict[str, Number],
-    engine: Engine | str = "ideal",
-    *,
-    rules: LayoutRules | str = "strata",
-    pinned: dict[str, dict[str, str]] | None = None,
-    time_limit: float = 60.0,
-) -> LayoutChoice:
-    """The best layout of a program on a mesh of ranks, one per module, with its proof.
-
-    `pinned`: module to mesh dimension to axis ("" for none), fixed.
-    """
-    setting = layout_setting(system, program, workload, mesh, engine)
-    return chosen_layout(setting, rules=rules, pinned=pinned, time_limit=time_limit)
-
-
 def chosen_layout(
     setting: LayoutSetting,
     *,
@@ -137,7 +118,10 @@ def chosen_layout(
     pinned: dict[str, dict[str, str]] | None = None,
     time_limit: float = 60.0,
 ) -> LayoutChoice:
-    """`best_layout` of a graph on a rank that are there already."""
+    """The best layout of a graph on a mesh of ranks, one per module, with its proof.
+
+    `pinned`: module to mesh dimension to axis ("" for none), fixed.
+    """
     start = time.perf_counter()
     stated, mesh, graph = layout_rules(rules), setting.mesh, setting.graph
     inside = {name: degree for name, degree in mesh.items() if name != STAGES}
@@ -205,8 +189,3 @@ def _priced(layout: Layout, setting: LayoutSetting) -> tuple[float, list[tuple[s
                 else:
                     compute += seconds
     return compute, found
-
-
-def collective_summary(choice: LayoutChoice) -> list[tuple[str, str, str, str]]:
-    """Collectives of a choice in order: block, pattern, mesh dimension, and the tensor they carry."""
-    return [(block, op.pattern, op.group, op.output) for block, op in choice.collectives]

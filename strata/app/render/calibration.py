@@ -17,7 +17,6 @@ WORTH = (
     "fitted together",
     "quantity",
     "value",
-    "refit",
     "rows",
     "configurations",
     "judged by",
@@ -80,6 +79,5 @@ def _worth_table(numbers: Sequence[QuantityWorth]) -> Any:
     for one in numbers:
         counts = (str(one.rows), str(one.configurations), one.judged_by, str(one.judged))
         errors = (f"{one.error_with:.1%}", f"{one.error_without:.1%}")
-        values = ("" if value is None else show(value, one.unit) for value in (one.value, one.refit))
-        table.add_row(one.record, one.group, one.path, *values, *counts, *errors)
+        table.add_row(one.record, one.group, one.path, show(one.value, one.unit), *counts, *errors)
     return table

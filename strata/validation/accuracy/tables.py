@@ -33,7 +33,7 @@ def rounded(tree: Any, digits: int = 4) -> Any:
     if isinstance(tree, float):
         return round(tree, digits)
     if isinstance(tree, dict):
-        sized = {k: float(f"{tree[k]:.{digits}g}") for k in ("value", "refit") if tree.get(k)}
+        sized = {k: float(f"{tree[k]:.{digits}g}") for k in ("value",) if tree.get(k)}
         return {k: rounded(v, digits) for k, v in tree.items()} | sized
     return [rounded(v, digits) for v in tree] if isinstance(tree, list) else tree
 

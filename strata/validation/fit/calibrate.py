@@ -88,7 +88,7 @@ def fit_group(
     rows: GroupRows, versions: Versions, *, date: str = "", rows_of: str = ""
 ) -> tuple[tuple[Any, ...], FitOutcome | None]:
     """Fit the quantities of a group to its rows; what data sheets and sources say is kept where it is better
-    on rows nobody fitted, the rounded start of engines' numbers is not. No outcome where the rows tell nothing.
+    on rows nobody fitted, the round start of engines' numbers is not. No outcome where rows tell nothing.
     """
     if rows.group.search.slopes:
         solution: FitSolution | None = solve_runs(rows, versions)

@@ -277,17 +277,10 @@ def _is_of_nodes(file: str) -> bool:
 # ------------------------------------------------------------------------------------ as plain figures
 
 
-def families_left_out(
-    folder: Path | str, *only: str, kinds: Sequence[str] = KINDS, leaving: LeavingOut | None = None
-) -> list[dict[str, Any]]:
+def family_entries(folder: Path | str, left_out: Iterable[FamiliesLeftOut]) -> list[dict[str, Any]]:
     """Figures of `left_out_points` as plain JSON types: for each file, metric and kind of family the errors
     of all configurations without their family, as shipped (`shown`), and family by family.
     """
-    return family_entries(folder, left_out_points(folder, *only, kinds=kinds, leaving=leaving))
-
-
-def family_entries(folder: Path | str, left_out: Iterable[FamiliesLeftOut]) -> list[dict[str, Any]]:
-    """The same of families that are left out already."""
     return [
         entry
         for one in left_out

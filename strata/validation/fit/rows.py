@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import fnmatch
-import math
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +22,6 @@ from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints, configurations
 from strata.validation.readers.tables import Table, matches, read_table
 
-FEW = 8  # points of a doubling of a size that count as if they were as many
 # weight of a file of bare kernels against one from inside a serving framework, where other kernels may hide
 BARE = 2.0
 
@@ -53,18 +50,8 @@ class GroupRows:
         return [self.counted(self._read(table, names)) for table in self.tables]
 
     def weights(self) -> list[float]:
-        """What each file counts, whatever its size; nothing where every point counts the same."""
-        if self.group.kind != "chip" or self.group.skips:
-            return []
+        """What each file counts, whatever its size."""
         return [1.0 if "system" in table.columns else BARE for table in self.tables]
-
-    def even(self, points: Sequence[ComparedPoints]) -> list[Array]:
-        """A weight for each point, such that every doubling of a size counts the same in each of its
-        groups.
-        """
-        if not self.group.even:
-            return []
-        return [_even(t, p, self.group.even) for t, p in zip(self.tables, points, strict=True)]
 
     def _read(self, table: Table, names: Catalogue) -> ComparedPoints:
         reader = reader_of(table.name, names, table.folder)
@@ -124,14 +111,6 @@ def _owners(table: Table) -> Array:
         if column in table.columns:
             return table.text(column)
     return np.full(len(table), table.chip)
-
-
-def _even(table: Table, points: ComparedPoints, column: str) -> Array:
-    sizes = dict(zip(table.lines.tolist(), table.number(column), strict=True))
-    doubling = [int(math.log2(max(sizes[line], 1.0))) for line in points.line.tolist()]
-    keys = list(zip(points.group.tolist(), doubling, strict=True))
-    count = Counter(keys)
-    return np.array([1.0 / math.sqrt(max(count[key], FEW)) for key in keys])
 
 
 def free_quantities(rows: GroupRows, records: Sequence[Any], settled: Collection[str] = ()) -> list[Quantity]:

@@ -55,7 +55,7 @@ class RunLines:
         return dict(zip(paths, (self.versions.start * np.exp(moved)).tolist(), strict=True))
 
     def predicted(self, values: Mapping[str, float]) -> Array:
-        """Predictions of all points at other values: along the lines where they are slow, else priced anew."""
+        """Predictions of all points at other values: along the lines where slow, else priced anew."""
         if self.rows.group.search.one_in > 1:
             moved = np.log([values[q.path] for q in self.versions.quantities]) - np.log(self.versions.start)
             upside = np.where(self.points.rate, -1.0, 1.0)
@@ -77,8 +77,8 @@ def run_lines(rows: GroupRows, versions: Versions, shown: list[ComparedPoints]) 
 
 
 def solve_runs(rows: GroupRows, versions: Versions) -> FitSolution:
-    """Values that fit best along straight lines, which are drawn anew from where they led until rounded values
-    stay. Of files whose held-out third judges, two thirds are fitted.
+    """Values that fit best along straight lines, which are drawn anew from where they led until rounded
+    values stay. Of files whose held-out third judges, two thirds are fitted.
     """
     search, before, values = rows.group.search, None, dict[str, float]()
     for _ in range(search.rounds):

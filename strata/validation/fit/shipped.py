@@ -106,13 +106,10 @@ def _of_many(group: FitGroup, folder: Path, catalogue: Catalogue) -> Iterator[Ca
     records, outcome = fit_group(rows, versions)
     for file, quantities in _by_file(group, versions).items():
         if outcome is not None:
-            found = {
-                q.path: Param(outcome.values[q.path], q.unit, outcome.source)
-                for q in quantities
-                if q.path in outcome.values
-            }
+            units = {q.path: q.unit for q in quantities if q.path in outcome.values}
+            own = {path: Param(outcome.values[path], u, outcome.source) for path, u in units.items()}
             record = next((one for one in records if one.name == file.stem), None)
-            yield Calibration(file=file, entries=found, outcomes=(outcome,), record=record)
+            yield Calibration(file=file, entries=own, outcomes=(outcome,), record=record)
 
 
 def _by_file(group: FitGroup, versions: Versions) -> dict[Path, list[Quantity]]:

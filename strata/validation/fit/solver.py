@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -22,13 +21,13 @@ from strata.validation.readers.comparison import ComparedPoints, is_held_out
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them
 MOST_ROWS = 1500  # fitted rows of one file: more cost time and change nothing
-INSIDE = 1e-3  # of a logarithm: how far from the ends of its range a quantity starts
 GRID = 4  # decimals of the logarithm of a value
 DAMPED = 1e-2  # of the curvature, at first
 DAMPINGS = 6  # fourfold ones that are tried before a place counts as the best
 LEAST_GAIN = 1e-9  # of the cost: less is noise
 SMALL_GAIN = 1e-4  # of the cost, after which no further slopes are taken
 FURTHEST = 1.0  # of a logarithm: straight lines are not followed further than that
+ALONG = 0.1  # step for slopes of what is straight
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -76,20 +75,24 @@ def solve_fit(rows: GroupRows, versions: Versions) -> FitSolution:
     # points, not lines, are held out: a shape that two backends ran is one point
     learn = [_thinned(np.flatnonzero(~is_held_out(p))) for p in first]
     check = [np.flatnonzero(is_held_out(p)) for p in first]
-    weights = _point_weights(rows, first, learn)
+
+    weights = np.concatenate(
+        [np.full(len(r), w / max(len(r), 1) ** 0.5) for r, w in zip(learn, rows.weights(), strict=True)]
+    )
+    weights *= len(weights) ** 0.5 / max(float(np.linalg.norm(weights)), SMALLEST)
 
     def residual(x: Array) -> Array:
         points = rows.points(versions.at(np.exp(x)))
         return np.concatenate([log_errors(p, r) for p, r in zip(points, learn, strict=True)]) * weights
 
-    ends = tuple(np.log(end) for end in versions.ends)
-    tries = [_descended(search, residual, np.log(start), ends, steps) for steps in search.tries]
+    ends = [np.log(end) for end in versions.ends]
+    tries = [_descended(search, residual, versions, ends, steps) for steps in search.tries]
     best = min(tries, key=lambda solved: solved[0])[1]
-    told = _told(search, residual, best, np.log(start))
+    informed = _informed(search, residual, best, np.log(start))
     values = rounded_values(versions, np.exp(best), search)
-    last = rows.points(versions.at(np.where(told, list(values.values()), start)))
+    last = rows.points(versions.at(np.where(informed, list(values.values()), start)))
     return FitSolution(
-        values={path: value for (path, value), kept in zip(values.items(), told, strict=True) if kept},
+        values={path: value for (path, value), kept in zip(values.items(), informed, strict=True) if kept},
         rows=sum(map(len, learn)),
         held_out=sum(map(len, check)),
         before=mean_error(first, check),
@@ -104,63 +107,37 @@ def rounded_values(versions: Versions, values: Array, search: FitSearch) -> dict
 
 
 def moved_along(lines: Lines, rows: Array, versions: Versions, search: FitSearch) -> Array:
-    """How far quantities move along straight lines for the least errors of some rows, in logarithms. A number
-    moves from where its record has it by `loose` as lightly as one row errs by `robust`.
-    """
-    here, slopes = lines.errors[rows], lines.slopes[rows]
+    """How far quantities move along straight lines for the least errors of some rows, in logarithms."""
+    errors, slopes = lines.errors[rows], lines.slopes[rows]
     if not slopes.shape[1]:
         return np.zeros(0)
-    if search.loose:
-        count = slopes.shape[1]
-        lightly = search.robust / search.loose
-        here = np.concatenate([here, lightly * np.log(versions.start / versions.own)])
-        slopes = np.concatenate([slopes, np.eye(count) * lightly])
-    far = [np.clip(np.log(end / versions.start), -FURTHEST, FURTHEST) for end in versions.ends]
-    wide = np.minimum(far[0], -INSIDE), np.maximum(far[1], INSIDE)
-    solved = _least(
-        search, lambda x: here + slopes @ x, np.zeros(slopes.shape[1]), wide, jac=lambda x: slopes
-    )
-    return np.asarray(np.clip(solved.x, *far))
+    here = np.log(versions.start)
+    ends = [np.clip(np.log(end), here - FURTHEST, here + FURTHEST) for end in versions.ends]
+    return _descended(search, lambda x: errors + slopes @ (x - here), versions, ends, (ALONG,))[1] - here
 
 
 def _thinned(rows: Array) -> Array:
     return rows[:: max(1, math.ceil(len(rows) / MOST_ROWS))]
 
 
-def _point_weights(rows: GroupRows, first: list[ComparedPoints], learn: list[Array]) -> Array:
-    """Weights of mean square 1 that give each set of points its share whatever its size."""
-    weights = np.ones(sum(map(len, learn)))
-    if files := rows.weights():
-        shares = zip(learn, files, strict=True)
-        each = [np.full(len(own), share / math.sqrt(max(len(own), 1))) for own, share in shares]
-        weights = _scaled(np.concatenate(each))
-    if even := rows.even(first):
-        weights = weights * _scaled(np.concatenate([w[r] for w, r in zip(even, learn, strict=True)]))
-    return weights
-
-
-def _scaled(weights: Array) -> Array:
-    scaled: Array = weights * (math.sqrt(len(weights)) / np.linalg.norm(weights))
-    return scaled
-
-
 def _descended(
     search: FitSearch,
     residual: Callable[[Array], Array],
-    start: Array,
-    ends: tuple[Array, ...],
+    versions: Versions,
+    ends: Sequence[Array],
     steps: tuple[float, ...],
 ) -> tuple[float, Array]:
-    """Least squares from a start, with coarser slopes first: the cost and where it is met.
+    """Least squares from where versions stand, with coarser slopes first: the cost and where it is met.
 
     Damped as Levenberg and Marquardt do, in logarithms: what rows do not tell stays where it was. Places are
     rounded, so that machines whose last digits differ take the same way down the same one of many valleys.
     """
+    own = np.log(versions.own)
 
     def pulled(x: Array) -> Array:
-        return np.concatenate([residual(x), (x - start) * (search.robust / search.loose)])
+        return np.concatenate([residual(x), (x - own) * (search.robust / search.loose)])
 
-    at = np.round(np.clip(start, *ends), GRID)
+    at = np.round(np.clip(np.log(versions.start), *ends), GRID)
     errors = pulled(at)
     for step in steps:
         damping = DAMPED
@@ -177,22 +154,22 @@ def _descended(
     return _cost(search, errors), at
 
 
-def _told(search: FitSearch, residual: Callable[[Array], Array], best: Array, start: Array) -> Array:
-    """Which quantities rows tell: without those that are left, back at their start, errors would be larger than
-    one number less is worth (Schwarz, Annals of Statistics 6 (1978)).
+def _informed(search: FitSearch, residual: Callable[[Array], Array], best: Array, start: Array) -> Array:
+    """Which quantities rows inform: the others, back at their start, cost less than a number is worth
+    (Schwarz, Annals of Statistics 6 (1978)).
     """
-    told, errors = np.ones(len(best), bool), residual(best)
+    kept, errors = np.ones(len(best), bool), residual(best)
     cost, allowed = _cost(search, errors), len(errors) ** (1.0 / max(len(errors), 1))
-    while told.any():
+    while kept.any():
         without = {
-            i: _cost(search, residual(np.where(told & (np.arange(len(best)) != i), best, start)))
-            for i in np.flatnonzero(told)
+            i: _cost(search, residual(np.where(kept & (np.arange(len(best)) != i), best, start)))
+            for i in np.flatnonzero(kept)
         }
         least = min(without, key=lambda i: without[i])
         if without[least] > cost * allowed:
             break
-        told[least], cost = False, without[least]
-    return told
+        kept[least], cost = False, without[least]
+    return kept
 
 
 def _better(
@@ -200,10 +177,10 @@ def _better(
     residual: Callable[[Array], Array],
     here: tuple[Array, Array],
     slopes: Array,
-    ends: tuple[Array, ...],
+    ends: Sequence[Array],
     damping: float,
 ) -> tuple[Array, Array, float] | None:
-    """A place of less cost along slopes, its errors and the damping that led there; none where there is none."""
+    """A place of less cost along slopes, its errors and the next damping; none where there is none."""
     at, errors = here
     weight = 1.0 / (1.0 + (errors / search.robust) ** 2) ** (0.5 if search.loss == "soft_l1" else 1.0)
     uphill = slopes.T @ (weight * errors)
@@ -211,12 +188,12 @@ def _better(
     curved = (slopes.T * weight) @ slopes
     for _ in range(DAMPINGS):
         step = np.zeros(len(at))
-        held = curved[np.ix_(free, free)]
-        step[free] = np.linalg.solve(held + damping * np.diag(np.diag(held)), -uphill[free])
+        inside = curved[np.ix_(free, free)]
+        step[free] = np.linalg.solve(inside + damping * np.diag(np.diag(inside)), -uphill[free])
         there = np.round(np.clip(at + np.clip(step, -FURTHEST, FURTHEST), *ends), GRID)
-        found = residual(there)
-        if _cost(search, found) < _cost(search, errors) * (1.0 - LEAST_GAIN):
-            return there, found, damping / 4.0
+        left = residual(there)
+        if _cost(search, left) < _cost(search, errors) * (1.0 - LEAST_GAIN):
+            return there, left, damping / 4.0
         damping *= 4.0
     return None
 
@@ -226,12 +203,3 @@ def _cost(search: FitSearch, errors: Array) -> float:
     square = (errors / search.robust) ** 2
     counts = np.sqrt(1.0 + square) - 1.0 if search.loss == "soft_l1" else np.log1p(square)
     return float(np.sum(counts))
-
-
-def _least(
-    search: FitSearch, residual: Callable[[Array], Array], start: Array, ends: Any, **further: Any
-) -> Any:
-    from scipy.optimize import least_squares
-
-    given: dict[str, Any] = {"loss": search.loss, "f_scale": search.robust, "max_nfev": search.evaluations}
-    return least_squares(residual, start, bounds=ends, **given, **further)

@@ -34,9 +34,9 @@ class Quantity:
 @dataclass(frozen=True, kw_only=True)
 class FitSearch:
     """How least squares go about it: data/fits.toml says what each number means. With `slopes`, predictions
-    are straight lines in logarithms, their slopes taken with that step `rounds` times at most, each from where
-    the one before ended; a number moves by `loose` as lightly as one row errs by `robust`. `digits` of a
-    value: more are noise. `one_in`: of long files of served runs only one row in so many is read.
+    are straight lines in logarithms, their slopes taken with that step `rounds` times at most, each from
+    where the one before ended; a number moves by `loose` as lightly as one row errs by `robust`. `digits` of
+    a value: more are noise. `one_in`: of long files of served runs only one row in so many is read.
     """
 
     tries: tuple[tuple[float, ...], ...]
@@ -46,15 +46,15 @@ class FitSearch:
     slopes: float = 0.0
     one_in: int = 1
     rounds: int = 1
-    loose: float = 0.0
+    loose: float = 1.0
     digits: int = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class FitGroup:
     """Quantities that are fitted together: files, columns and values of the rows that count, a condition of
-    them, metrics that do not count (as groups of points begin), or those that do beside a file's own
-    figures, and a column of sizes each doubling of which counts the same. `unseen`: further files that
+    them, metrics that do not count (as groups of points begin), and those that do beside a file's own
+    figures. `unseen`: further files that
     judge what is carried to other chips; `neutral`: values at which numbers change nothing. `solved`:
     energies, by linear equations; `together`: one value for all records; `again`: what groups before it
     told moves again.
@@ -70,7 +70,6 @@ class FitGroup:
     where: str = ""
     skips: tuple[str, ...] = ()
     metrics: tuple[str, ...] = ()
-    even: str = ""
     least: int = 12  # fitted rows below which quantities would only remember them
     unseen: tuple[str, ...] = ()
     neutral: dict[str, float] = field(default_factory=dict)

@@ -42,16 +42,13 @@ OTHERS, OWN, FAMILIES = "others it is carried to", "its held-out third", "famili
 
 @dataclass(frozen=True, kw_only=True)
 class QuantityWorth:
-    """A fitted number, the rows and configurations it was fitted to, and mean errors with it and without.
-    `refit`: what all rows give of a number that was chosen by hand.
-    """
+    """A fitted number, the rows and configurations it was fitted to, and mean errors with it and without."""
 
     group: str
     record: str
     path: str
     value: float
     unit: str
-    refit: float | None
     rows: int
     configurations: int
     kind: str
@@ -70,33 +67,32 @@ class QuantityWorth:
         return self.error_without > self.error_with
 
 
-@dataclass(frozen=True)
-class _Number:
-    group: FitGroup
-    record: str
-    path: str
-    value: float
-    unit: str
-    refit: float | None = None
-
-    def worth(self, own: Sequence[ComparedPoints], by: str, errors: Array) -> QuantityWorth:
-        """From the points it was fitted to, what judges it, and errors with it and without: [2, points]."""
-        means = np.mean(errors, axis=1) if errors.shape[1] else np.full(2, np.nan)
-        return QuantityWorth(
-            group=self.group.name,
-            record=self.record,
-            path=self.path,
-            value=self.value,
-            unit=self.unit,
-            refit=self.refit,
-            rows=sum(map(len, own)),
-            configurations=sum(len(set(points.first.tolist())) for points in own),
-            kind=self.group.kind,
-            judged_by=by,
-            judged=errors.shape[1],
-            error_with=float(means[0]),
-            error_without=float(means[1]),
-        )
+def _worth(
+    group: FitGroup,
+    number: tuple[str, str, float, str],
+    own: Sequence[ComparedPoints],
+    by: str,
+    errors: Array,
+) -> QuantityWorth:
+    """From a number's record, path, value and unit, the points it was fitted to, what judges it, and errors with
+    it and without: [2, points].
+    """
+    record, path, value, unit = number
+    means = np.mean(errors, axis=1) if errors.shape[1] else np.full(2, np.nan)
+    return QuantityWorth(
+        group=group.name,
+        record=record,
+        path=path,
+        value=value,
+        unit=unit,
+        rows=sum(map(len, own)),
+        configurations=sum(len(set(points.first.tolist())) for points in own),
+        kind=group.kind,
+        judged_by=by,
+        judged=errors.shape[1],
+        error_with=float(means[0]),
+        error_without=float(means[1]),
+    )
 
 
 def quantities_worth(
@@ -141,8 +137,7 @@ def _of_record(name: str, kind: str, folder: Path) -> Iterator[QuantityWorth]:
             if not both.shape[1]:
                 by, both = OWN, _own_errors(rows, kind, donor.record, path)
             param = donor.entries[path]
-            number = _Number(group, name, path, float(param.value), param.unit)
-            yield number.worth(own, by, both)
+            yield _worth(group, (name, path, float(param.value), param.unit), own, by, both)
 
 
 def _taken_over(donor: Any, kind: str, other: str) -> Any:
@@ -202,7 +197,7 @@ def _of_networks(group: FitGroup, leaving: LeavingOut) -> Iterator[QuantityWorth
         without = _ratios(fewer, table, now, family, leaving)
         errors = np.abs([now.predicted * ratio / now.measured - 1.0 for ratio in (with_all, without)])
         value, unit = float(value_at(record, quantity.path)), leaf_paths(record)[quantity.path]["unit"]
-        yield _Number(group, ALL, quantity.path, value, unit).worth([now], FAMILIES, errors)
+        yield _worth(group, (ALL, quantity.path, value, unit), [now], FAMILIES, errors)
 
 
 def _ratios(group: FitGroup, table: Any, now: ComparedPoints, family: Array, leaving: LeavingOut) -> Array:
@@ -215,7 +210,6 @@ def _of_runs(group: FitGroup, leaving: LeavingOut) -> Iterator[QuantityWorth]:
     families = [families_of_runs(runs, kind, leaving.plain) for kind in KINDS]
     families = [family for family in families if len(set(family)) > 1]
     every = np.arange(len(runs.versions.quantities))
-    refit = runs.refitted(np.ones(len(runs.points), bool))
     with_all = _left_out_errors(runs, runs.lines, every, families)
     for place, quantity in enumerate(runs.versions.quantities):
         there = runs.moved_with(place, group.neutral[quantity.path])
@@ -223,8 +217,7 @@ def _of_runs(group: FitGroup, leaving: LeavingOut) -> Iterator[QuantityWorth]:
         without = _left_out_errors(runs, lines, np.delete(every, place), families)
         value = float(runs.versions.start[place])
         both = np.stack([with_all, without])
-        number = _Number(group, ALL, quantity.path, value, quantity.unit, refit[quantity.path])
-        yield number.worth([runs.points], FAMILIES, both)
+        yield _worth(group, (ALL, quantity.path, value, quantity.unit), [runs.points], FAMILIES, both)
 
 
 def _left_out_errors(runs: RunLines, lines: Lines, places: Array, families: Sequence[Array]) -> Array:

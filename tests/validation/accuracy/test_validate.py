@@ -11,7 +11,7 @@ import strata
 from strata.errors import BadFile
 from strata.validation import compared_files, validate
 from strata.validation.accuracy.tables import family_name
-from strata.validation.fit.left_out import families_left_out
+from strata.validation.fit.left_out import family_entries, left_out_points
 from strata.validation.measured.reader import INPUTS, data_files
 
 DATA = Path(strata.__file__).resolve().parents[1] / "validation"
@@ -168,7 +168,7 @@ LEFT_OUT = (
 def test_families_left_out_stay_within_their_limits():
     limits = json.loads((DATA / "limits.json").read_text(encoding="utf-8"))["families"]
     table = json.loads((DATA / "accuracy.json").read_text(encoding="utf-8"))["families"]
-    now = families_left_out(DATA, *LEFT_OUT)
+    now = family_entries(DATA, left_out_points(DATA, *LEFT_OUT))
     assert len(now) >= 10
     worse = {
         name: (one["mape"], limits[name])

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.validation.fit.left_out import families_left_out, left_out_points
+from strata.validation.fit.left_out import family_entries, left_out_points
 
 DATA = Path(__file__).parents[3] / "validation"
 
@@ -15,7 +15,7 @@ DATA = Path(__file__).parents[3] / "validation"
     [("ops/gemm.csv", "chip", 0.25), ("h200/decoder.csv", "chip", 0.15), ("ops/nccl.csv", "network", 0.45)],
 )
 def test_a_generation_left_out_has_the_numbers_of_another(file, kind, most):
-    (one,) = families_left_out(DATA, file, kinds=(kind,))
+    (one,) = family_entries(DATA, left_out_points(DATA, file, kinds=(kind,)))
     assert one["refitted"] and one["shown"] < one["mape"] < most
     assert sum(family["rows"] for family in one["families"].values()) == one["configurations"]
 
@@ -28,5 +28,5 @@ def test_runs_are_refitted_without_each_model():
 
 
 def test_what_nothing_was_fitted_to_stands_as_it_is():
-    entries = families_left_out(DATA, "training/b200_megatron.csv", kinds=("model",))
+    entries = family_entries(DATA, left_out_points(DATA, "training/b200_megatron.csv", kinds=("model",)))
     assert [(one["refitted"], one["mape"] == one["shown"]) for one in entries] == [(False, True)]
