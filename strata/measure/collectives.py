@@ -20,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+from strata.drawing import keep
 from strata.errors import BadValue, StrataError
 from strata.measure.gpu import event_seconds, torch_module
 from strata.measure.measure import Refused
@@ -33,7 +34,6 @@ from strata.validation.readers.collective_files import (
     file_of_run,
     runs_of_csv,
     texts_of_runs,
-    write_text,
 )
 
 COLLECTIVES = tuple(OPS.values())
@@ -208,7 +208,7 @@ def _keep(run: LoggedRun, folder: Path) -> None:
         return own == others
 
     for name, text in texts_of_runs([*(other for other in kept if not same(other)), run]).items():
-        write_text(folder / name, text)
+        keep(folder / name, text)
 
 
 # --------------------------------------------------------------------------------- PyTorch's group

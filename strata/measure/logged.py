@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import tomlkit
 
+from strata.drawing import keep
 from strata.errors import BadFile, BadValue
 from strata.hardware.fabric import fabric
 from strata.hardware.transport import Transport, transport
@@ -30,7 +31,6 @@ from strata.validation.readers.collective_files import (
     LoggedRun,
     tables_of_runs,
     texts_of_runs,
-    write_text,
 )
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.tables import Table
@@ -159,7 +159,7 @@ def write_fit(fit: LoggedFit, folder: Path) -> list[Path]:
         path = folder / name
         if path.suffix == ".csv" and path.exists() and path.read_text(encoding="utf-8") != text:
             raise BadFile(f"{path} is there already, with other rows; give another folder")
-    return [write_text(folder / name, text) for name, text in texts.items()]
+    return [keep(folder / name, text) for name, text in texts.items()]
 
 
 def _fabrics(chips: Sequence[str], changed: dict[str, Path]) -> list[str]:

@@ -9,7 +9,6 @@ plain numbers; `Param` (value, unit, source) travels beside them in `Sources`.
 
 from strata.params.declare import (
     MARKS,
-    MORE_IS,
     Param,
     Sources,
     by_name,
@@ -42,7 +41,6 @@ __all__ = [
     "GIVEN",
     "KINDS",
     "MARKS",
-    "MORE_IS",
     "Param",
     "Sources",
     "all_missing",

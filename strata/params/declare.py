@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, Field, dataclass, field
 from typing import Any
 
 from strata.arrays import Number
@@ -151,6 +151,12 @@ def _direction(more: str) -> dict[str, str]:
     if more and more not in MORE_IS:
         raise BadValue(f"more of a quantity is one of {', '.join(MORE_IS)}, but got '{more}'")
     return {"more": more}
+
+
+def needed(one: Field[Any]) -> bool:
+    """Whether a file must have what a field holds."""
+    there = one.default is not MISSING or one.default_factory is not MISSING
+    return not (one.metadata.get("optional") or there)
 
 
 def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:

@@ -205,8 +205,7 @@ def _aliases(kind: str, shipped: str) -> list[str]:
 
 def read_toml(path: Path) -> dict[str, Any]:
     """The table of a file, the caller's own to change."""
-    table: dict[str, Any] = pickle.loads(_parsed(path))
-    return table
+    return cast(dict[str, Any], pickle.loads(_parsed(path)))
 
 
 @remembered
@@ -237,13 +236,10 @@ def stating_file(kind: str, name: str, number: str) -> Path:
     'server.toml'
     """
     path = find(kind, name)
-    table = read_toml(path)
-    stated: Any = table
+    stated = table = read_toml(path)
     for key in number.split("."):
-        stated = stated.get(key) if isinstance(stated, dict) else None
-    if stated is None and "base" in table:
-        return stating_file(kind, table["base"], number)
-    return path
+        stated = stated.get(key, {})
+    return path if stated or "base" not in table else stating_file(kind, table["base"], number)
 
 
 def load_table(

@@ -72,17 +72,12 @@ def _first_name(node: Any, path: str) -> tuple[str, str | None]:
 
 def stated(record: Any) -> dict[str, Param]:
     """Every quantity a record holds now, with its unit and source; what was computed from others says so."""
-    found = {}
-    for path, meta in leaf_paths(record).items():
-        value = value_at(record, path)
-        if value is not None:
-            known = record.sources.get(path)
-            found[path] = Param(
-                value,
-                meta["unit"],
-                known.source if known else "derived from the other numbers of this record",
-            )
-    return found
+    derived = Param(0.0, "", "derived from the other numbers of this record")
+    return {
+        path: Param(value, meta["unit"], record.sources.get(path, derived).source)
+        for path, meta in leaf_paths(record).items()
+        if (value := value_at(record, path)) is not None
+    }
 
 
 def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields, replace
+from dataclasses import fields, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
 from strata.errors import LONGEST_LIST, BadFile, BadValue, nearest
-from strata.params.declare import Param, Sources
+from strata.params.declare import Param, Sources, needed
 from strata.params.files import find, load_table, remembered
 from strata.params.short import missing_paths, spelled_out
 from strata.units import parse
@@ -41,7 +41,7 @@ def file_model(cls: type) -> Any:
         meta = f.metadata
         if not in_file(meta):
             continue
-        required = not meta.get("optional") and f.default is MISSING and f.default_factory is MISSING
+        required = needed(f)
         unit = f" [{meta['unit']}]" if "unit" in meta else ""
         described = Field(... if required else None, description=meta["doc"] + unit)
         entries[f.name] = (annotation(meta) if required else annotation(meta) | None, described)
@@ -127,12 +127,7 @@ def _as_declared(cls: type, table: Any) -> bool:
     if not isinstance(table, dict):
         return False
     known = {f.name: f for f in fields(cls) if in_file(f.metadata)}
-    needed = (
-        name
-        for name, f in known.items()
-        if not f.metadata.get("optional") and f.default is MISSING and f.default_factory is MISSING
-    )
-    if not table.keys() <= known.keys() or any(name not in table for name in needed):
+    if not table.keys() <= known.keys() or any(needed(f) and n not in table for n, f in known.items()):
         return False
     return all(_held_right(known[name].metadata, value) for name, value in table.items())
 
@@ -141,14 +136,9 @@ def _held_right(meta: Mapping[str, Any], value: Any) -> bool:
     if "part" in meta:
         parts = value if meta["many"] else [value]
         return isinstance(parts, list) and all(_as_declared(meta["part"], each) for each in parts)
-    right = _is_text if meta.get("text") else _is_stated
-    if not meta.get("table"):
-        return right(value)
-    return isinstance(value, dict) and all(isinstance(k, str) and right(v) for k, v in value.items())
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
+    each = value if meta.get("table") else {"": value}
+    right = _is_stated if "unit" in meta else lambda word: isinstance(word, str)
+    return isinstance(each, dict) and all(isinstance(k, str) and right(v) for k, v in each.items())
 
 
 def _is_stated(value: Any) -> bool:

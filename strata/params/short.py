@@ -8,11 +8,11 @@ they are inherited from.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from typing import Any
 
 from strata.errors import BadFile
-from strata.params.declare import inherited_source
+from strata.params.declare import inherited_source, needed
 
 # In a table of quantities by name: an entry of the file underneath that does not hold here.
 NONE = "none"
@@ -32,12 +32,9 @@ def spelled_out(cls: type, table: dict[str, Any], file: str) -> dict[str, Any]:
     >>> spelled_out(Tank, {"source": "our drawing, sheet 2", "volume": 3}, "tank.toml")
     {'volume': {'value': 3, 'source': 'our drawing, sheet 2'}}
     """
-    if not any(f.name == "source" for f in fields(cls)) and isinstance(table.get("source"), str):
-        table = dict(table)
-        source = table.pop("source")
-    else:
-        source = None
-    return _spelled(cls, table, source, file, "")
+    if any(f.name == "source" for f in fields(cls)) or not isinstance(source := table.get("source"), str):
+        return _spelled(cls, table, None, file, "")
+    return _spelled(cls, {k: v for k, v in table.items() if k != "source"}, source, file, "")
 
 
 def _spelled(cls: type, table: dict[str, Any], source: str | None, file: str, prefix: str) -> dict[str, Any]:
@@ -52,11 +49,7 @@ def _value(meta: Mapping[str, Any], value: Any, source: str | None, file: str, p
     if part is not None and isinstance(value, dict):
         return _spelled(part, value, source, file, path + ".")
     if part is not None and isinstance(value, list):
-        inner = (
-            _spelled(part, v, source, file, f"{path}.{i}.") if isinstance(v, dict) else v
-            for i, v in enumerate(value)
-        )
-        return list(inner)
+        return [_value(meta, v, source, file, f"{path}.{i}") for i, v in enumerate(value)]
     if "unit" not in meta:
         return value
     if meta.get("table") and isinstance(value, dict):
@@ -109,8 +102,7 @@ def missing_paths(cls: type, table: Mapping[str, Any], prefix: str = "") -> Iter
         if not meta or meta.get("part", True) is None:
             continue
         part, held, path = meta.get("part"), table.get(f.name), prefix + f.name
-        optional = meta.get("optional") or f.default is not MISSING or f.default_factory is not MISSING
-        if held is None and optional:
+        if held is None and not needed(f):
             continue
         if part is not None and not meta["many"] and (held is None or isinstance(held, Mapping)):
             yield from missing_paths(part, held or {}, path + ".")

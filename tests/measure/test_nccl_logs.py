@@ -6,6 +6,7 @@ import re
 import pytest
 from collective_logs import POWERS, made_log, made_time, row_of
 
+from strata.drawing import keep
 from strata.errors import BadFile, StrataError
 from strata.measure.nccl_logs import (
     ToldRun,
@@ -22,7 +23,6 @@ from strata.validation.readers.collective_files import (
     runs_of_csv,
     tables_of_runs,
     texts_of_runs,
-    write_text,
 )
 from strata.validation.readers.tables import read_table
 
@@ -308,7 +308,7 @@ def test_files_are_read_whole_and_written_as_measured_files(tmp_path):
         "network/multinode.csv": 25,
     }
     for name, text in texts_of_runs(runs).items():
-        write_text(tmp_path / "out" / name, text)
+        keep(tmp_path / "out" / name, text)
     for name in COLLECTIVE_COLUMNS:
         assert tuple(read_table(tmp_path / "out", name).columns) == COLLECTIVE_COLUMNS[name]
         path = tmp_path / "out" / name

@@ -68,7 +68,7 @@ def worth_tables(numbers: Sequence[QuantityWorth]) -> list[Any]:
         True: "numbers that families left out gain by",
         False: "numbers that families left out gain nothing by",
     }
-    some = {gains: [one for one in numbers if one.gains == gains] for gains in parts}
+    some = {key: [n for n in numbers if (n.error_without > n.error_with) == key] for key in parts}
     return [titled(title, _worth_table(some[gains])) for gains, title in parts.items() if some[gains]]
 
 

@@ -95,9 +95,9 @@ def _liked(folder: Path) -> list[str]:
 
 def _repriced(catalogue: Catalogue, rows: Iterable[LikeRow]) -> Catalogue:
     """The same with the ideal engine in place of those that ran whole models."""
-    for name in {row.case.engine for row in rows if row.case.metric in WHOLE_MODELS}:
-        catalogue = catalogue.with_engine(replace(engine("ideal"), name=name))
-    return catalogue
+    whole = {row.case.engine for row in rows if row.case.metric in WHOLE_MODELS}
+    ideal = {name: replace(engine("ideal"), name=name) for name in whole}
+    return replace(catalogue, engines={**catalogue.engines, **ideal})
 
 
 def _near(

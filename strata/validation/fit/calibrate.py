@@ -28,17 +28,10 @@ CHIP, TRANSPORT, ENGINE = "chip", "transport", "engine"  # kinds of records that
 
 
 @dataclass(frozen=True, kw_only=True)
-class FitOutcome:
-    """What the fit of a group gave: new values (none where the old ones were better), the rows behind them,
-    and the error on rows that were not fitted.
-    """
+class FitOutcome(FitSolution):
+    """What the fit of a group gave (no values where the old ones were better), and what it rests on."""
 
     family: str
-    values: dict[str, float]
-    rows: int
-    held_out: int
-    before: float
-    after: float
     files: tuple[str, ...]
     source: str
 
@@ -152,12 +145,8 @@ def outcome_of(
     if not solution.held_out:
         share, unseen = "all of them", "fitted rows, none to spare,"
     return FitOutcome(
+        **vars(solution),
         family=family,
-        values=solution.values,
-        rows=solution.rows,
-        held_out=solution.held_out,
-        before=solution.before,
-        after=solution.after,
         files=named,
         source=f"fitted: {' and '.join(named)}{f', rows of {rows_of}' if rows_of else ''}, "
         f"{share} ({solution.rows}){f', {date}' if date else ''}; "

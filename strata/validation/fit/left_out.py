@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from pathlib import Path
 from typing import Any
 
@@ -69,23 +69,20 @@ class LeavingOut:
     @cached_property
     def lent_chips(self) -> Catalogue:
         """Every fitted chip with the numbers of another."""
-        lent = self.plain
-        for one in _lent(CHIP):
-            lent = lent.with_chip(one)
-        return lent
+        return reduce(Catalogue.with_chip, _lent(CHIP), self.plain)
 
     @cached_property
     def lent_transports(self) -> Catalogue:
-        lent = self.plain
-        for one in _lent(TRANSPORT):
-            lent = lent.with_transport(one)
-        return lent
+        return reduce(Catalogue.with_transport, _lent(TRANSPORT), self.plain)
 
     def run_lines(self, group: FitGroup) -> RunLines:
         if group.name not in self.lines:
             rows = group_rows(group, self.folder)
-            points = [self.points(table) for table in rows.tables]
-            self.lines[group.name] = run_lines(rows, versions_of(rows, self.plain), points)
+            points, shipped = [self.points(table) for table in rows.tables], versions_of(rows, self.plain)
+            with unfitted():
+                before = versions_of(rows, Catalogue()).own
+            versions = replace(shipped, here=tuple(shipped.own), before=tuple(before))
+            self.lines[group.name] = run_lines(rows, versions, points)
         return self.lines[group.name]
 
     def points(self, table: Table) -> ComparedPoints:

@@ -4,12 +4,13 @@ small a way, so that every family is left out of the same lines.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from multiprocessing import get_all_start_methods, get_context
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.arrays import Array, cores
 from strata.validation.fit.rows import GroupRows
 from strata.validation.fit.solver import (
     FitSolution,
@@ -72,8 +73,23 @@ def run_lines(rows: GroupRows, versions: Versions, shown: list[ComparedPoints]) 
     points, file = _joined(rows, [rows.counted(part) for part in shown])
     runs = RunLines(rows=rows, versions=versions, points=points, file=file)
     step = rows.group.search.slopes
-    slopes = [runs.moved_with(i, value * np.exp(step)) / step for i, value in enumerate(versions.start)]
-    return replace(runs, lines=Lines(log_errors(points), np.stack(slopes, axis=1)))
+    slopes = on_all_cores(lambda i: runs.moved_with(i, versions.start[i] * np.exp(step)), len(versions.start))
+    return replace(runs, lines=Lines(log_errors(points), np.stack(slopes, axis=1) / step))
+
+
+def on_all_cores(task: Callable[[int], Array], count: int) -> list[Array]:
+    """A task for each number below a count; forked processes have all that it needs, but for the number."""
+    if cores() < 2 or "fork" not in get_all_start_methods():
+        return [task(i) for i in range(count)]
+    with get_context("fork").Pool(cores(), initializer=_TASKS.append, initargs=(task,)) as pool:
+        return pool.map(_perform, range(count), chunksize=1)
+
+
+_TASKS: list[Callable[[int], Array]] = []  # of a forked process
+
+
+def _perform(number: int) -> Array:
+    return _TASKS[-1](number)
 
 
 def solve_runs(rows: GroupRows, versions: Versions) -> FitSolution:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.drawing import keep
 from strata.mapping.kernel_library import KIND as LIBRARIES
 from strata.params import (
     Param,
@@ -194,5 +195,5 @@ def write_all(made: Sequence[Calibration], whole: bool = True) -> list[Path]:
         path.unlink()
     changed = [one for one in made if one.entries and stale_numbers(one)]
     for one in changed:
-        one.path.write_text(one.text, encoding="utf-8")
+        keep(one.path, one.text)
     return [one.path for one in changed]

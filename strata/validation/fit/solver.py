@@ -73,7 +73,8 @@ def solve_fit(rows: GroupRows, versions: Versions) -> FitSolution:
     start, search = versions.start, rows.group.search
     first = rows.points(versions.at(start))
     # points, not lines, are held out: a shape that two backends ran is one point
-    learn = [_thinned(np.flatnonzero(~is_held_out(p))) for p in first]
+    every = [np.flatnonzero(~is_held_out(p)) for p in first]
+    learn = [own[:: max(1, math.ceil(len(own) / MOST_ROWS))] for own in every]
     check = [np.flatnonzero(is_held_out(p)) for p in first]
 
     weights = np.concatenate(
@@ -114,10 +115,6 @@ def moved_along(lines: Lines, rows: Array, versions: Versions, search: FitSearch
     here = np.log(versions.start)
     ends = [np.clip(np.log(end), here - FURTHEST, here + FURTHEST) for end in versions.ends]
     return _descended(search, lambda x: errors + slopes @ (x - here), versions, ends, (ALONG,))[1] - here
-
-
-def _thinned(rows: Array) -> Array:
-    return rows[:: max(1, math.ceil(len(rows) / MOST_ROWS))]
 
 
 def _descended(

@@ -54,10 +54,9 @@ class FitSearch:
 class FitGroup:
     """Quantities that are fitted together: files, columns and values of the rows that count, a condition of
     them, metrics that do not count (as groups of points begin), and those that do beside a file's own
-    figures. `unseen`: further files that
-    judge what is carried to other chips; `neutral`: values at which numbers change nothing. `solved`:
-    energies, by linear equations; `together`: one value for all records; `again`: what groups before it
-    told moves again.
+    figures. `unseen`: further files that judge what is carried to other chips; `neutral`: values at which
+    numbers change nothing. `solved`: energies, by linear equations; `together`: one value for all records;
+    `again`: what groups before it told moves again.
     """
 
     name: str

@@ -29,8 +29,8 @@ SMALLEST = 1e-12  # of a value or a prediction, so that it has a logarithm
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Versions:
-    """Records of a kind and the quantities of them that move, one value for all that have it; `here`: values
-    to go on from, where a fit has moved already.
+    """Records of a kind and the quantities of them that move, one value for all that have it. `here`: values
+    to go on from, where a fit has moved already; `before`: those that what rows do not tell goes back to.
     """
 
     kind: str
@@ -38,11 +38,12 @@ class Versions:
     quantities: Sequence[Quantity]
     catalogue: Catalogue = field(default_factory=Catalogue)
     here: tuple[float, ...] = ()
+    before: tuple[float, ...] = ()
 
     @cached_property
     def own(self) -> Array:
-        """The values of the records themselves, none zero."""
-        return np.array([max(float(self._value(q)), SMALLEST) for q in self.quantities])
+        """The values of the records themselves, or before any fit; none zero."""
+        return np.array(self.before or [max(float(self._value(q)), SMALLEST) for q in self.quantities])
 
     @property
     def start(self) -> Array:

@@ -27,10 +27,10 @@ from strata.validation.fit.left_out import (
     refitted_without,
 )
 from strata.validation.fit.rows import GroupRows, free_quantities, group_rows
-from strata.validation.fit.runs import RunLines
+from strata.validation.fit.runs import RunLines, on_all_cores
 from strata.validation.fit.shipped import carried_from, shipped_calibration
 from strata.validation.fit.solver import Lines, moved_along
-from strata.validation.fit.table import FitGroup, Quantity, fit_table
+from strata.validation.fit.table import FitGroup, fit_table
 from strata.validation.fit.versions import READ, Versions
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, is_held_out
@@ -62,10 +62,6 @@ class QuantityWorth:
         plain = asdict(self)
         return plain | {"with": plain.pop("error_with"), "without": plain.pop("error_without")}
 
-    @property
-    def gains(self) -> bool:
-        return self.error_without > self.error_with
-
 
 def _worth(
     group: FitGroup,
@@ -74,8 +70,8 @@ def _worth(
     by: str,
     errors: Array,
 ) -> QuantityWorth:
-    """From a number's record, path, value and unit, the points it was fitted to, what judges it, and errors with
-    it and without: [2, points].
+    """From a number's record, path, value and unit, the points it was fitted to, what judges it, and errors
+    with it and without: [2, points].
     """
     record, path, value, unit = number
     means = np.mean(errors, axis=1) if errors.shape[1] else np.full(2, np.nan)
@@ -209,11 +205,12 @@ def _of_runs(group: FitGroup, leaving: LeavingOut) -> Iterator[QuantityWorth]:
     runs = leaving.run_lines(group)
     families = [families_of_runs(runs, kind, leaving.plain) for kind in KINDS]
     families = [family for family in families if len(set(family)) > 1]
-    every = np.arange(len(runs.versions.quantities))
+    quantities = runs.versions.quantities
+    every = np.arange(len(quantities))
     with_all = _left_out_errors(runs, runs.lines, every, families)
-    for place, quantity in enumerate(runs.versions.quantities):
-        there = runs.moved_with(place, group.neutral[quantity.path])
-        lines = Lines(runs.lines.errors + there, np.delete(runs.lines.slopes, place, axis=1))
+    moved = on_all_cores(lambda i: runs.moved_with(i, group.neutral[quantities[i].path]), len(quantities))
+    for place, quantity in enumerate(quantities):
+        lines = Lines(runs.lines.errors + moved[place], np.delete(runs.lines.slopes, place, axis=1))
         without = _left_out_errors(runs, lines, np.delete(every, place), families)
         value = float(runs.versions.start[place])
         both = np.stack([with_all, without])
@@ -222,8 +219,11 @@ def _of_runs(group: FitGroup, leaving: LeavingOut) -> Iterator[QuantityWorth]:
 
 def _left_out_errors(runs: RunLines, lines: Lines, places: Array, families: Sequence[Array]) -> Array:
     """Errors along straight lines of all configurations, by each kind of family, each family left out."""
-    own: Sequence[Quantity] = [runs.versions.quantities[i] for i in places]
-    versions, errors = replace(runs.versions, quantities=own), []
+    every, errors = runs.versions, []
+    own: dict[str, Any] = {
+        name: tuple(getattr(every, name)[i] for i in places) for name in ("quantities", "here", "before")
+    }
+    versions = replace(every, **own)
     for family in families:
         logs = np.zeros(len(family))
         for name in set(family):

@@ -36,10 +36,6 @@ class Catalogue:
         """The same with another version of a chip."""
         return replace(self, chips={**self.chips, version.name: version})
 
-    def with_engine(self, version: Engine) -> Catalogue:
-        """The same with another version of an engine."""
-        return replace(self, engines={**self.engines, version.name: version})
-
     def with_transport(self, version: Transport) -> Catalogue:
         """The same with another version of a transport, wherever a fabric uses it."""
         return replace(self, transports={**self.transports, version.name: version})

@@ -149,16 +149,6 @@ def tables_of_runs(runs: Sequence[LoggedRun]) -> list[Table]:
     return tables
 
 
-def write_text(path: Path, text: str) -> Path:
-    """Write a file and its folder, over what was there."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise BadFile(f"{path} cannot be written: {str(error.strerror or error).lower()}") from None
-    return path
-
-
 def runs_of_csv(path: Path) -> list[LoggedRun]:
     """The runs of a file that `strata measure` wrote, one for each collective, format and setting."""
     table = read_table(path.parent, path.name)

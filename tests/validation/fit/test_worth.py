@@ -18,7 +18,7 @@ def test_every_number_of_a_record_is_judged_with_and_without_it():
     }
     for one in worth:
         assert one.configurations <= one.rows and one.judged > 0 and one.error_with > 0
-    assert any(one.gains for one in worth)
+    assert any(one.error_without > one.error_with for one in worth)
     plain = worth[0].to_dict()
     assert plain["with"] == worth[0].error_with and "error_with" not in plain
 

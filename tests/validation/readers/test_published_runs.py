@@ -186,7 +186,7 @@ def test_releases_of_bridge_differ_by_what_their_recipes_set(tmp_path):
 def test_labels_of_inferencex(own_points):
     _, rows = own_points("serving/inferencex.csv")
     kinds = {tuple(g.split("/")[i] for i in (0, 4)) for g in rows.group}
-    assert kinds == {(m, k) for m in ("tpot", "ttft") for k in ("agg", "disagg", "agg-mtp", "disagg-mtp")}
+    assert kinds == {(m, k) for m in ("tpot", "ttft") for k in ("agg", "disagg", "disagg-mtp")}
     assert {g.split("/")[1] for g in rows.group} == {"b200", "h200", "gb200", "mi300x"}
     assert {g.split("/")[2] for g in rows.group} == {
         "sglang",
