@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.mapping.kernel_library import kernel_library
 from strata.params import leaf_paths
 from strata.units import parse
-from strata.validation.fit.table import OF_LIBRARY, FitGroup, Quantity, fit_table
+from strata.validation.fit.table import FitGroup, Quantity, fit_table
 from strata.validation.measured.formulas import Columns, condition
 from strata.validation.measured.reader import data_files, reader_of
 from strata.validation.measured.spec import spec_of
@@ -125,20 +124,11 @@ def free_quantities(rows: GroupRows, records: Sequence[Any], settled: Collection
         if column in table.columns
         for value in np.unique(table.text(column).astype(str))
     }
-    units = _units(records)
-    free = []
-    for q in rows.group.quantities:
-        if q.of == OF_LIBRARY:
-            free.append(_in_si(q, q.path, _units([kernel_library(records[0].kernels)])[q.path]))
-        elif not q.format or q.format in seen:
-            paths = [path for path in units if fnmatch.fnmatchcase(path, q.path) and path not in settled]
-            free += [_in_si(q, path, units[path]) for path in paths]
-    return free
-
-
-def _units(records: Sequence[Any]) -> dict[str, str]:
-    return {path: str(meta["unit"]) for one in records for path, meta in leaf_paths(one).items()}
-
-
-def _in_si(q: Quantity, path: str, unit: str) -> Quantity:
-    return Quantity(path, parse(q.low, unit), parse(q.high, unit), q.format, q.of, unit)
+    units = {path: str(meta["unit"]) for one in records for path, meta in leaf_paths(one).items()}
+    return [
+        Quantity(path, parse(q.low, unit), parse(q.high, unit), q.format, unit)
+        for q in rows.group.quantities
+        if not q.format or q.format in seen
+        for path, unit in units.items()
+        if fnmatch.fnmatchcase(path, q.path) and path not in settled
+    ]

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from strata.drawing import keep
-from strata.mapping.kernel_library import KIND as LIBRARIES
 from strata.params import (
     Param,
     data_folder,
@@ -36,7 +35,7 @@ from strata.validation.fit.calibrate import (
     with_entries,
 )
 from strata.validation.fit.rows import group_rows
-from strata.validation.fit.table import OF_LIBRARY, FitGroup, Quantity, fit_table
+from strata.validation.fit.table import FitGroup, Quantity, fit_table
 from strata.validation.fit.versions import READ, Versions
 from strata.validation.readers.catalogue import Catalogue
 
@@ -117,13 +116,9 @@ def _by_file(group: FitGroup, versions: Versions) -> dict[Path, list[Quantity]]:
     files: dict[Path, list[Quantity]] = {}
     for quantity in versions.quantities:
         for record, paths in zip(versions.records, versions.paths, strict=True):
-            kind, name = group.kind, record.name
-            if quantity.of == OF_LIBRARY:
-                kind, name = LIBRARIES, record.kernels
-            elif quantity.path not in paths:
-                continue
-            same = files.setdefault(stating_file(kind, name, quantity.path), [])
-            same += [] if quantity in same else [quantity]
+            if quantity.path in paths:
+                same = files.setdefault(stating_file(group.kind, record.name, quantity.path), [])
+                same += [] if quantity in same else [quantity]
     return files
 
 

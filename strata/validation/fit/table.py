@@ -13,21 +13,17 @@ from strata.params import data_folder
 from strata.reading import toml_file
 from strata.validation.readers.tables import matches
 
-OF_RECORD, OF_LIBRARY = "record", "library"  # whose number a quantity is
-
 
 @dataclass(frozen=True)
 class Quantity:
     """A number that may be fitted, the range it must stay in, and the format whose rows tell it, if it
-    belongs to one. It is of a group's records, or of the kernel library they call. In SI, with its unit, once
-    its record is known.
+    belongs to one. In SI, with its unit, once its record is known.
     """
 
     path: str
     low: str | float
     high: str | float
     format: str = ""
-    of: str = OF_RECORD
     unit: str = ""
 
 
@@ -136,14 +132,12 @@ def fit_table() -> FitTable:
 
 
 def _group(entry: dict[str, Any], searches: dict[str, FitSearch], records: dict[str, Any]) -> FitGroup:
-    parts = {OF_RECORD: "quantities", OF_LIBRARY: "library"}
     quantities = tuple(
-        Quantity(path, bounds[0], bounds[1], "".join(bounds[2:]), of)
-        for of, key in parts.items()
-        for path, bounds in entry.get(key, {}).items()
+        Quantity(path, bounds[0], bounds[1], "".join(bounds[2:]))
+        for path, bounds in entry["quantities"].items()
     )
     kind = entry.get("kind", "chip")
-    plain = {k: v for k, v in entry.items() if k not in (*parts.values(), "search", "rows", "kind")}
+    plain = {k: v for k, v in entry.items() if k not in ("quantities", "search", "rows", "kind")}
     lists = {k: tuple(v) for k, v in plain.items() if isinstance(v, list)}
     return FitGroup(
         **{"records": records.get(kind, ()), **plain, **lists},
