@@ -32,10 +32,7 @@ def test_another_version_of_a_chip_is_priced_wherever_its_name_stands():
 def test_other_versions_of_engines_and_transports():
     catalogue = Catalogue()
     engine = replace(catalogue.engine("vllm"), step_gap=1.0)
-    assert (
-        replace(catalogue, engines={"vllm": engine}).engine("vllm") is engine
-        and catalogue.engine("vllm").step_gap < 1.0
-    )
+    assert replace(catalogue, engines={"vllm": engine}).engine("vllm") is engine
     moved = transport("nvlink4")
     fabric = catalogue.with_transport(moved).system("8xh200").fabric
     shipped = catalogue.system("8xh200").fabric
