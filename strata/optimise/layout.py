@@ -111,7 +111,7 @@ def first_step(workload: Workload) -> Workload:
     return reading
 
 
-def chosen_layout(
+def best_layout(
     setting: LayoutSetting,
     *,
     rules: LayoutRules | str = "strata",

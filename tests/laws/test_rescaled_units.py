@@ -72,7 +72,7 @@ def copied(kind, name, folder):
         content = content.replace(base.group(), f'base = "{base.group(1)}.toml"')
     path = folder / f"{name}.toml"
     fitted = fitted_file(data_folder(kind) / f"{name}.toml")
-    if kind == "chip" and fitted.exists():  # what was fitted lies over the chip's own file
+    if fitted.exists():  # what was fitted lies over the record's own file
         (folder / f"{name}-own.toml").write_text(content, encoding="utf-8")
         content = f'base = "{name}-own.toml"\n' + rescaled(fitted.read_text(encoding="utf-8"))[0]
     path.write_text(content, encoding="utf-8")

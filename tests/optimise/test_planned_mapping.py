@@ -13,7 +13,7 @@ from strata.optimise.fusion.fusion_problem import (
     FusionTensor,
 )
 from strata.optimise.joint import map_program
-from strata.optimise.layout import best_layout
+from strata.optimise.layout import best_layout, layout_setting
 from strata.optimise.mappings.planned_mapping import map_planned, routes_tokens
 from strata.workload.program import program
 
@@ -43,7 +43,7 @@ def test_experts_are_what_routes_tokens():
 
 def test_grouped_heads_divide_weights_of_queries_and_keys():
     """Eight ranks hold an eighth of queries, keys, values and what projects them back."""
-    found = best_layout("8xh200", "llama-3-8b", READ, {"tp": 8.0})
+    found = best_layout(layout_setting("8xh200", "llama-3-8b", READ, {"tp": 8.0}))
     assert found.options["attention"] == ("heads+kv_heads",)
 
 

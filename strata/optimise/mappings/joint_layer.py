@@ -19,7 +19,7 @@ from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.optimise.fuse import too_large
-from strata.optimise.layout import LayoutSetting, chosen_layout
+from strata.optimise.layout import LayoutSetting, best_layout
 from strata.optimise.layouts.layout_options import module_options
 from strata.optimise.layouts.layout_rules import LayoutRules
 from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
@@ -313,7 +313,7 @@ class LayerSearch:
         starts = list(self.starts)
         if self.combinations > 1:
             try:
-                chosen = chosen_layout(
+                chosen = best_layout(
                     self.setting, rules=self.layer.rules, pinned=self.pinned, time_limit=10.0
                 )
                 own = self.layer.options

@@ -189,15 +189,18 @@ def overlay_toml(entries: Mapping[str, Param]) -> str:
     return tomlkit.dumps(document)
 
 
-def carried(entries: Mapping[str, Param], of: Any, to: Any, why: str) -> dict[str, Param]:
+def carried(entries: Mapping[str, Param], of: Any, to: Any, why: str, share: float = 1.0) -> dict[str, Param]:
     """What the fits of one record found as assumptions of another: some numbers go with a number of its own,
-    some only with the same kind of part.
+    some only with the same kind of part, all a share of the way from what the other's own file says [log].
 
     >>> from strata.hardware.chip import chip
     >>> old, new = chip("mi300x"), chip("mi355x")
     >>> own = {"cache.core_bandwidth": Param(40e9, "B/s", "fitted: some rows")}
     >>> carried(own, old, new, "the generation before")["cache.core_bandwidth"].value / 1e9
     100.0
+    >>> half = carried(own, old, new, "the generation before", 0.5)["cache.core_bandwidth"].value
+    >>> round(float(half**2 / (100e9 * new.cache.core_bandwidth)), 2)
+    1.0
     """
     rules = fit_table().carried
     taken = {}
@@ -208,8 +211,12 @@ def carried(entries: Mapping[str, Param], of: Any, to: Any, why: str) -> dict[st
             continue
         ratio = float(_at(to, rule["by"]) / _at(of, rule["by"])) if "by" in rule else 1.0
         reason = f"{why}, {rule['why']}" if ratio != 1.0 else why
-        source = f"assumed: as fitted on {of.name}, {reason}"
-        taken[path] = Param(float(f"{float(param.value) * ratio:.3g}"), param.unit, source)
+        way, value = "as", float(param.value) * ratio
+        if share != 1.0 and path in leaf_paths(to):
+            own = float(value_at(to, path))
+            way, value = f"{share:.0%} of the way from {own:.3g} to what was", own * (value / own) ** share
+        source = f"assumed: {way} fitted on {of.name}, {reason}"
+        taken[path] = Param(float(f"{value:.3g}"), param.unit, source)
     return taken
 
 

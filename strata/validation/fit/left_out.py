@@ -2,7 +2,8 @@
 network, number of nodes or release.
 
 A chip is left out by giving it the numbers that were fitted on another, as a chip without rows carries
-them; a transport likewise. What is fitted to many families together is fitted again without each.
+them; a transport by giving it those of its own file, from before any fit. What is fitted to many families
+together is fitted again without each.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from strata.validation.fit.rows import GroupRows, group_rows, of_metrics
 from strata.validation.fit.runs import Key, RunLines, run_lines, values_by_key
 from strata.validation.fit.shipped import carried_from, shipped_calibration
 from strata.validation.fit.table import FitGroup, fit_table
-from strata.validation.fit.versions import SMALLEST
+from strata.validation.fit.versions import READ, SMALLEST
 from strata.validation.measured.reader import data_files, reader_of
 from strata.validation.measured.spec import spec_of
 from strata.validation.questions.registry import question
@@ -94,16 +95,17 @@ class LeavingOut:
 
 
 def _lent(kind: str) -> list[Any]:
-    """Records that were fitted, each as if it never had been: with the numbers of another."""
+    """Records that were fitted, each as if it never had been: with the numbers of another, or its own file's."""
     table = fit_table()
     donors = {
-        name: shipped_calibration(rule["of"], kind)
+        name: shipped_calibration(table.left_out[name]["of"], kind) if name in table.left_out else None
         for name in table.records[kind]
-        if (rule := table.left_out.get(name))
     }
     with unfitted():
         return [
-            carried_from(donor, kind, name, table.left_out[name]["why"]).record
+            READ[kind](name)
+            if donor is None
+            else carried_from(donor, kind, name, table.left_out[name]).record
             for name, donor in donors.items()
         ]
 

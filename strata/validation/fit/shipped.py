@@ -83,7 +83,7 @@ def calibrate_all(
             every[name] = _calibrated(name, CHIP, folder, Catalogue())
         for name, rule in table.siblings.items():
             if rule["of"] in every:
-                every[name] = carried_from(every[rule["of"]], CHIP, name, rule["why"])
+                every[name] = carried_from(every[rule["of"]], CHIP, name, rule)
         catalogue = Catalogue(chips=chips | {name: one.record for name, one in every.items()})
         for name in _wanted(table.records[TRANSPORT], only):
             progress(name)
@@ -144,10 +144,10 @@ def shipped_calibration(name: str, kind: str) -> Calibration:
     return Calibration(file=file, entries={path: record.sources[path] for path in paths}, record=record)
 
 
-def carried_from(donor: Calibration, kind: str, name: str, why: str) -> Calibration:
-    """What a chip or a transport without rows of its own takes from another one."""
+def carried_from(donor: Calibration, kind: str, name: str, rule: Mapping[str, Any]) -> Calibration:
+    """What a chip without rows of its own takes from another one, by a rule of the table of fits."""
     own = READ[kind](name)
-    entries = carried(donor.entries, donor.record, own, why)
+    entries = carried(donor.entries, donor.record, own, rule["why"], rule.get("share", 1.0))
     return Calibration(file=find(kind, name), entries=entries, record=with_entries(own, entries, kind))
 
 

@@ -79,9 +79,9 @@ class FitTable:
 
     groups: tuple[FitGroup, ...]
     records: dict[str, tuple[str, ...]]
-    siblings: dict[str, dict[str, str]]
+    siblings: dict[str, dict[str, Any]]
     carried: dict[str, dict[str, str]]
-    left_out: dict[str, dict[str, str]]
+    left_out: dict[str, dict[str, Any]]
     columns: dict[str, tuple[str, ...]]
     formats: dict[str, str]
     seen: tuple[str, ...]  # files that some number was fitted or chosen by

@@ -1,8 +1,8 @@
 """What every fitted number is worth: the error on families left out with it, and without it.
 
-A number of a chip or a transport is carried to others, whose rows judge it, or stays there as it was before
-any fit. Where no other has such rows the held-out third of its own does. A number of many families together
-is left at what changes nothing, the others refitted, each family left out.
+A number of a chip is carried to others, whose rows judge it, or stays there as it was before any fit. Where
+no other takes it or has such rows the held-out third of its own does. A number of many families together is
+left at what changes nothing, the others refitted, each family left out.
 """
 
 from __future__ import annotations
@@ -139,14 +139,18 @@ def _of_record(name: str, kind: str, folder: Path) -> Iterator[QuantityWorth]:
 def _taken_over(donor: Any, kind: str, other: str) -> Any:
     """A chip or a transport before any fit with what another's fits found."""
     with unfitted():
-        return carried_from(donor, kind, other, "").record
+        return carried_from(donor, kind, other, _rules()[other]).record
 
 
 def _takers(name: str) -> list[str]:
     """Records that have the numbers of another, or would if they were left out."""
+    return [other for other, rule in _rules().items() if rule["of"] == name]
+
+
+def _rules() -> dict[str, dict[str, Any]]:
+    """Whose numbers a record takes, and how."""
     table = fit_table()
-    rules = {**table.left_out, **table.siblings}
-    return [other for other, rule in rules.items() if rule["of"] == name]
+    return {**table.left_out, **table.siblings}
 
 
 def _rows_of(group: FitGroup, folder: Path, name: str, kind: str) -> GroupRows:

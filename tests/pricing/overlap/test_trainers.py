@@ -17,8 +17,11 @@ WORK = st.train(16.0, 2048.0)
 
 
 def trainer(**settings):
+    """Megatron on a host that keeps up with its devices."""
     megatron = engine("megatron")
-    return replace(megatron, training=replace(trainer_of(megatron), **settings))
+    return replace(
+        megatron, training=replace(trainer_of(megatron), host_kernel=0.0, host_expert=0.0, **settings)
+    )
 
 
 def timed(name, division, system="8xh100", work=WORK, **settings):
