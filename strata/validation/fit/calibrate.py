@@ -199,7 +199,7 @@ def carried(entries: Mapping[str, Param], of: Any, to: Any, why: str, share: flo
     >>> carried(own, old, new, "the generation before")["cache.core_bandwidth"].value / 1e9
     100.0
     >>> half = carried(own, old, new, "the generation before", 0.5)["cache.core_bandwidth"].value
-    >>> round(float(half**2 / (100e9 * new.cache.core_bandwidth)), 2)
+    >>> round(float(half**2 / (100e9 * new.cache.core_bandwidth)), 1)
     1.0
     """
     rules = fit_table().carried
@@ -214,7 +214,8 @@ def carried(entries: Mapping[str, Param], of: Any, to: Any, why: str, share: flo
         way, value = "as", float(param.value) * ratio
         if share != 1.0 and path in leaf_paths(to):
             own = float(value_at(to, path))
-            way, value = f"{share:.0%} of the way from {own:.3g} to what was", own * (value / own) ** share
+            from_own = show(own, param.unit, 3) if param.unit != "1" else f"{own:.3g}"
+            way, value = f"{share:.0%} of the way from {from_own} to what was", own * (value / own) ** share
         source = f"assumed: {way} fitted on {of.name}, {reason}"
         taken[path] = Param(float(f"{value:.3g}"), param.unit, source)
     return taken
