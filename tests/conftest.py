@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
+import hypothesis
 import pytest
 
 import strata.calls
@@ -29,6 +30,8 @@ os.environ.setdefault("STRATA_CHECK", "1")
 # one that was tried (one that does not know the flag ends the process).
 if find_spec("jaxlib") and version("jaxlib").startswith("0.10."):
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
+hypothesis.settings.register_profile("project", deadline=None, derandomize=True)  # machines differ in speed
+hypothesis.settings.load_profile("project")
 strata.calls.quiet = nullcontext  # tests hear what NumPy warns of
 for name in ("deepflow", "deepstack", "dfmodel", "upgrades"):  # Python of papers, beside the package
     paper(name)

@@ -46,7 +46,7 @@ def check_trainable(engine: Engine, model: Model, work: Workload) -> None:
     Traceback (most recent call last):
     ...
     strata.errors.BadValue: engine vllm samples and does not train; engines that do: deepflow-2021, \
-ideal, megatron, megatron-2022, megatron-deepspeed, nanotron, pytorch, torch-compile
+ideal, megatron, megatron-2022, megatron-deepspeed, nanotron, nanotron-before-pp-fix, pytorch, torch-compile
     """
     if engine.training is None:
         able = [name for name in names("engine") if make_engine(name).training is not None]

@@ -73,14 +73,17 @@ def test_a_batch_of_training_plans_equals_single_ones(name, engine, seed):
 @settings(max_examples=2)
 @given(some.sampled_from(MODELS), some.sampled_from(ENGINES), some.integers(0, 10**6))
 def test_more_of_anything_is_never_slower_in_training(what, name, engine, seed):
-    """Without a power limit. Of zero-bubble schedules under ZeRO-3 the gathers of weights count with gradients
+    """Without a power limit, on hosts that keep up: what devices wait for one is shared out over their kernels
+    by its time, so that quicker kernels may move it to a slower stage. Of zero-bubble schedules under ZeRO-3 the gathers of weights count with gradients
     to inputs, which fill no bubble: there a kernel that hides less of them may cost up to a percent.
     """
-    where = uncapped(roomy(f"{DEVICES}xh100"))
-    many = trained(np.random.default_rng(seed), name, engine, where=where)
+    where, software = uncapped(roomy(f"{DEVICES}xh100")), st.engine(engine)
+    if software.training is not None:
+        software = replace(software, training=replace(software.training, host_kernel=0.0, host_expert=0.0))
+    many = trained(np.random.default_rng(seed), name, software, where=where)
     for i in np.flatnonzero(np.asarray(many.reason) == 0)[:2]:
         case = many.at(int(i)).case
-        times = st.evaluate(improved(where, what), case.program, case.workload, case.plan, engine).metrics
+        times = st.evaluate(improved(where, what), case.program, case.workload, case.plan, software).metrics
         found = np.broadcast_to(times.step_time, FACTORS.shape)
         slack = 0.02 if case.plan.schedule == ZERO_BUBBLE and case.plan.zero > 2 else 1e-7
         assert np.all(found[1:] <= found[:-1] * (1 + slack))

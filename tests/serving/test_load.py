@@ -177,7 +177,7 @@ def test_beyond_what_it_completes_an_engine_is_overloaded(one):
 # ------------------------------------------------------------------------------------------------ laws
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10)
 @given(share=some.floats(0.0, 0.9), more=some.floats(0.0, 0.08))
 def test_latencies_grow_with_the_rate(one, pieces, share, more):
     for curve in (one, pieces):

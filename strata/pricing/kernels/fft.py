@@ -37,7 +37,7 @@ def price_fft(op: FftLines, device: Device) -> Price:
     >>> lines = FftLines(name="x", module="x", inputs=("a",), output="b", **grid)
     >>> h200 = price_fft(lines, device(chip("h200")))
     >>> bool(h200.memory > h200.compute), round(float(h200.time) * 1e6)  # 2 x 1.07 GB
-    (True, 498)
+    (True, 499)
     """
     moved, points, chip = op.output_bytes(), op.points.size, device.chip
     width = bytes_of(op.precision)

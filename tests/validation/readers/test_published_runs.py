@@ -139,7 +139,7 @@ def test_layers_recomputed_in_part_lie_between(tmp_path):
     )
     none, half, every, full, selective, unknown = points.predicted[:6]
     # in the middle but for the clock that a device holds while it works at either, and what the host hides
-    assert none < half < full and half == pytest.approx((none + full) / 2, rel=2e-3)
+    assert none < half < full and half == pytest.approx((none + full) / 2, rel=4e-3)
     assert every == pytest.approx(full)
     # the host of this run binds: what attention adds to the device hides behind it, but for the clock
     assert none * (1 - 1e-3) <= selective < full and unknown == 0 and "sometimes" in points.why[7]

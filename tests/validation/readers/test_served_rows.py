@@ -39,7 +39,7 @@ FILES = [
     for name in data_files(DATA)
     if name.startswith("serving/") and spec_of(DATA, name).question == "serve"
 ]
-SAMPLED, SEED, MOST_CLIENTS = 60, 30, 128
+SAMPLED, SEED, MOST_CLIENTS = 30, 30, 64
 
 
 @lru_cache
