@@ -118,12 +118,15 @@ def predictions(tmp_path_factory):
     folder = own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
     read = {}
 
-    def known(data, name, reader, catalogue):
+    def known(data, name, reader, catalogue, wait=True):
         if name not in read:
             kept = folder / f"predicted-{name.replace('/', '-')}.pickle"
             with kept.with_suffix(".lock").open("w") as lock:
                 if fcntl is not None:
-                    fcntl.flock(lock, fcntl.LOCK_EX)
+                    try:
+                        fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        return None
                 if not kept.exists():
                     made = kept.with_suffix(f".{os.getpid()}")
                     few = replace(catalogue, one_in=ONE_IN)
@@ -153,8 +156,14 @@ def own_points(predictions):
 def predicted_once(predictions):
     """Rows of the project's own data are predicted once, whichever of them an answer compares."""
     from strata.validation.accuracy import run
+    from strata.validation.measured.reader import data_files, reader_of
+    from strata.validation.readers.catalogue import Catalogue
 
-    read = run._read
+    read, plain = run._read, Catalogue()
+    # Workers begin at opposite ends and leave to each other what is under way.
+    for name in data_files(SOURCE.parents[1])[:: -1 if os.environ.get("PYTEST_XDIST_WORKER") == "gw1" else 1]:
+        if (reader := reader_of(name, plain)) is not None:
+            predictions(SOURCE.parents[1], name, reader, plain, wait=False)
 
     def known(folder, name, reader, catalogue):
         changed = catalogue.chips or catalogue.engines or catalogue.transports
