@@ -102,12 +102,8 @@ def versions_of(rows: GroupRows, catalogue: Catalogue) -> Versions:
     """The records of a group as they stand, and what of them may move."""
     group = rows.group
     records = tuple(getattr(catalogue, group.kind)(name) for name in group.records)
-    return Versions(
-        kind=group.kind,
-        records=records,
-        quantities=free_quantities(rows, records),
-        catalogue=catalogue,
-    )
+    free = free_quantities(rows, records)
+    return Versions(kind=group.kind, records=records, quantities=free, catalogue=catalogue)
 
 
 def same_chip(name: str, catalogue: Catalogue, label: str) -> bool:

@@ -95,18 +95,13 @@ class LeavingOut:
 
 
 def _lent(kind: str) -> list[Any]:
-    """Records that were fitted, each as if it never had been: with the numbers of another, or its own file's."""
-    table = fit_table()
-    donors = {
-        name: shipped_calibration(table.left_out[name]["of"], kind) if name in table.left_out else None
-        for name in table.records[kind]
-    }
+    """Records that were fitted, with the numbers of another or as their own files say before any fit."""
+    rules = {name: fit_table().left_out.get(name) for name in fit_table().records[kind]}
+    donors = {rule["of"]: shipped_calibration(rule["of"], kind) for rule in rules.values() if rule}
     with unfitted():
         return [
-            READ[kind](name)
-            if donor is None
-            else carried_from(donor, kind, name, table.left_out[name]).record
-            for name, donor in donors.items()
+            carried_from(donors[rule["of"]], kind, name, rule).record if rule else READ[kind](name)
+            for name, rule in rules.items()
         ]
 
 

@@ -121,12 +121,12 @@ def _of_record(name: str, kind: str, folder: Path) -> Iterator[QuantityWorth]:
         settled |= set(paths)
         own = rows.points(Versions(kind=kind, records=(donor.record,), quantities=()).at(()))
         wider = replace(group, files=(*group.files, *group.unseen))
-        judges = {other: _rows_of(wider, folder, other, kind) for other in _takers(name)}
+        judges = [(taker, _rows_of(wider, folder, taker[0], kind)) for taker in _takers(name)]
         for path in paths:
             left = replace(donor, entries={p: e for p, e in donor.entries.items() if p != path})
             errors = [
-                _errors_of(some, kind, *(_taken_over(one, kind, other) for one in (donor, left)))
-                for other, some in judges.items()
+                _errors_of(some, kind, *(_taken_over(one, kind, *taker) for one in (donor, left)))
+                for taker, some in judges
                 if len(some)
             ]
             by, both = OTHERS, np.concatenate([np.zeros((2, 0)), *errors], axis=1)
@@ -136,21 +136,16 @@ def _of_record(name: str, kind: str, folder: Path) -> Iterator[QuantityWorth]:
             yield _worth(group, (name, path, float(param.value), param.unit), own, by, both)
 
 
-def _taken_over(donor: Any, kind: str, other: str) -> Any:
+def _taken_over(donor: Any, kind: str, other: str, rule: dict[str, Any]) -> Any:
     """A chip or a transport before any fit with what another's fits found."""
     with unfitted():
-        return carried_from(donor, kind, other, _rules()[other]).record
+        return carried_from(donor, kind, other, rule).record
 
 
-def _takers(name: str) -> list[str]:
-    """Records that have the numbers of another, or would if they were left out."""
-    return [other for other, rule in _rules().items() if rule["of"] == name]
-
-
-def _rules() -> dict[str, dict[str, Any]]:
-    """Whose numbers a record takes, and how."""
-    table = fit_table()
-    return {**table.left_out, **table.siblings}
+def _takers(name: str) -> list[tuple[str, dict[str, Any]]]:
+    """Records that have the numbers of another, or would if they were left out, and how."""
+    rules = {**fit_table().left_out, **fit_table().siblings}
+    return [(other, rule) for other, rule in rules.items() if rule["of"] == name]
 
 
 def _rows_of(group: FitGroup, folder: Path, name: str, kind: str) -> GroupRows:
