@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 export OPENBLAS_NUM_THREADS = 1
 export PYTHONDONTWRITEBYTECODE =
 
-.PHONY: setup demo test lint types bench bench-against proof fuzz fuzz-web budget docs docs-site site ns3 ns3-runs clean
+.PHONY: setup demo test lint types bench bench-against same proof fuzz fuzz-web budget docs docs-site site ns3 ns3-runs clean
 
 setup: $(STAMP)
 
@@ -46,6 +46,10 @@ bench: setup
 # This tree beside another commit, in turns of one run: make bench-against REV=HEAD~1
 bench-against: setup
 	$(BIN)/python benchmarks/against.py $(REV)
+
+# Whether answers are those of another commit, of the docs' commands, studies and measured rows alike: make same REV=HEAD~1
+same: setup
+	$(BIN)/python benchmarks/same_answers.py $(REV) $(KINDS)
 
 # What takes too long for `make test`: exact searches against brute force, searches killed at random moments and resumed, and every
 # fitted number made anew.
