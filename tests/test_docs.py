@@ -178,10 +178,6 @@ def label(path):
     return path.relative_to(ROOT).as_posix()
 
 
-def test_there_are_pages():
-    assert len(PAGES) > 10
-
-
 @pytest.mark.parametrize("path", PAGES, ids=label)
 def test_python_and_commands_of_a_page_run(path, tmp_path, monkeypatch, predicted_once):
     monkeypatch.chdir(tmp_path)

@@ -33,7 +33,7 @@ CASES = [
     (DEEPSEEK, "tp=8,ep=8", "trtllm", 2048, 512, 8.48),
     (DEEPSEEK, "dp=8,ep=8", "vllm", 2048, 128, 15.40),
     (DEEPSEEK, "dp=8,ep=8", "sglang", 2048, 128, 12.41),
-    (DEEPSEEK, "dp=8,ep=8", "trtllm", 2048, 128, 21.81),
+    (DEEPSEEK, "dp=8,ep=8", "trtllm", 2048, 128, 20.30),
     (DEEPSEEK, "dp=8,ep=8", "sglang", 8192, 64, 3.29),
     (DEEPSEEK, "tp=8,ep=8 mtp", "vllm", 2048, 1024, 14.62),
 ]
