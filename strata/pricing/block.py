@@ -15,16 +15,16 @@ from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.expert_exchange import uneven_routing
-from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
-from strata.pricing.overlap.rings import is_ring_step, rings_shown
-from strata.pricing.overlap.tiles import overlap_by_tile
-from strata.pricing.overlap.trainers import (
+from strata.pricing.overlap.halves import (
+    Halves,
     beside_other_batch,
+    dual_batch_overlap,
     overlap_of_trainer,
     paired_passes,
     switched_off,
 )
+from strata.pricing.overlap.tiles import is_ring_step, overlap_by_tile, rings_shown
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import KernelPrices, PricedOp, Rank, price_op
 from strata.workload.expert_ops import SHARED_EXPERT

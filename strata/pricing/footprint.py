@@ -1,19 +1,258 @@
-"""Memory of one device: weights, cache, states and activations of its blocks, and what inference holds of
-them (training: training_memory.py).
+"""Memory of one device: weights, cache, states and activations of its blocks, what a forward block leaves for
+its backward pass, and what inference holds of them (training: training_memory.py).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from strata.arrays import Array, Number, choose, namespace
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
+from strata.mapping.recompute import recompute_share
 from strata.mapping.trainer import WORKING
+from strata.mapping.training_plan import TrainingPlan
 from strata.precision import bytes_of
-from strata.pricing.kept_tensors import KeptTensors, kept_tensors, tensor_bytes
-from strata.workload.graph import Block, Graph, Op
-from strata.workload.ops import is_product
+from strata.workload.expert_ops import is_routed
+from strata.workload.graph import Block, Graph, Op, total
+from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector
+
+STATISTIC = bytes_of("fp32")  # of a row: a norm's scale, attention's sum of exponentials
+KEPT = "forward:"  # how a gradient names a tensor of the forward pass
+
+
+@dataclass(frozen=True, eq=False, slots=True, kw_only=True)
+class KeptTensors:
+    """Bytes that one copy of a block keeps for its backward pass, and what its gradients take meanwhile."""
+
+    activations: Number = 0.0  # tensors that gradients read, with the statistics of rows
+    statistics: Number = 0.0  # of these, attention's sums of exponentials: a recomputed attention keeps none
+    scores: Number = 0.0  # of attention, in elements: kept where it is no fused kernel
+    attention_again: Number = 0.0  # 1 where selective recomputation repeats attention, else 0
+    again: Number = 0.0  # of the activations, what other modules that it names make anew
+    gated: Number = 0.0  # of the activations, what only a gated activation reads
+    gated_again: Number = 0.0  # 1 where selective recomputation makes that anew, else 0
+    gates: Number = 0.0  # results between an activation and a product, where they are kernels apart
+    attended: Number = 0.0  # results of attention: a second copy where the product after it wants them turned
+    attended_kept: Number = 0.0  # of the activations, these results as gradients read them
+    unturned: Number = 0.0  # of the activations, queries and keys that lie with values as they were made
+    weighted: Number = 0.0  # of the activations, results of experts that only their weights' gradient reads
+    weighted_again: Number = 0.0  # 1 where selective recomputation makes these anew, else 0
+    logits: Number = 0.0  # what the program's last op, its loss, reads (not among the activations)
+    logit_size: Number = 2.0  # bytes of one of them
+    gradients: Number = 0.0  # gradients of activations alive at once, at most
+    products: Number = 0.0  # gradients of its products' weights, one of each shape
+
+
+def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
+    """Tensors of a forward block that the gradients of its ops read.
+
+    Inputs of products (for gradients of weights), what norms and activations read, queries, keys, values and
+    result of attention. A tensor that two gradients read counts once, one that none reads not at all. Values
+    are no copy: a rotation of queries and keys leaves them in the buffer of the product before, which stays
+    whole for them; attention in a narrower format keeps rounded copies of all three in place of both.
+    """
+    made = {op.output: op for op in block.ops if op.kind != "collective"}
+    ends = block.output is None and block.entry is not None
+    last = list(made.values())[-1] if ends and made else None  # sums over ranks may stand behind it
+    final = set(last.inputs) if last is not None else set()
+    read_by, training = _readers(block), sharding.training
+    found = _read_again(block, sharding, made, read_by, final)
+    logits = sum(
+        (tensor_bytes(made[name], sharding) for name in read_by if name in final and name in made), 0.0
+    )
+    wide = next((_element_size(made[name]) for name in final if name in made), bytes_of("bf16"))
+    inside, found = _of_attention(block, made, found, training)
+    rows, gates = _of_vectors(block, last, made, found, read_by, training)
+    weighted = {name: made[name] for name in found if name in made and _only_weighted(read_by[name])}
+    others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
+    again = (found[name] * recompute_share(block, op, training) for name, op in others.items())
+    return KeptTensors(
+        **inside,
+        **gates,
+        again=sum(again, 0.0),
+        activations=sum(found.values(), 0.0) + inside["statistics"] + rows,
+        weighted=sum((found[name] for name in weighted), 0.0),
+        weighted_again=next((recompute_share(block, op, training) for op in weighted.values()), 0.0),
+        logits=logits,
+        logit_size=wide,
+        gradients=_alive(block, made, final, sharding),
+        products=bytes_of("bf16") * sum((_product_weights(op) for op in block.ops), 0.0),
+    )
+
+
+def _of_attention(
+    block: Block, made: dict[str, Op], found: dict[str, Number], training: TrainingPlan
+) -> tuple[dict[str, Number], dict[str, Number]]:
+    """What a block's attention keeps, by fields of `KeptTensors`; and kept tensors without its copies."""
+    fields = ("statistics", "scores", "attended", "attended_kept", "unturned", "attention_again")
+    kept: dict[str, Number] = dict.fromkeys(fields, 0.0)
+    for op in block.ops:
+        if not is_attention(op):
+            continue
+        own = op.sequences.size * op.queries.size * op.heads.size
+        kept["attention_again"] = recompute_share(block, op, training)
+        kept["statistics"] = kept["statistics"] + STATISTIC * own
+        kept["scores"] = kept["scores"] + own * op.cached.size
+        kept["attended"] = kept["attended"] + op.output_bytes()
+        kept["attended_kept"] = kept["attended_kept"] + found[op.output]
+        if _rotated(op, made):
+            found = _without_copies(op, made, found)
+            kept["unturned"] = kept["unturned"] + _before_rotation(op, made, found)
+    return kept, found
+
+
+def _of_vectors(
+    block: Block,
+    last: Op | None,
+    made: dict[str, Op],
+    found: dict[str, Number],
+    read_by: dict[str, list[Op]],
+    training: TrainingPlan,
+) -> tuple[Number, dict[str, Number]]:
+    """Statistics of rows that norms keep, and what is kept around gated activations, by fields of
+    `KeptTensors`.
+    """
+    rows: Number = 0.0
+    kept: dict[str, Number] = dict.fromkeys(("gates", "gated", "gated_again"), 0.0)
+    for op in block.ops:
+        if not is_vector(op) or op is last:
+            continue
+        if op.needs_whole or op.adds:
+            rows = rows + STATISTIC * op.m.size
+        elif op.pieces > 1.0 and _gated(op):
+            kept["gates"] = kept["gates"] + op.partial_bytes()
+            for name in op.inputs:
+                if name in found and name in made and read_by[name] == [op]:
+                    kept["gated"] = kept["gated"] + found[name]
+                    kept["gated_again"] = recompute_share(block, made[name], training)
+    return rows, kept
+
+
+def _read_again(
+    block: Block,
+    sharding: Sharding,
+    made: dict[str, Op],
+    read_by: dict[str, list[Op]],
+    final: set[str],
+) -> dict[str, Number]:
+    """Tensors that gradients read, but for logits, with their bytes as they are stored."""
+    found: dict[str, Number] = {}
+    for name, readers in read_by.items():
+        if name in made and name not in final:
+            found[name] = _stored_for(readers, tensor_bytes(made[name], sharding))
+        elif name not in made and block.entry is not None and name == block.entry.name:
+            found[name] = _stored_for(readers, block.entry.bytes())
+    return found
+
+
+def _without_copies(op: Attention, made: dict[str, Op], found: dict[str, Number]) -> dict[str, Number]:
+    """Kept tensors without what a rotation before attention would count twice."""
+    if _rounded_share(op) < 1.0:
+        return {name: size for name, size in found.items() if name not in made[op.inputs[0]].inputs}
+    values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
+    return found | {op.inputs[0]: found[op.inputs[0]] - values * bytes_of(op.activation)}
+
+
+def _before_rotation(op: Attention, made: dict[str, Op], found: dict[str, Number]) -> Number:
+    """Bytes of queries and keys in the buffer of a product that is kept whole for its values."""
+    buffer = sum((found[name] for name in made[op.inputs[0]].inputs if name in found), 0.0)
+    if isinstance(buffer, float) and buffer == 0.0:
+        return 0.0
+    values = op.sequences.size * op.queries.size * op.kv_heads.size * op.value_dim
+    return buffer - values * bytes_of(op.activation)
+
+
+def _only_weighted(readers: list[Op]) -> bool:
+    """Whether nothing but the sum of experts' results reads it: for gradients of their weights."""
+    return all(is_routed(op) and op.route == "combine" for op in readers)
+
+
+def _readers(block: Block) -> dict[str, list[Op]]:
+    """Tensors of the forward pass that gradients read, each with the ops whose gradients do."""
+    found: dict[str, list[Op]] = {}
+    for op in block.ops:
+        names = [name for gradient in op.gradient() for name in gradient.inputs if name.startswith(KEPT)]
+        if is_attention(op):
+            names.append(KEPT + op.output)
+        for name in dict.fromkeys(names):
+            found.setdefault(name.removeprefix(KEPT), []).append(op)
+    return found
+
+
+def _stored_for(readers: list[Op], size: Number) -> Number:
+    """Bytes in which a tensor is stored for the gradients that read it: once, and once as products in a
+    narrower format read it, which have rounded it already.
+    """
+    rounded = [share for share in map(_rounded_share, readers) if share < 1.0]
+    if not rounded:
+        return size
+    return size * rounded[0] + (0.0 if len(rounded) == len(readers) else size)
+
+
+def _rounded_share(op: Op) -> float:
+    """Bytes of an operand as a product with weights of its own, or attention, reads it, over those of
+    activations.
+    """
+    if is_attention(op):
+        return float(bytes_of(op.products) / bytes_of(op.activation)) if op.products else 1.0
+    formats: list[Any] = [getattr(op, name, None) for name in ("weight", "activation")]
+    if op.category not in ("matmul", "experts") or not all(isinstance(f, str) for f in formats):
+        return 1.0
+    weight, activation = (float(bytes_of(f)) for f in formats)
+    return weight / activation
+
+
+def _rotated(op: Attention, made: dict[str, Op]) -> bool:
+    """Whether attention reads what an element-wise op made of a product, or of its sum with an adapter's,
+    with values of every head.
+    """
+    before = made.get(op.inputs[0]) if op.inputs else None
+    if op.latent or before is None or not is_vector(before) or before.reads != before.writes:
+        return False
+    makers = [made[name] for name in before.inputs if name in made]
+    return any(is_product(maker) or (is_vector(maker) and maker.adds) for maker in makers)
+
+
+def _gated(op: Vector) -> bool:
+    """Whether it multiplies two operands, one of them after a function of its own."""
+    return isinstance(op.reads, float) and isinstance(op.writes, float) and op.reads > op.writes > 0.0
+
+
+def _element_size(op: Op) -> Number:
+    return bytes_of(op.activation) if is_product(op) else bytes_of("bf16")
+
+
+def tensor_bytes(op: Op, sharding: Sharding) -> Number:
+    """Bytes of an op's result as a tensor: what a norm writes beside it, the residual stream, is another one.
+
+    Sums over a tensor group are kept in pieces where it divides the sequence.
+    """
+    if is_vector(op):
+        return op.partial_bytes()
+    written, parts = op.output_bytes(), sharding.sequence_parts
+    if op.category != "matmul" or (isinstance(parts, float) and parts == 1.0):
+        return written
+    summed = sharding.spec(op.module, op.contracted_axes())
+    return written / parts if any(TENSOR_GROUP in groups for groups in summed.values()) else written
+
+
+def _alive(block: Block, made: dict[str, Op], final: set[str], sharding: Sharding) -> Number:
+    """Most bytes of gradients at once: of an op's result and operands, beside that of the residual stream."""
+    stream = block.entry.bytes() if block.entry is not None else 0.0
+    most: Number = 0.0
+    for op in made.values():
+        if final and (op.output in final or final.intersection(op.inputs)):
+            continue  # gradients of logits are counted with them
+        operands = (tensor_bytes(made[name], sharding) for name in op.inputs if name in made)
+        alive = tensor_bytes(op, sharding) + sum(operands, 0.0)
+        most = namespace(most, alive).maximum(most, alive)
+    return most + stream
+
+
+def _product_weights(op: Op) -> Number:
+    return op.k.size * total(op.n) if is_product(op) and op.stored else 0.0
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)

@@ -20,7 +20,6 @@ from strata.hardware.system import usual_fabric
 from strata.hardware.transport import LIBRARY
 from strata.params import leaf_paths, override, value_at
 from strata.precision import bytes_of, check, rate_of, supports
-from strata.pricing.host import launched_by_host
 from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_ops import product_bytes
 from strata.pricing.kernel_request import SIZES, KernelRequest
@@ -304,3 +303,25 @@ def _check_rate(chip: Chip, precision: str, weight_only: bool) -> None:
         raise MissingQuantity(
             f"{error}" + ("; weight-only use widens such weights to bf16" if narrow else "")
         ) from None
+
+
+def launched_by_host(price: Price, chip: Chip, start: Number, host: Number, launches: Number) -> Price:
+    r"""A call whose kernels a host launches one by one, and waits for.
+
+    .. math:: T = \max\left(T_h, s + \max\left(T_k, (l - 1) T_l + \frac{T_k}{l}\right)\right)
+
+    l kernels that take T_k together, the first of which starts s after the call, the last not before all are
+    launched, each in T_l of the host (`overhead.launch`); the host prepares the call for at least T_h.
+
+    >>> from strata.hardware.chip import chip
+    >>> kernel, h200 = Price(time=1e-5, compute=1e-5), chip("h200", **{"overhead.launch": "5 us"})
+    >>> later = [launched_by_host(kernel, h200, s, h, 1.0).time for s, h in ((2e-6, 0.0), (0.0, 4e-5))]
+    >>> [round(float(time) * 1e6) for time in later]
+    [12, 40]
+    """
+    if not any(np.any(np.asarray(time) > 0.0) for time in (start, host)):
+        return price
+    xp = namespace(price.time, start, host, launches)
+    last = (launches - 1.0) * chip.overhead.launch + price.time / launches
+    time = xp.maximum(host, start + xp.maximum(price.time, last))
+    return price.later(time - price.time)

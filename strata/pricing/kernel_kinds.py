@@ -7,7 +7,6 @@ from collections.abc import Callable
 from strata.arrays import Number
 from strata.pricing import kernel_ops, served_kernels
 from strata.pricing.kernel_request import KernelKind, Sizes
-from strata.pricing.overlap import fused_kernels
 from strata.pricing.price import ZERO, Price
 from strata.workload.lstm import CELLS
 
@@ -112,34 +111,34 @@ KINDS: dict[str, KernelKind] = {
     "ag_gemm": _fused(
         "Activations gathered from the ranks, tile by tile beside the product that takes them in.",
         ("m", "n", "k"),
-        fused_kernels.gathered_product,
+        kernel_ops.gathered_product,
         "--m 8192 --n 4096 --k 8192",
         sent=0.0,
     ),
     "gemm_rs": _fused(
         "A product over a rank's own depth, its sums scattered over the ranks tile by tile.",
         ("m", "n", "k"),
-        fused_kernels.scattered_product,
+        kernel_ops.scattered_product,
         "--m 8192 --n 4096 --k 2048",
         sent=0.0,
     ),
     "a2a_gemm": _fused(
         "An exchange of heads for tokens, tile by tile beside the product that takes them in.",
         ("m", "n", "k"),
-        fused_kernels.exchanged_product,
+        kernel_ops.exchanged_product,
         "--m 1024 --n 8192 --k 8192",
         sent=0.0,
     ),
     "ep_dispatch": _fused(
         "Tokens on their way to the ranks of their experts, a message for each pick.",
         ("tokens", "hidden", "experts", "top_k"),
-        fused_kernels.dispatched_tokens,
+        kernel_ops.dispatched_tokens,
         "--tokens 4096 --hidden 7168 --experts 256 --top-k 8",
     ),
     "moe_ar": _fused(
         "The experts' second product, picks added up and summed over ranks that cut the experts.",
         ("tokens", "n", "k", "experts", "top_k"),
-        fused_kernels.summed_experts,
+        kernel_ops.summed_experts,
         "--tokens 1024 --n 4096 --k 1536 --experts 128 --top-k 8",
         sent=0.0,
     ),

@@ -87,8 +87,8 @@ SIZES: dict[str, KernelSize] = {
 
 @dataclass(frozen=True)
 class KernelOption:
-    """How a kernel runs: a "word" or a "format", a flag, or a number in a unit. A flag
-    that is on is turned off by `off`.
+    """How a kernel runs: a "word" or a "format", a flag, or a number in a unit. A flag that is on is turned
+    off by `off`.
     """
 
     meaning: str
@@ -150,10 +150,10 @@ class KernelKind:
     """A kind of kernel: what it is, the sizes it needs and those it has a value for, its price, and the
     options it has beside those of all.
 
-    `ops` and `phases` are words it knows, the first one where none is told, as is its `precision`.
-    `products` need arithmetic of the chip's matrix units in their format; `drawn` prices have draws of a
-    routing on the leading axis; `warm` ones find activations in the cache; `launched` is the size that counts
-    kernels of a call.
+    `ops` and `phases` are words it knows, the first one where none is told, as is its `precision`. `products`
+    need arithmetic of the chip's matrix units in their format; `drawn` prices have draws of a routing on the
+    leading axis; `warm` ones find activations in the cache; `launched` is the size that counts kernels of a
+    call.
     """
 
     title: str

@@ -1,26 +1,75 @@
 """The host beside the kernels of a step: it launches them ahead of the device, which waits where launching
-takes longer than running them; pass by pass in training, over a whole step of serving.
+takes longer than running them (pass by pass in training, over a whole step of serving); and what captured
+graphs take off it.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number, namespace
-from strata.mapping.engine import trainer_of
+from strata.arrays import Mask, Number, namespace
+from strata.mapping.engine import Engine, trainer_of
+from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.host import is_captured
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.overlap.equations import exposed
+from strata.pricing.pipeline import again_share, reaches_over_nodes
 from strata.pricing.price import ZERO
 from strata.pricing.pricers import Rank, launched_kernels
-from strata.pricing.stage_times import again_share, reaches_over_nodes
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product
+from strata.workload.tasks import Workload
+
+
+def step_gap(fixed: Number, each: Number, sequences: Number) -> Number:
+    r"""Time between the kernels of two steps that nothing hides [s]: inputs copied, tokens drawn and sent.
+
+    .. math:: T_g = g + n s
+
+    fixed time g; n sequences of the rank, s each.
+
+    >>> round(step_gap(4e-4, 2e-5, 64.0) * 1e3, 2)
+    1.68
+    """
+    return fixed + sequences * each
+
+
+def beside_host(device: Number, host: Number, async_scheduling: Number) -> Number:
+    r"""Time of a step [s] whose host schedules it after the device is done, or beside it, a step ahead.
+
+    .. math:: T = \begin{cases} T_d + T_h & \text{one after the other} \\
+        \max(T_d, T_h) & \text{beside each other} \end{cases}
+
+    device time T_d; host time T_h.
+
+    >>> [float(beside_host(d, 4.0, a)) for d, a in ((10.0, 0.0), (10.0, 1.0), (2.0, 1.0))]
+    [14.0, 10.0, 4.0]
+    """
+    xp = namespace(device, host, async_scheduling)
+    return xp.where(async_scheduling > 0, xp.maximum(device, host), device + host)
+
+
+def reads_prompts(work: Workload) -> bool:
+    """Whether a step reads prompts, alone or beside tokens that it generates."""
+    return work.phase == "prefill" or work.prompts is not None
+
+
+def is_captured(engine: Engine, work: Workload) -> Mask:
+    """Whether a captured graph holds the kernels of a step."""
+    return engine.cuda_graphs > (1.0 if reads_prompts(work) else 0.0)
+
+
+def with_host(time: Number, launching: Number, engine: Engine, work: Workload, sharding: Sharding) -> Number:
+    """A step of kernels with its engine's host time: launching them ahead of the device, then what runs
+    beside the device or after it. Data-parallel ranks have schedulers of their own.
+    """
+    gap = step_gap(engine.step_gap, engine.sequence_gap, work.batch / sharding.replicas)
+    return beside_host(time + exposed(launching, time) + gap, engine.host_step, engine.async_scheduling)
+
 
 FULL = 1.0  # recompute levels above this run layers again
 
@@ -43,8 +92,8 @@ def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
 
 
 def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    """Blocks of a training step with what the device waits for the host (`exposed`) and for the last rank
-    of a tensor group, where the engine says how it trains.
+    """Blocks of a training step with what the device waits for the host (`exposed`) and for the last rank of
+    a tensor group, where the engine says how it trains.
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
     same time, of which the backward pass needs its own share, and a collective of a tensor group its own;

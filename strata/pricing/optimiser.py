@@ -10,7 +10,7 @@ from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
-from strata.pricing.kernels.quantize import quantize_weights
+from strata.pricing.kernels.graph_product import quantize_weights
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import ZERO, Price, price_where
 from strata.pricing.pricers import Rank

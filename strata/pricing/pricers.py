@@ -16,11 +16,9 @@ from strata.memo import value_key
 from strata.pricing.kernels.attention import BACKWARD_KERNELS, attention_shape, price_attention
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_gather
-from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.graph_product import price_matmul, price_routed
-from strata.pricing.kernels.lu import price_lu
+from strata.pricing.kernels.numerical import price_fft, price_lu, price_scan, price_sort, price_state_scan
 from strata.pricing.kernels.product import TILE_ROWS, tile_waves
-from strata.pricing.kernels.scan import price_scan, price_sort, price_state_scan
 from strata.pricing.kernels.unfused_attention import unfused_attention, unfused_kernels
 from strata.pricing.kernels.vector import price_custom, price_loss, price_vector, vector_kernels
 from strata.pricing.network.collectives import price_collective

@@ -92,9 +92,9 @@ def listed_passes(
 
 def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number, held: Number = 0.0) -> StagePasses:
     r"""Passes with what each stage waits for: activations to the stage behind it and gradients to the one
-    before it, each `one_way` a micro-batch [s]; and messages that hold the stage at either end for a time
-    h = `held`: a stage between two others meets four of them a micro-batch, while what passes through a line
-    of stages meets each once,
+    before it, each `one_way` a micro-batch [s]; and messages that hold the stage at either end for a time h =
+    `held`: a stage between two others meets four of them a micro-batch, while what passes through a line of
+    stages meets each once,
 
     .. math:: F_j' = F_j + h ([j > 0] + [j < P - 1]), \quad D_j' = D_j + h ([j > 0] + [j < P - 1]), \quad
         \sum_j t_j' = \sum_j t_j + 2 h (P - 1)
@@ -207,8 +207,8 @@ def zero_bubble_time(passes: StagePasses, microbatches: Number) -> Number:
         - \min(P - 1, m) W_j\big)\Big),\;
         (m - 1) \max_j (F_j + B_j) + \sum_j (F_j + B_j) + W_0\Big]
 
-    forward pass F, gradients to inputs B and to weights W of each stage, t = F + B + W, m micro-batches.
-    A stage's own weights' gradients fill what the others would leave idle; memory is that of 1F1B. For stages
+    forward pass F, gradients to inputs B and to weights W of each stage, t = F + B + W, m micro-batches. A
+    stage's own weights' gradients fill what the others would leave idle; memory is that of 1F1B. For stages
     alike and m at least 2P this is the paper's :math:`m (F + B + W) + (P - 1)(F + B - W)`; fewer
     micro-batches leave too few W to fill with (the second term).
 
@@ -341,3 +341,34 @@ def bubble_share(time: Number, work: Number) -> Number:
     """
     xp = namespace(time, work)
     return xp.maximum(1.0 - work / time, 0.0)
+
+
+def pipeline_time(
+    stage: Number, stages: Number, microbatches: Number, virtual_stages: Number = 1.0
+) -> Number:
+    r"""Time for all micro-batches to pass a pipeline once [s].
+
+    .. math:: T = t \left(m + \frac{P - 1}{v}\right)
+
+    slowest stage t for one micro-batch; micro-batches m; stages P; v chunks a stage under an interleaved
+    schedule.
+
+    Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2.
+
+    >>> pipeline_time(1.0, 8.0, 32.0), pipeline_time(1.0, 8.0, 32.0, 2.0)
+    (39.0, 35.5)
+    """
+    return stage * (microbatches + (stages - 1.0) / virtual_stages)
+
+
+def decode_cycle(stage: Number, stages: Number, microbatches: Number) -> Number:
+    r"""Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
+
+    .. math:: T = t \max(P, m)
+
+    The pipeline is full when there are as many micro-batches as stages; fewer leave stages idle, more wait.
+
+    >>> float(decode_cycle(1.0, 4.0, 2.0))
+    4.0
+    """
+    return stage * namespace(stage, stages, microbatches).maximum(stages, microbatches)

@@ -139,8 +139,8 @@ def _kept_share(shape: AttentionShape, dev: Device) -> Number:
 
 def expert_layer(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
     """A layer of experts on its busiest rank, as a framework runs it behind the router: tokens sorted and
-    sent to experts, two products with the activation between them, and a token's results added up. Draws of
-    a random routing lie on the leading axis.
+    sent to experts, two products with the activation between them, and a token's results added up. Draws of a
+    random routing lie on the leading axis.
     """
     flat = dict(zip(sizes, map(np.ravel, np.broadcast_arrays(*sizes.values())), strict=True))
     tokens, hidden, inner, ranks = (flat[name] for name in ("tokens", "hidden", "inner", "ranks"))

@@ -18,7 +18,7 @@ from strata.pricing.footprint import (
     resident_bytes,
 )
 from strata.pricing.given import Pricing
-from strata.pricing.stage_times import counts_at_stages, stages_seen
+from strata.pricing.pipeline import counts_at_stages, stages_seen
 from strata.pricing.training_memory import training_memory, update_memory
 from strata.units import show
 from strata.workload.graph import Block

@@ -14,26 +14,27 @@ from strata.mapping.layout import DEEPFLOW
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.block import PricedBlock
 from strata.pricing.given import Pricing
-from strata.pricing.overlap.trainers import is_exchange
-from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.pricing.power_cap import power_capped, time_at_clock
-from strata.pricing.price import ZERO, Price, total_price
-from strata.pricing.schedules import (
-    DUALPIPE,
-    ZERO_BUBBLE,
-    StagePasses,
-    fill_of_hand_overs,
-    scheduled_time,
-    waits_for_hand_overs,
-    with_hand_overs,
-)
-from strata.pricing.stage_times import (
+from strata.pricing.overlap.halves import is_exchange
+from strata.pricing.pipeline import (
     again_share,
     block_runs,
     counts_before_stages,
     place_of,
     split_counts,
     stages_seen,
+)
+from strata.pricing.power_cap import power_capped, time_at_clock
+from strata.pricing.price import ZERO, Price, total_price
+from strata.pricing.schedules import (
+    DUALPIPE,
+    ZERO_BUBBLE,
+    StagePasses,
+    decode_cycle,
+    fill_of_hand_overs,
+    pipeline_time,
+    scheduled_time,
+    waits_for_hand_overs,
+    with_hand_overs,
 )
 from strata.pricing.training_memory import NOTHING, kept_activations
 from strata.shipped import needed_model

@@ -20,9 +20,9 @@ from strata.pricing.given import Pricing, Structure
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.optimiser import optimiser_price, rounded_weights
 from strata.pricing.overlap.equations import exposed
+from strata.pricing.pipeline import block_runs
 from strata.pricing.price import ZERO, Price, network_price
 from strata.pricing.pricers import Rank
-from strata.pricing.stage_times import block_runs
 from strata.workload.graph import Collective
 
 NORM_BYTES = 4.0  # one number, the norm of all gradients

@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from strata.errors import BadValue, UnknownName
-from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.schedules import (
     SCHEDULE,
     SCHEDULES,
     bubble_share,
+    decode_cycle,
     dualpipe_time,
     equal_stages,
     interleaved_time,
+    pipeline_time,
     scheduled_time,
 )
 from strata.simulate.orders import device_orders

@@ -18,8 +18,7 @@ from strata.arrays import Array
 from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps
-from strata.pricing.fused_partition import PartitionFlows, PartitionWork, TensorUse
-from strata.pricing.fusion import tile_columns, utilised_time
+from strata.pricing.fusion import PartitionFlows, PartitionWork, TensorUse, tile_columns, utilised_time
 
 FLOWS = ("read", "written", "internal", "crossing", "whole")
 ROWS_LIMIT = 200_000  # partitions whose flows are kept as matrices

@@ -140,8 +140,8 @@ class Banks:
 
 
 def stream_ceilings(chip: Chip, channel: Dram) -> dict[str, Number]:
-    """What bounds every stream of a chip to its stack, whatever the banks give [B/s]: bytes in flight,
-    ports of local memories, the network between cores and vaults.
+    """What bounds every stream of a chip to its stack, whatever the banks give [B/s]: bytes in flight, ports
+    of local memories, the network between cores and vaults.
 
     >>> from strata.hardware.chip import chip
     >>> ref = chip("stack-ref")

@@ -131,9 +131,9 @@ def expert_popularity(op: ExpertMatMul, rank: int) -> Array:
 def busiest_load(op: ExpertMatMul, ranks: Number, rank: int, heights: Array = ROWS) -> ExpertLoad:
     r"""Load of the busiest of `ranks` expert ranks, with tiles of so many rows.
 
-    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load_of`,
-    never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its experts. Redundant
-    copies share the tokens of their expert.
+    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of
+    `expert_load_of`, never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its
+    experts. Redundant copies share the tokens of their expert.
     """
     held = op.experts.size
     shares, copies = expert_popularity(op, rank), None

@@ -76,10 +76,10 @@ def grouped_product(
         \tau = \max\left(\frac{2 t_m t_n k}{R / p}, t_n k \nu, \frac{t_n k w}{\beta}\right)
 
     e touched experts with x tokens in t tiles of t_m rows; p cores of rate R together, each starting and
-    ending a tile in τ_0; a weight takes ν to widen; a core draws β of
-    weights at most, where that is known; bytes a, w, o of an input, a weight and a result; DRAM bandwidth B;
-    M bytes through the cache at L, of capacity C. Tiles of a small expert do not fill the
-    pipeline between cores and DRAM, so that the two hide each other only in part: their squares add up.
+    ending a tile in τ_0; a weight takes ν to widen; a core draws β of weights at most, where that is known;
+    bytes a, w, o of an input, a weight and a result; DRAM bandwidth B; M bytes through the cache at L, of
+    capacity C. Tiles of a small expert do not fill the pipeline between cores and DRAM, so that the two hide
+    each other only in part: their squares add up.
 
     The square is empirical: of powers 1.5, 2, 3 and the maximum as good as any on validation/ops/moe.csv.
 

@@ -19,10 +19,10 @@ from strata.pricing.kernels.product import (
     TILE_ROWS,
     Product,
     product_bound,
+    unaligned_time,
     wave_traffic,
 )
 from strata.pricing.kernels.systolic import array_matmul
-from strata.pricing.kernels.unaligned import unaligned_time
 from strata.pricing.price import Price
 from strata.shipped import needed_model
 

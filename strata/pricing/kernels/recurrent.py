@@ -68,8 +68,8 @@ def recurrent_step(
         w = \frac{h}{32} \, \kappa \, (u L_m + (1 - u) L_c), \quad d = T_{gemm} + T_{cell}
 
     n_l launches of T_l by the host, which runs ahead; a gap g; the product of batch x g h x h and the cell as
-    kernels, d; a main loop that waits κ trips for each 32 of its depth, w, at the latency of DRAM L_m for
-    the share u of the matrices that has left the cache since the last step, at the cache's L_c else; ε of the
+    kernels, d; a main loop that waits κ trips for each 32 of its depth, w, at the latency of DRAM L_m for the
+    share u of the matrices that has left the cache since the last step, at the cache's L_c else; ε of the
     shorter is not hidden (as rows of `vector_kernel`). Backward the product has the depth of all gates, cut
     by gate, and the cell reads and writes its gradients beside its values.
 

@@ -1,5 +1,5 @@
-"""Element-wise and row-wise kernels: bytes against bandwidth, arithmetic beside, and rows that
-wait for their own loads; ops that state their own work.
+"""Element-wise and row-wise kernels: bytes against bandwidth, arithmetic beside, and rows that wait for their
+own loads; ops that state their own work.
 """
 
 from __future__ import annotations
