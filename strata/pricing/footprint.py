@@ -1,6 +1,4 @@
-"""Memory of one device: weights, cache, states and activations of its blocks, what a forward block leaves for
-its backward pass, and what inference holds of them (training: training_memory.py).
-"""
+"""Memory of one device: weights, cache, states, activations, and what a backward pass finds of these."""
 
 from __future__ import annotations
 
@@ -65,7 +63,10 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
     wide = next((_element_size(made[name]) for name in final if name in made), bytes_of("bf16"))
     inside, found = _of_attention(block, made, found, training)
     rows, gates = _of_vectors(block, last, made, found, read_by, training)
-    weighted = {name: made[name] for name in found if name in made and _only_weighted(read_by[name])}
+    # what nothing but the sum of experts' results reads, for gradients of their weights
+    combined = {n for n, ops in read_by.items() if all(is_routed(op) and op.route == "combine" for op in ops)}
+    weighted = {name: made[name] for name in found if name in made and name in combined}
+    products = filter(is_product, block.ops)
     others = {name: made[name] for name in found if name in made and not is_attention(made[name])}
     again = (found[name] * recompute_share(block, op, training) for name, op in others.items())
     return KeptTensors(
@@ -78,7 +79,7 @@ def kept_tensors(block: Block, sharding: Sharding) -> KeptTensors:
         logits=logits,
         logit_size=wide,
         gradients=_alive(block, made, final, sharding),
-        products=bytes_of("bf16") * sum((_product_weights(op) for op in block.ops), 0.0),
+        products=bytes_of("bf16") * sum((op.k.size * total(op.n) for op in products if op.stored), 0.0),
     )
 
 
@@ -111,9 +112,7 @@ def _of_vectors(
     read_by: dict[str, list[Op]],
     training: TrainingPlan,
 ) -> tuple[Number, dict[str, Number]]:
-    """Statistics of rows that norms keep, and what is kept around gated activations, by fields of
-    `KeptTensors`.
-    """
+    """Statistics of rows that norms keep, and what gated activations keep, by fields of `KeptTensors`."""
     rows: Number = 0.0
     kept: dict[str, Number] = dict.fromkeys(("gates", "gated", "gated_again"), 0.0)
     for op in block.ops:
@@ -164,11 +163,6 @@ def _before_rotation(op: Attention, made: dict[str, Op], found: dict[str, Number
     return buffer - values * bytes_of(op.activation)
 
 
-def _only_weighted(readers: list[Op]) -> bool:
-    """Whether nothing but the sum of experts' results reads it: for gradients of their weights."""
-    return all(is_routed(op) and op.route == "combine" for op in readers)
-
-
 def _readers(block: Block) -> dict[str, list[Op]]:
     """Tensors of the forward pass that gradients read, each with the ops whose gradients do."""
     found: dict[str, list[Op]] = {}
@@ -182,9 +176,7 @@ def _readers(block: Block) -> dict[str, list[Op]]:
 
 
 def _stored_for(readers: list[Op], size: Number) -> Number:
-    """Bytes in which a tensor is stored for the gradients that read it: once, and once as products in a
-    narrower format read it, which have rounded it already.
-    """
+    """Bytes of a tensor that gradients read: as it is, and once more as narrower products have rounded it."""
     rounded = [share for share in map(_rounded_share, readers) if share < 1.0]
     if not rounded:
         return size
@@ -192,9 +184,7 @@ def _stored_for(readers: list[Op], size: Number) -> Number:
 
 
 def _rounded_share(op: Op) -> float:
-    """Bytes of an operand as a product with weights of its own, or attention, reads it, over those of
-    activations.
-    """
+    """Bytes of an operand as its product, or attention, reads it, over those of activations."""
     if is_attention(op):
         return float(bytes_of(op.products) / bytes_of(op.activation)) if op.products else 1.0
     formats: list[Any] = [getattr(op, name, None) for name in ("weight", "activation")]
@@ -205,9 +195,7 @@ def _rounded_share(op: Op) -> float:
 
 
 def _rotated(op: Attention, made: dict[str, Op]) -> bool:
-    """Whether attention reads what an element-wise op made of a product, or of its sum with an adapter's,
-    with values of every head.
-    """
+    """Whether attention reads, with values of every head, what an op made of a product or of adapted sums."""
     before = made.get(op.inputs[0]) if op.inputs else None
     if op.latent or before is None or not is_vector(before) or before.reads != before.writes:
         return False
@@ -251,10 +239,6 @@ def _alive(block: Block, made: dict[str, Op], final: set[str], sharding: Shardin
     return most + stream
 
 
-def _product_weights(op: Op) -> Number:
-    return op.k.size * total(op.n) if is_product(op) and op.stored else 0.0
-
-
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Footprint:
     """Bytes one copy of a block keeps on a device."""
@@ -277,9 +261,7 @@ class Footprint:
 
 
 def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number = 1.0) -> Footprint:
-    """What one copy of a block keeps: its weights, the cache of its attention in pages, its states, its
-    activations.
-    """
+    """What one copy of a block keeps: weights, cache of its attention in pages, states, activations."""
     sums: dict[str, Number] = dict.fromkeys(
         ("weights", "parameters", "trained", "tied", "tied_parameters", "narrow", "narrow_weights"), 0.0
     )
@@ -302,7 +284,8 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
             held = op.state_bytes()
             if held is not None:
                 state = held if state is None else state + held
-        written = _written(op, sharding)
+        # sums over a tensor group are kept in pieces where it divides the sequence
+        written = tensor_bytes(op, sharding) if op.category == "matmul" else op.output_bytes()
         widest = namespace(widest, written).maximum(widest, written)
     return Footprint(
         **sums,
@@ -331,15 +314,8 @@ def _weights_of(op: Op) -> dict[str, Number]:
     return found
 
 
-def _written(op: Op, sharding: Sharding) -> Number:
-    """Bytes an op leaves: sums over a tensor group are kept in pieces where it divides the sequence."""
-    return tensor_bytes(op, sharding) if op.category == "matmul" else op.output_bytes()
-
-
 def stored_weights(held: Footprint, sharding: Sharding) -> Number:
-    """Weights of one copy of a block that a device stores in inference: with zero=3 its share of what several
-    hold.
-    """
+    """Weights of a copy of a block that a device stores in inference: with zero=3 its share of them."""
     zero, dp, groups = sharding.zero, sharding.replicas, sharding.expert_replicas
     xp = namespace(zero, dp, groups)
     routed, sharded = held.expert_share, (zero > 2) & (dp > 1)
@@ -348,18 +324,14 @@ def stored_weights(held: Footprint, sharding: Sharding) -> Number:
 
 
 def gathered_weights(held: Footprint, sharding: Sharding) -> Number:
-    """Weights brought together for the block that runs and for the next, beside the shares that devices store
-    [B].
-    """
+    """Weights brought together for the block that runs and the next, beside a device's own shares [B]."""
     return 2.0 * (held.weights - stored_weights(held, sharding))
 
 
 def memory_by_purpose(
     held: list[tuple[Block, Footprint]], counts: list[Number], sharding: Sharding, *, pipelined: bool
 ) -> dict[str, Number]:
-    """Bytes by purpose in inference on the stage that holds most; counts: how often each block stands in a
-    stage (leading axis).
-    """
+    """Bytes by purpose in inference on the fullest stage; counts: of each block in a stage (leading axis)."""
     weights: Number = 0.0
     cache: Number = 0.0
     states: Number = 0.0

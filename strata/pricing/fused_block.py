@@ -96,9 +96,7 @@ def _streams(axes: tuple[str, ...]) -> bool:
 def run_structure(
     tensors: tuple[tuple[int, tuple[int, ...], tuple[bool, ...]], ...], communicates: tuple[bool, ...]
 ) -> tuple[dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], ...]], list[float], list[float]]:
-    """Which tensors count how often in the flows of each run of a block, and its ops' levels: structure
-    alone.
-    """
+    """Which tensors count how often in the flows of each run, and ops' levels: structure alone."""
     uses = [TensorUse(source=s, targets=t, bytes=0.0, whole=w) for s, t, w in tensors]
     level, behind = _levels(uses, list(communicates))
     count = len(communicates)
@@ -193,9 +191,7 @@ class FusedRuns:
         self.tiles, self.padding, self.allowed = self._tilings(rank_of(*every), namespace(*every))
 
     def _tilings(self, rank: int, xp: Any) -> tuple[Number, Number, Mask]:
-        """Numbers of tiles that rows of some point allow (leading axis), products' padding, and where it may
-        be.
-        """
+        """Numbers of tiles that rows of some point allow (leading axis), what they pad, where they may be."""
         most = np.max(self.rows) if isinstance(self.rows, float | np.ndarray | np.generic) else math.inf
         some = [tiles for tiles in TILES if tiles == 1.0 or tiles <= most]
         tiles = 1.0 if len(some) == 1 else lead(some, rank, np if xp is SCALARS else xp)
@@ -230,9 +226,7 @@ class FusedRuns:
         return _nowhere(held <= self.limits.sram * (1.0 + 1e-9))
 
     def fused(self, first: int, last: int) -> FusedRun:
-        """Ops of some places as one partition, at its best number of tiles; infinite time where it has no
-        room.
-        """
+        """Ops of some places as one partition at its best number of tiles; infinite time without room."""
         work, products, others = self.work(first, last)
         core = products * self.padding + others
         found = price_partition(replace(work, compute=core), self.limits, self.rules, self.tiles, 1.0)

@@ -50,17 +50,6 @@ def core_cycles(
     return ceil_div(rows, lanes * width) * ceil_div(columns, stages * height) * depth
 
 
-def tile_columns(columns: Number, tiles: Number) -> Number:
-    r"""Columns of one of n tiles along the streamed axis.
-
-    .. math:: N' = \lceil N / n \rceil
-
-    >>> tile_columns(2048.0, 8.0)
-    256.0
-    """
-    return ceil_div(columns, tiles)
-
-
 def pipelined_time(cycles: Number, tiles: Number, clock: Number) -> Number:
     r"""Compute time of a partition in steady state [s]: its slowest kernel, for every tile.
 
@@ -93,7 +82,7 @@ def padded_work(columns: Number, tiles: Number, grain: Number) -> Number:
     >>> padded_work(2048.0, 64.0, 32.0), padded_work(2048.0, 256.0, 32.0)
     (1.0, 4.0)
     """
-    return tiles * ceil_div(tile_columns(columns, tiles), grain) / ceil_div(columns, grain)
+    return tiles * ceil_div(ceil_div(columns, tiles), grain) / ceil_div(columns, grain)
 
 
 def weight_passes(weights: Number, buffers: Number, capacity: Number) -> Number:
@@ -329,9 +318,7 @@ class PartitionLimits:
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionPrice:
-    """Times [s], rooms and traffic [B], and passes over weights of partitions; `fits` where the chip has
-    room.
-    """
+    """Times [s], rooms and traffic [B], passes over weights of partitions; `fits` where there is room."""
 
     time: Number
     compute: Number

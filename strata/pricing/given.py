@@ -22,9 +22,7 @@ from strata.workload.tasks import Workload
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """What is fixed for a batch and hashed by a compiler: which collectives exist, and how many axes the box
-    has.
-    """
+    """What is fixed for a batch and hashed by a compiler."""
 
     active: frozenset[str]
     rank: int = 0
@@ -100,9 +98,7 @@ _CHIPS = Memo(128)
 
 
 def _with_rates(chip: Chip, loop: Number, rate: Number) -> Chip:
-    """A chip with `loop` times its least loop times, and a share of its rate of products, which wait for sums
-    of blocks being scaled as for anything else.
-    """
+    """A chip with `loop` times its least loop times, and a share of its rate of products, scaled sums too."""
     overhead = replace(chip.overhead, step={name: time * loop for name, time in chip.overhead.step.items()})
     shares = {name: share * rate for name, share in chip.compute.matrix_efficiency.items()}
     scaling = chip.compute.rescale

@@ -1,6 +1,4 @@
-"""One kernel on one chip, asked for by name: the prices a model's step is made of, each by itself, with what
-was asked checked.
-"""
+"""One kernel on one chip, asked for by name: the prices a step is made of, what was asked checked."""
 
 from __future__ import annotations
 
@@ -32,22 +30,15 @@ from strata.pricing.served_kernels import mean_of_draws
 # What two sizes of a kernel must be to each other.
 RELATIONS: tuple[tuple[str, str, str, Callable[[Any, Any], Any]], ...] = (
     ("heads", "kv_heads", "heads must be a multiple of kv_heads", lambda heads, kv: heads % kv == 0),
-    (
-        "context",
-        "queries",
-        "context counts the new tokens and must not be below queries",
-        lambda context, queries: context >= queries,
-    ),
-    ("top_k", "experts", "top_k must not exceed experts", lambda chosen, experts: chosen <= experts),
+    ("context", "queries", "context counts the new tokens and must not be below queries", np.greater_equal),
+    ("top_k", "experts", "top_k must not exceed experts", np.less_equal),
     ("experts", "ranks", "experts must be a multiple of ranks", lambda experts, ranks: experts % ranks == 0),
 )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Kernel:
-    """A kernel with its price at the clock it holds [Hz] and the power drawn meanwhile [W]; arrays where a
-    size was one.
-    """
+    """A kernel at the clock it holds [Hz] and the power drawn [W]; arrays where a size was one."""
 
     chip: Chip
     kind: str
@@ -68,9 +59,8 @@ class Kernel:
     @property
     def bound_by(self) -> Any:
         """The resource the time is credited to; an array of names where sizes are arrays."""
-        shares = np.stack(
-            np.broadcast_arrays(*(np.asarray(getattr(self.price, r), float) for r in RESOURCES))
-        )
+        credited = (np.asarray(getattr(self.price, r), float) for r in RESOURCES)
+        shares = np.stack(np.broadcast_arrays(*credited))
         most = np.argmax(shares, axis=0)
         return np.array(RESOURCES)[most] if shares.ndim > 1 else RESOURCES[int(most)]
 
@@ -183,17 +173,12 @@ _CYCLES = ("overhead.kernel", "overhead.tile", "overhead.step", "overhead.split"
 
 
 def _locked(chip: Chip, clock: Number | None) -> Chip:
-    """The chip at a locked clock, if any: cores, their caches and the cycles of fixed times slow down, DRAM
-    does not.
-    """
+    """The chip at a locked clock, if any: cores, caches and cycles slow down, DRAM does not."""
     if clock is None:
         return chip
     highest, asked = chip.compute.max_clock, np.asarray(clock, float)
-    require(
-        bool(np.all((asked > 0.0) & (asked <= highest))),
-        f"a locked clock must be above 0 and at most the {highest:g} Hz of {chip.name}",
-        clock=clock,
-    )
+    rule = f"a locked clock must be above 0 and at most the {highest:g} Hz of {chip.name}"
+    require(bool(np.all((asked > 0.0) & (asked <= highest))), rule, clock=clock)
     share, longer = clock / chip.compute.clock, chip.compute.max_clock / clock
     changes: dict[str, Number] = {"compute.clock": clock, "compute.max_clock": clock}
     for path in leaf_paths(chip):
@@ -206,9 +191,8 @@ def _locked(chip: Chip, clock: Number | None) -> Chip:
 
 def _check_times(**times: Number) -> None:
     for name, time in times.items():
-        require(
-            bool(np.all(np.asarray(time) >= 0.0)), f"{name} of a kernel must be at least 0 s", **{name: time}
-        )
+        kept = bool(np.all(np.asarray(time) >= 0.0))
+        require(kept, f"{name} of a kernel must be at least 0 s", **{name: time})
 
 
 def _word(kind: str, name: str, value: str, known: tuple[str, ...]) -> str:
@@ -270,9 +254,8 @@ def _checked(kind: str, name: str, value: Number) -> Number:
         raise BadValue(f"{kind} {name} must be a number, but got {value!r}") from error
     size = SIZES[name]
     if size.unit:
-        rule = f"a number of at least {size.least:g}" + (
-            f", at most {size.most:g}" if np.isfinite(size.most) else ""
-        )
+        most = f", at most {size.most:g}" if np.isfinite(size.most) else ""
+        rule = f"a number of at least {size.least:g}{most}"
         good = (seen >= size.least) & (seen <= size.most) & np.isfinite(seen)
     else:
         rule, good = "a positive whole number", (seen >= 1) & (seen < 1e15) & (seen == np.floor(seen))

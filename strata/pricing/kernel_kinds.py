@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from strata.arrays import Number
 from strata.pricing import kernel_ops, served_kernels
@@ -111,21 +112,21 @@ KINDS: dict[str, KernelKind] = {
     "ag_gemm": _fused(
         "Activations gathered from the ranks, tile by tile beside the product that takes them in.",
         ("m", "n", "k"),
-        kernel_ops.gathered_product,
+        partial(kernel_ops.product_beside, "all_gather"),
         "--m 8192 --n 4096 --k 8192",
         sent=0.0,
     ),
     "gemm_rs": _fused(
         "A product over a rank's own depth, its sums scattered over the ranks tile by tile.",
         ("m", "n", "k"),
-        kernel_ops.scattered_product,
+        partial(kernel_ops.product_beside, "reduce_scatter"),
         "--m 8192 --n 4096 --k 2048",
         sent=0.0,
     ),
     "a2a_gemm": _fused(
         "An exchange of heads for tokens, tile by tile beside the product that takes them in.",
         ("m", "n", "k"),
-        kernel_ops.exchanged_product,
+        partial(kernel_ops.product_beside, "all_to_all"),
         "--m 1024 --n 8192 --k 8192",
         sent=0.0,
     ),

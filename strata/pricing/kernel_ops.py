@@ -1,6 +1,4 @@
-"""Single kernels by their sizes: the prices that a model's step is made of, those of other programs, and
-kernels that compute and communicate at once.
-"""
+"""Single kernels by their sizes: of a model's step, of other programs, and those that communicate too."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ from strata.pricing.kernels.product import row_is_whole
 from strata.pricing.kernels.recurrent import (
     RecurrentLayer,
     RecurrentLibrary,
-    layers_backward,
-    layers_forward,
+    recurrent_call,
 )
 from strata.pricing.kernels.vector import cache_miss_share, vector_kernel
 from strata.pricing.network.collectives import price_collective
@@ -68,9 +65,7 @@ def product_bytes(sizes: Sizes, run: KernelRequest) -> tuple[Number, Number]:
 
 
 def gemm_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """A product by itself; `served`: weights from DRAM but where copies of them that take turns fit the
-    cache, activations warm, quantised first where the format asks for it.
-    """
+    """A product; `served`: weights from DRAM unless copies in turn fit the cache, activations warm."""
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     warm: Number = 2.0 - sizes["operands"]  # of a tensor and itself the weights come with the activations
     unaligned: Number = 0.0
@@ -114,25 +109,12 @@ def attention_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
 def stream_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
     elements = sizes["rows"] * sizes["columns"]
     size, (reads, writes, flop, special) = elements * bytes_of(run.weight), STREAMS[run.op]
+    moved = size * reads, size * writes
     if run.eager:
-        return eager_kernel(
-            run.op,
-            sizes["rows"],
-            sizes["columns"],
-            bytes_read=size * reads,
-            bytes_written=size * writes,
-            device=dev,
-            footprint=touched_between_uses(run.op, size * reads, size * writes, sizes["turns"]),
-        )
-    return vector_kernel(
-        size * reads,
-        size * writes,
-        elements * flop,
-        elements * special,
-        dev,
-        resident=dev.software.resident,
-        read_share=read_fraction(reads, writes),
-    )
+        touched = touched_between_uses(run.op, *moved, sizes["turns"])
+        return eager_kernel(run.op, sizes["rows"], sizes["columns"], moved, dev, footprint=touched)
+    how: dict[str, Any] = {"resident": dev.software.resident, "read_share": read_fraction(reads, writes)}
+    return vector_kernel(*moved, elements * flop, elements * special, dev, **how)
 
 
 def lu_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
@@ -170,38 +152,24 @@ def recurrent_price(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
     layer = RecurrentLayer(
         **{name: sizes[name] for name in ("hidden", "batch", "steps")}, cell=run.op, precision=run.weight
     )
-    price, layers, inputs = ZERO, sizes["layers"], sizes["inputs"]
-    if run.phase != "backward":
-        price = price + layers_forward(layer, dev, _library(sizes, ""), layers, inputs)
-    if run.phase != "forward":
-        price = price + layers_backward(layer, dev, _library(sizes, "back_"), layers, inputs)
+    price = ZERO
+    for other, prefix, backward in (("backward", "", False), ("forward", "back_", True)):
+        if run.phase != other:
+            library = RecurrentLibrary(**{name: sizes[prefix + name] for name in LIBRARY_DEFAULTS})
+            called = sizes["layers"], sizes["inputs"]
+            price = price + recurrent_call(layer, dev, library, *called, backward=backward)
     return price
 
 
-def _library(sizes: Sizes, prefix: str) -> RecurrentLibrary:
-    return RecurrentLibrary(**{name: sizes[prefix + name] for name in LIBRARY_DEFAULTS})
-
-
-def gathered_product(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """All rows gathered from the ranks, for a product with the rank's own columns."""
-    whole = bytes_of(run.activation) * sizes["m"] * sizes["k"]
-    op = _collective("all_gather", _sent(sizes, whole / sizes["ranks"]) * sizes["ranks"])
-    return _fused(op, sizes, dev, run, [_product(sizes, dev, run)], feeds=False)
-
-
-def scattered_product(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """A product over the rank's own depth, its sums scattered over the ranks."""
-    whole = bytes_of(run.activation) * sizes["m"] * sizes["n"]
-    op = _collective("reduce_scatter", _sent(sizes, whole / sizes["ranks"]) * sizes["ranks"])
-    return _fused(op, sizes, dev, run, [_product(sizes, dev, run)], feeds=True)
-
-
-def exchanged_product(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """Attention's results from ranks of heads to ranks of tokens, for the output projection of a rank's own
-    tokens (Ulysses).
+def product_beside(pattern: str, sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
+    """A product beside a collective: of rows gathered from the ranks, of heads exchanged for its own tokens
+    (Ulysses), or over a rank's own depth, its sums scattered over the ranks.
     """
-    op = _collective("all_to_all", _sent(sizes, bytes_of(run.activation) * sizes["m"] * sizes["k"]))
-    return _fused(op, sizes, dev, run, [_product(sizes, dev, run)], feeds=False)
+    feeds = pattern == "reduce_scatter"
+    parts = 1.0 if pattern == "all_to_all" else sizes["ranks"]
+    whole = bytes_of(run.activation) * sizes["m"] * sizes["n" if feeds else "k"]
+    op = _collective(pattern, _sent(sizes, whole / parts) * parts)
+    return _fused(op, sizes, dev, run, [_product(sizes, dev, run)], feeds=feeds)
 
 
 def dispatched_tokens(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Mask, Number, namespace
+from strata.arrays import Number, namespace
 from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
-from strata.pricing.block import PricedBlock
+from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.overlap.equations import exposed
@@ -53,20 +53,8 @@ def beside_host(device: Number, host: Number, async_scheduling: Number) -> Numbe
     return xp.where(async_scheduling > 0, xp.maximum(device, host), device + host)
 
 
-def reads_prompts(work: Workload) -> bool:
-    """Whether a step reads prompts, alone or beside tokens that it generates."""
-    return work.phase == "prefill" or work.prompts is not None
-
-
-def is_captured(engine: Engine, work: Workload) -> Mask:
-    """Whether a captured graph holds the kernels of a step."""
-    return engine.cuda_graphs > (1.0 if reads_prompts(work) else 0.0)
-
-
 def with_host(time: Number, launching: Number, engine: Engine, work: Workload, sharding: Sharding) -> Number:
-    """A step of kernels with its engine's host time: launching them ahead of the device, then what runs
-    beside the device or after it. Data-parallel ranks have schedulers of their own.
-    """
+    """A step with launching ahead of the device, then the host (a scheduler a replica) beside or after it."""
     gap = step_gap(engine.step_gap, engine.sequence_gap, work.batch / sharding.replicas)
     return beside_host(time + exposed(launching, time) + gap, engine.host_step, engine.async_scheduling)
 
@@ -91,7 +79,7 @@ def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
     return own + late * ranks
 
 
-def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+def launch_bound(given: Pricing, rank: Rank, blocks: PricedBlocks) -> PricedBlocks:
     """Blocks of a training step with what the device waits for the host (`exposed`) and for the last rank of
     a tensor group, where the engine says how it trains.
 
@@ -151,19 +139,18 @@ def launch_time(given: Pricing, rank: Rank) -> Number:
     kernels: Number = 0.0
     for block in given.graph.blocks:
         count: Number = 0.0
-        for weight, ops in block.at_nodes():
-            for op in ops:
-                calls = software.routed_launches if _is_dynamic(op) else 1.0
-                count = count + weight * calls * launched_kernels(op, rank.device) * _launched(op, given)
+        for weight, op in _each_op(block):
+            calls = software.routed_launches if _is_dynamic(op) else 1.0
+            count = count + weight * calls * launched_kernels(op, rank.device) * _launched(op, given)
         kernels = kernels + block.times * (1.0 if rank.device.fuses else count)
     time = engine.launches * rank.device.chip.overhead.launch * kernels
-    return namespace(time, engine.cuda_graphs).where(is_captured(engine, given.work), 0.0, time)
+    reads_prompts = given.work.phase == "prefill" or given.work.prompts is not None
+    captured = engine.cuda_graphs > (1.0 if reads_prompts else 0.0)
+    return namespace(time, engine.cuda_graphs).where(captured, 0.0, time)
 
 
-def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:
-    """Blocks over which the host runs ahead: those of the backward pass, which begins with the head's long
-    kernels; the layers of the forward pass; and its head, which has no kernels before layers are launched.
-    """
+def _pools(given: Pricing, blocks: PricedBlocks) -> list[list[int]]:
+    """Blocks over which the host runs ahead: all backward ones, the layers forward, and their head."""
     last = given.graph.sequence.last
     pools: dict[str, list[int]] = {}
     for i, b in enumerate(blocks):
@@ -183,17 +170,21 @@ def _host_time(block: Block, given: Pricing, device: Device, each: Number) -> Nu
     """
     time: Number = 0.0
     trainer = trainer_of(given.engine)
-    for weight, ops in block.at_nodes():
-        for op in ops:
-            if trainer.captured != CAPTURES[0] and not _is_dynamic(op):
-                continue
-            if trainer.host_expert is not None and is_expert_product(op):
-                each_expert = trainer.host_expert + _bias_host(op, trainer)
-                time = time + weight * op.experts.size * each_expert
-            else:
-                kernels = launched_kernels(op, device) * _launched(op, given)
-                time = time + weight * (kernels * each + _narrow(op, trainer, device))
+    for weight, op in _each_op(block):
+        if trainer.captured != CAPTURES[0] and not _is_dynamic(op):
+            continue
+        if trainer.host_expert is not None and is_expert_product(op):
+            each_expert = trainer.host_expert + _bias_host(op, trainer)
+            time = time + weight * op.experts.size * each_expert
+        else:
+            kernels = launched_kernels(op, device) * _launched(op, given)
+            time = time + weight * (kernels * each + _narrow(op, trainer, device))
     return time
+
+
+def _each_op(block: Block) -> list[tuple[Number, Op]]:
+    """Ops of a block with how many iterations each stands for."""
+    return [(weight, op) for weight, ops in block.at_nodes() for op in ops]
 
 
 def _narrow(op: Op, trainer: Trainer, device: Device) -> Number:
@@ -233,12 +224,8 @@ def _launched(op: Op, given: Pricing) -> Number:
 
 def _collectives(block: Block, given: Pricing) -> Number:
     """Collectives of a tensor group in a block."""
-    count: Number = 0.0
-    for weight, ops in block.at_nodes():
-        for op in ops:
-            if is_collective(op) and op.group == TENSOR_GROUP:
-                count = count + weight * _launched(op, given)
-    return count
+    every = ((w, op) for w, op in _each_op(block) if is_collective(op) and op.group == TENSOR_GROUP)
+    return sum((weight * _launched(op, given) for weight, op in every), 0.0)
 
 
 def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
@@ -259,7 +246,7 @@ def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
     return namespace(time, given.engine.cuda_graphs).where(given.engine.cuda_graphs <= 0, time, 0.0)
 
 
-def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+def _with_skew(given: Pricing, rank: Rank, blocks: PricedBlocks) -> PricedBlocks:
     """Blocks whose collectives of a tensor group over nodes wait for the last rank."""
     trainer = given.engine.training
     if trainer is None or trainer.collective_skew is None or TENSOR_GROUP not in rank.placement.groups:

@@ -10,7 +10,7 @@ from strata.mapping.layout import DEEPFLOW
 from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import SPLITS
 from strata.memo import Memo, value_key
-from strata.pricing.block import PricedBlock
+from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.given import Pricing
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.price import ZERO, Price, network_price, total_price
@@ -140,9 +140,7 @@ def stage_counts(
     ends: Number = 0.0,
     head: Number | None = None,
 ) -> Number:
-    """How often a block stands in each of some stages: blocks before and after all layers in the first and
-    last one. A stage of several chunks holds kinds of layers as the whole model mixes them.
-    """
+    """How often a block stands in some stages; one of several chunks holds layers as the model mixes them."""
     xp = namespace(nodes, stages, virtual_stages)
     if block in order.first:
         return xp.where(nodes == 0.0, 1.0, 0.0)
@@ -179,9 +177,7 @@ EXACTLY = 1e-9  # less of a head than that makes no difference but where shares 
 
 
 def stage_send(given: Pricing, rank: Rank) -> Price:
-    """One micro-batch's activations to the next stage, and their gradients back in training: what layers take
-    in.
-    """
+    """One micro-batch's activations, as layers take them in, to the next stage; training: gradients back."""
     if not given.structure.pipelined:
         return ZERO
     order = given.graph.sequence
@@ -220,17 +216,15 @@ def split_key(given: Pricing, what: str, names: tuple[str, ...]) -> Any:
     return value_key(what, names, order, split)
 
 
-def stage_counts_of(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[Number]:
-    """How often each block stands in the stages that can be slowest (leading axis), or in all without a
-    pipeline.
-    """
+def stage_counts_of(given: Pricing, blocks: PricedBlocks) -> list[Number]:
+    """How often each block stands in the stages that can be slowest (leading axis), or in all."""
     if not given.structure.pipelined:
         return [b.block.count for b in blocks]
     key = split_key(given, "held", tuple([place_of(b) for b in blocks]))
     return _STAGES.of(key, lambda: counts_at_stages(given, [b.block for b in blocks], stages_seen(given)))
 
 
-def counts_before_stages(given: Pricing, blocks: tuple[PricedBlock, ...], nodes: Number) -> list[Number]:
+def counts_before_stages(given: Pricing, blocks: PricedBlocks, nodes: Number) -> list[Number]:
     """How often each block stands before the stages that can be slowest (`stages_seen`)."""
     order, stages, split = given.graph.sequence, given.sharding.stages, stage_split(given)
     places = [place_of(b) for b in blocks]
@@ -265,9 +259,7 @@ def split_counts(given: Pricing, block: str, nodes: Number) -> Number:
 
 
 def stage_split(given: Pricing) -> tuple[Number, Number | None]:
-    """Whether embedding and head count as layers, and the head's work over a layer's where a trainer balances
-    stages by it.
-    """
+    """Whether embedding and head count as layers, and the head's work in layers where stages balance it."""
     trainer, ends = given.engine.training, given.sharding.training.split_ends
     if trainer is None or trainer.split == SPLITS[0]:
         return ends, None
@@ -331,11 +323,9 @@ def reaches_over_nodes(rank: Rank, *groups: str) -> Number:
 
 
 def mean_device(
-    given: Pricing, blocks: tuple[PricedBlock, ...], send: Price, waits: Number = 1.0
+    given: Pricing, blocks: PricedBlocks, send: Price, waits: Number = 1.0
 ) -> tuple[Price, dict[str, Number]]:
-    """Work of a mean device over the step, and its time by category of op. `waits`: 1 where it waits for what
-    stages hand over, 0 where that crosses beside its work.
-    """
+    """Work of a mean device over the step, its time by category; `waits`: 1 where hand-overs are in line."""
     sharding, pipelined = given.sharding, given.structure.pipelined
     pieces, stages = sharding.microbatches, sharding.stages
     share = again_share(given) if given.training else 1.0

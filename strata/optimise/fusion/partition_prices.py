@@ -24,7 +24,6 @@ from strata.pricing.fusion import (
     partition_flows,
     pipelined_time,
     price_partition,
-    tile_columns,
     utilised_time,
 )
 
@@ -137,9 +136,7 @@ class PartitionPricer:
         if tiles not in self._grids:
             chip = self.problem.chip
             steps = [
-                core_steps(
-                    k.rows, float(tile_columns(k.columns, float(tiles))), k.depth, chip.array, chip.cores
-                )
+                core_steps(k.rows, float(ceil_div(k.columns, float(tiles))), k.depth, chip.array, chip.cores)
                 for k in self.problem.kernels
             ]
             candidates = np.unique(np.concatenate([cycles for cycles, _ in steps]))

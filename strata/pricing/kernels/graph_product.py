@@ -1,6 +1,4 @@
-"""Products of a graph: with the kernels that round their operands before narrow products, and gradients of
-weights with the sums they go to.
-"""
+"""Products of a graph: with kernels that round their operands, and gradients of weights with their sums."""
 
 from __future__ import annotations
 
@@ -96,9 +94,7 @@ def quantize_weights(elements: Number, to: str, device: Device) -> Price:
 
 
 def price_matmul(op: MatMul, device: Device) -> Price:
-    """Price of a product in a graph, with its share of the kernels that round activations before narrow
-    products.
-    """
+    """Price of a product in a graph, with its share of the kernels that round activations before it."""
     software = device.software
     if op.weight_gradient and op.backward and software.main_gradients:
         return _weight_gradient(op, device)

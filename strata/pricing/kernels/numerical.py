@@ -1,6 +1,4 @@
-"""Kernels of numerical libraries: LU factorisation in blocks, lines of Fourier transforms, prefix sums,
-states that pass from token to token, and sorts.
-"""
+"""Kernels of numerical libraries: LU in blocks, Fourier transforms, prefix sums, token states, sorts."""
 
 from __future__ import annotations
 
@@ -51,14 +49,6 @@ def column_steps(order: Number, element: Number, device: Device) -> Number:
     return order * overhead.column + levels * overhead.pivot
 
 
-def _solved(columns: Number, width: Number, element: Number, device: Device) -> Number:
-    """Time to solve for `columns` columns with a triangle of `width` rows [s]: every multiply-add brings an
-    element through the core's port to local memory, in and out.
-    """
-    port = device.cores * device.chip.compute.sram_bandwidth
-    return 0.5 * PORT_TRIPS * element * width * width * columns / port
-
-
 def _block_prices(
     op: LuFactor, rows: Number, element: Number, device: Device
 ) -> tuple[Price, Price, Price, Number]:
@@ -78,16 +68,14 @@ def _block_prices(
     swapped = width * order * SWAP_TRIPS * xp.maximum(element, SECTOR)
     swaps = vector_kernel(0.5 * swapped, 0.5 * swapped, 0.0, 0.0, device)
     flop = width * width * rest
+    # every multiply-add of a triangle's solve brings an element through the core's port, in and out
+    port = device.cores * device.chip.compute.sram_bandwidth
     solves = kernel_price(
         device,
-        compute=_solved(rest, width, element, device),
-        cache=0.0,
-        memory=0.0,
+        compute=0.5 * PORT_TRIPS * element * width * width * rest / port,
         moved=width * rest * element,
-        dram=0.0,
         flop=flop,
         joule=flop * device.matrix(name, name).energy,
-        lower=0.0,
         floor=(panels + there) * floor,
     )
     return inside, update.times(there), solves + swaps, panels
@@ -123,24 +111,8 @@ def price_lu(op: LuFactor, device: Device) -> Price:
     nodes = xp.minimum(blocks, float(NODES))
     apart = blocks / nodes
     columns = column_steps(order, element, device)
-    parts: list[tuple[Number, Price]] = [
-        (
-            1.0,
-            kernel_price(
-                device,
-                compute=columns,
-                cache=0.0,
-                memory=0.0,
-                moved=0.0,
-                dram=0.0,
-                flop=0.0,
-                joule=0.0,
-                lower=0.0,
-                floor=0.0,
-            ),
-        )
-    ]
-    whole = max_nodes(blocks)
+    parts: list[tuple[Number, Price]] = [(1.0, kernel_price(device, compute=columns))]
+    whole = NODES if is_traced(blocks) else int(min(float(xp.max(blocks)), NODES))
     for i in range(whole):
         count = apart * (i < nodes)
         rows = xp.maximum(order - op.block * ((i + 0.5) * apart - 0.5), 1.0)
@@ -152,17 +124,10 @@ def price_lu(op: LuFactor, device: Device) -> Price:
 
 
 def column_major(order: Number, precision: str, device: Device) -> Price:
-    """Price of a matrix copied, columns for rows, as libraries want it: neighbours in a row lie a column
-    apart in the copy, each an access of its own.
-    """
+    """Price of a matrix copied, columns for rows: neighbours in a row are accesses of their own."""
     element = bytes_of(precision)
     size = namespace(element).maximum(element, SECTOR)
     return vector_kernel(order * order * element, order * order * size, 0.0, 0.0, device)
-
-
-def max_nodes(blocks: Number) -> int:
-    """Blocks that must be priced: all up to `NODES`; a traced number of blocks takes as many as it may have."""
-    return NODES if is_traced(blocks) else int(min(float(namespace(blocks).max(blocks)), NODES))
 
 
 # of a long line's length that one pass over the grid transforms at most: 2048 points, as cuFFT's kernels on

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from strata.arrays import Number, ceil_div, namespace
+from strata.precision import bytes_of
 
 if TYPE_CHECKING:
     from strata.pricing.kernels.device import Device, MatrixRate
@@ -40,6 +41,14 @@ class Product:
     batch: Number = 1.0
     # 1 where weights lie in rows of n that are no whole 16 bytes, so that they are copied element by element
     unaligned: Number = 0.0
+
+    @classmethod
+    def of(
+        cls, m: Number, n: Number, k: Number, unit: MatrixRate, weight: str, stored: str, **more: Number
+    ) -> Product:
+        """A product on such units, of weights in one format; activations are stored in another."""
+        widths = {"input_bytes": unit.activation, "weight_bytes": bytes_of(weight)}
+        return cls(m=m, n=n, k=k, **{**widths, "output_bytes": bytes_of(stored), **more})
 
     @property
     def flop(self) -> Number:

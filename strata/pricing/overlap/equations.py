@@ -14,13 +14,9 @@ from strata.pricing.price import Price
 # wait once more until all parts have come; tokens to experts are counted, the counts exchanged, then sent,
 # and seen to have come.
 MEETINGS = {
-    "all_gather": 1.0,
-    "send": 1.0,
-    "all_to_all": 1.0,
-    "reduce_scatter": 2.0,
-    "all_reduce": 2.0,
+    **dict.fromkeys(("all_gather", "send", "all_to_all"), 1.0),
+    **dict.fromkeys(("reduce_scatter", "all_reduce", "combine"), 2.0),
     "dispatch": 4.0,
-    "combine": 2.0,
 }
 
 

@@ -1,6 +1,4 @@
-"""Collectives beside work of another half batch or micro-batch: two half batches (dual-batch overlap), and
-what training software hides of a block's collectives.
-"""
+"""Collectives beside another half batch (dual-batch overlap) or micro-batch, and what trainers hide."""
 
 from __future__ import annotations
 
@@ -44,31 +42,26 @@ def dual_batch_overlap(layers: list[Halves], rank: Rank) -> list[list[PricedOp]]
     loads = [_load(h, rank) for h in layers]
     mixing = [(h.block.times, load) for h, load in zip(layers, loads, strict=True) if h.starts_layer]
     attention = _mean(mixing) if mixing else HalfLoad(0.0, 0.0, 0.0, ZERO)
-    made: list[list[PricedOp]] = [[] for _ in layers]
-    seen: list[tuple[Number, Shown]] = []
-    for place, (h, load) in enumerate(zip(layers, loads, strict=True)):
-        if not h.starts_layer:
-            found = _shown(_sum(load, attention), h.block.times, device)
-            made[place] = [_doubled(op, price, found, device) for op, price in h.half]
-            seen.append((h.block.times, found))
+    each = [
+        None if h.starts_layer else _shown(_sum(load, attention), h.block.times, device)
+        for h, load in zip(layers, loads, strict=True)
+    ]
+    seen = [(h.block.times, one) for h, one in zip(layers, each, strict=True) if one is not None]
     if not seen:
-        seen = [
-            (h.block.times, _shown(load, h.block.times, device))
-            for h, load in zip(layers, loads, strict=True)
-        ]
+        both = zip(layers, loads, strict=True)
+        seen = [(h.block.times, _shown(load, h.block.times, device)) for h, load in both]
     count = sum((c for c, _ in seen), 0.0)
     usual = Shown(*(sum((c * getattr(s, f.name) for c, s in seen), 0.0) / count for f in fields(Shown)))
-    for place, h in enumerate(layers):
-        if h.starts_layer:
-            made[place] = [_doubled(op, price, usual, device) for op, price in h.half]
+    made = [
+        [_doubled(op, price, one or usual, device) for op, price in h.half]
+        for h, one in zip(layers, each, strict=True)
+    ]
     return _quicker_halves(layers, made, device.software.for_bounds)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class HalfLoad:
-    """One half of a layer, or of a part of it: time of its collectives, their bytes through memory and cores,
-    and its kernels.
-    """
+    """One half of a layer, or of a part of it: its collectives (`sent_at_once`) and its kernels."""
 
     sending: Number
     moved: Number
@@ -78,27 +71,29 @@ class HalfLoad:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Shown:
-    """What two halves leave to see: the share of communication that nothing covers, cores it takes, its bytes
-    for a second of work.
-    """
+    """What two halves leave to see of communication."""
 
-    left: Number
+    left: Number  # share that nothing covers
     cores: Number
-    rate: Number
+    rate: Number  # bytes for a second of work
 
 
 def _load(h: Halves, rank: Rank) -> HalfLoad:
+    sent = [(op, _raw(op, price)) for op, price in h.half if is_collective(op)]
+    work = total_price([(1.0, p) for op, p in h.half if not is_collective(op)])
+    return HalfLoad(*sent_at_once(sent, rank), work)
+
+
+def sent_at_once(sent: list[tuple[Collective, Number]], rank: Rank) -> tuple[Number, Number, Number]:
+    """Time of collectives [s], their bytes through the memory, and the most cores that one takes."""
     sending: Number = 0.0
     moved: Number = 0.0
     cores: Number = 0.0
-    for op, price in h.half:
-        if is_collective(op):
-            link = tile_link(op, rank.placement.groups[op.group], rank.fabric)
-            sending, moved = sending + _raw(op, price), moved + link.moved
-            cores = namespace(cores, link.cores).maximum(cores, link.cores)
-    return HalfLoad(
-        sending, moved, cores, total_price([(1.0, p) for op, p in h.half if not is_collective(op)])
-    )
+    for op, time in sent:
+        link = tile_link(op, rank.placement.groups[op.group], rank.fabric)
+        sending, moved = sending + time, moved + link.moved
+        cores = namespace(cores, link.cores).maximum(cores, link.cores)
+    return sending, moved, cores
 
 
 def _raw(op: Collective, price: Price) -> Number:
@@ -154,21 +149,15 @@ def _doubled(op: Op, price: Price, seen: Shown, device: Device) -> PricedOp:
 
 
 def _quicker_halves(layers: list[Halves], halved: list[list[PricedOp]], each: bool) -> list[list[PricedOp]]:
-    """The halves where all layers together are quicker that way, else the whole batch; `each` layer for
-    itself where bounds are asked for.
-    """
+    """The halves where all layers together are quicker so, else the whole batch; in bounds `each` alone."""
     gains = [
         h.block.times * sum((p.time - q.time for (_, p), (_, q) in zip(h.full, new, strict=True)), 0.0)
         for h, new in zip(layers, halved, strict=True)
     ]
+    every = sum(gains, 0.0)
     return [
         [
-            (
-                op,
-                price_where(
-                    (gain if each else sum(gains, 0.0)) > 0.0, replace(new, saved=old.time - new.time), old
-                ),
-            )
+            (op, price_where((gain if each else every) > 0.0, replace(new, saved=old.time - new.time), old))
             for (op, old), (_, new) in zip(h.full, found, strict=True)
         ]
         for h, found, gain in zip(layers, halved, gains, strict=True)
@@ -190,9 +179,7 @@ def overlap_of_trainer(priced: list[PricedOp], rank: Rank, trainer: Trainer) -> 
 
 
 def paired_passes(sharding: Sharding) -> Number:
-    """1 where a forward pass of one micro-batch runs beside a backward pass of another: DualPipe's plans, and
-    software that does so under any schedule.
-    """
+    """1 where passes of two micro-batches run beside each other: by DualPipe, or by the software's flag."""
     trainer, schedule = sharding.trainer, sharding.training.schedule
     flag = 0.0 if trainer is None else trainer.overlap_moe_expert_parallel_comm
     flag = 0.0 if flag is None else flag
@@ -265,15 +252,8 @@ def beside_other_batch(priced: list[PricedOp], rank: Rank, on: Number) -> list[P
     layer's kernels, attention's too, would hide more: measured runs that set the flag are slower than that.
     """
     kernels = [place for place, (op, _) in enumerate(priced) if not is_collective(op)]
-    sent: Number = 0.0
-    cores: Number = 0.0
-    moved: Number = 0.0
-    for op, price in priced:
-        if is_collective(op) and op.exchange is not None:
-            link = tile_link(op, rank.placement.groups[op.group], rank.fabric)
-            xp = namespace(cores, link.cores, link.moved)
-            sent, moved = sent + price.time, moved + link.moved
-            cores = xp.maximum(cores, link.cores)
+    exchanges = [(op, p.time) for op, p in priced if is_collective(op) and op.exchange is not None]
+    sent, moved, cores = sent_at_once(exchanges, rank)
     if isinstance(sent, float) and sent == 0.0:
         return priced
     work = [priced[place][1] for place in kernels]
@@ -288,7 +268,7 @@ def beside_other_batch(priced: list[PricedOp], rank: Rank, on: Number) -> list[P
     for place, new in zip(kernels, slower, strict=True):
         made[place] = (priced[place][0], price_where(better, new, priced[place][1]))
     for place, (op, price) in enumerate(priced):
-        if is_collective(op) and op.exchange is not None:
+        if is_exchange(op):
             seen = price.time * share
             lower = hidden_bound(price.lower, bound, seen)
             saved = gain * price.time

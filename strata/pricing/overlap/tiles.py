@@ -1,6 +1,4 @@
-"""Collectives of a block hidden behind its kernels: tile by tile, on the cores and links both share, beside
-kernels that neither feed nor await them, or round a ring beside attention's parts.
-"""
+"""Collectives hidden behind a block's kernels: tile by tile, beside kernels apart, or round a ring."""
 
 from __future__ import annotations
 
@@ -41,9 +39,7 @@ LEAST = 1e-6  # of a buffer: what it takes is latency
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Link:
-    """A collective as tiles take it: time on the links, meetings and hops, cores it takes, and what it costs
-    elsewhere.
-    """
+    """A collective as tiles take it."""
 
     sending: Number  # bytes over the links [s]; infinite where no kernel can do it
     waiting: Number  # meetings of the ranks, or hops, that no piece hides [s]
@@ -54,9 +50,7 @@ class Link:
 
 
 def tile_link(op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric) -> Link:
-    """What a collective asks for when tiles carry it: dimension by dimension as the library does it, and over
-    nodes on all levels at once, so that the slowest rules.
-    """
+    """What a collective asks for when tiles carry it: by dimension, over nodes on all levels at once."""
     key = value_key(op.pattern, op.payload, op.exchange, layouts) if is_settled(fabric) else None
     return _LINKS.of(key and (fabric, key), lambda: _tile_link(op, layouts, fabric))
 
@@ -106,9 +100,7 @@ def _on_level(sent: Number, level: Level) -> Number:
 
 
 def _payload(op: Collective) -> Number:
-    """Bytes a rank sends: to experts a message for each of a token's picks, as kernels without a second copy
-    at the far side do.
-    """
+    """Bytes a rank sends: to experts a message a pick, of kernels that make no copy at the far side."""
     made = op.exchange
     return op.payload if made is None else made.tokens * made.top_k * made.width * made.element * made.busiest
 
@@ -135,13 +127,7 @@ def fuse(
 
     feeds: the kernels make what is sent; else they take in what comes, of a gather their own piece first.
     """
-    every = sum((p.time for p in work), 0.0)
-    shares = [p.time / namespace(every).where(every > 0.0, every, 1.0) for p in work]
-    slower = [
-        slowed(p, link.cores, link.moved * share, device.bandwidth)
-        for p, share in zip(work, shares, strict=True)
-    ]
-    busy = sum((p.time for p in slower), 0.0)
+    slower, busy = _slowed_together(work, link.cores, link.moved, device)
     if feeds:
         together = in_pieces(busy, link.sending, pieces)
     elif op.pattern == "all_gather":
@@ -172,12 +158,8 @@ def pairs(ops: tuple[Op, ...]) -> list[Pair]:
     Sums with the product before them, gathers and exchanges with the product or attention that reads them,
     tokens on their way to experts with the experts all tokens share.
     """
-    found = [
-        _neighbours(i, op, ops)
-        for i, op in enumerate(ops)
-        if is_collective(op) and not (op.prefetch or op.overlaps)
-    ]
-    return [pair for pair in found if pair.beside]
+    sent = [(i, op) for i, op in enumerate(ops) if is_collective(op) and not (op.prefetch or op.overlaps)]
+    return [pair for i, op in sent if (pair := _neighbours(i, op, ops)).beside]
 
 
 def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> Pair:
@@ -193,12 +175,8 @@ def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> Pair:
     if made >= 0 and ops[made].route == "combine":
         product = _maker(ops[made].inputs[0], ops[:made])
         if product >= 0:
-            return Pair(
-                i,
-                (product, made),
-                "feeds",
-                tuple(j for j in range(product + 1, made) if is_collective(ops[j])),
-            )
+            between = tuple(j for j in range(product + 1, made) if is_collective(ops[j]))
+            return Pair(i, (product, made), "feeds", between)
     if op.pattern in ("all_gather", "all_to_all"):
         for j in range(i + 1, len(ops)):
             if op.output in ops[j].inputs and takes_tiles(ops[j]):
@@ -208,10 +186,8 @@ def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> Pair:
 
 def _maker(tensor: str, ops: tuple[Op, ...]) -> int:
     """The place of the kernel that made a tensor, or -1."""
-    return next(
-        (j for j in range(len(ops) - 1, -1, -1) if ops[j].output == tensor and not is_collective(ops[j])),
-        -1,
-    )
+    makers = (j for j, op in enumerate(ops) if op.output == tensor and not is_collective(op))
+    return max(makers, default=-1)
 
 
 def overlap_by_tile(
@@ -235,14 +211,8 @@ def overlap_by_tile(
         if pair.role == "apart":
             slower, added = kernels_apart(alone.time, link.cores, link.moved, work, device)
         else:
-            slower, added = fuse(
-                op,
-                link,
-                work,
-                tile_pieces(priced[pair.beside[0]][0], device, link.ranks),
-                pair.role == "feeds",
-                device,
-            )
+            pieces = tile_pieces(priced[pair.beside[0]][0], device, link.ranks)
+            slower, added = fuse(op, link, work, pieces, pair.role == "feeds", device)
         before = total_price([(1.0, p) for p in work])
         after = total_price([(1.0, p) for p in slower])
         gain = before.time + alone.time - after.time - added
@@ -253,12 +223,9 @@ def overlap_by_tile(
             better = better & (priced[j][1].time <= 0.0)
         for j, new in zip(pair.beside, slower, strict=True):
             made[j] = (priced[j][0], price_where(better, new, made[j][1]))
-            # a bound may not depend on which of two collectives came first
-            if not device.software.for_bounds:
-                free[j] = namespace(free[j], gain).where(better, 0.0, free[j])
-        free[pair.collective] = namespace(free[pair.collective], gain).where(
-            better, 0.0, free[pair.collective]
-        )
+        # a bound may not depend on which of two collectives came first
+        for j in (pair.collective, *(() if device.software.for_bounds else pair.beside)):
+            free[j] = namespace(free[j], gain).where(better, 0.0, free[j])
         lower = hidden_bound(alone.lower, before.lower, added)
         hidden = replace(alone, time=added, network=added, lower=lower, saved=gain)
         made[pair.collective] = (op, price_where(better, hidden, made[pair.collective][1]))
@@ -283,14 +250,20 @@ def hidden_bound(communication: Number, work: Number, added: Number) -> Number:
 def kernels_apart(
     sending: Number, cores: Number, moved: Number, work: list[Price], device: Device
 ) -> tuple[list[Price], Number]:
-    """Kernels that no tile of a collective waits for, slowed while it lasts, and what of it is left when they
-    are done [s].
-    """
-    every = total_price([(1.0, p) for p in work])
-    share = while_sending(cores, every.time, sending)
-    parts = [p.time / namespace(every.time).where(every.time > 0.0, every.time, 1.0) for p in work]
-    slower = [slowed(p, share, moved * part, device.bandwidth) for p, part in zip(work, parts, strict=True)]
-    return slower, exposed(sending, sum((p.time for p in slower), 0.0))
+    """Kernels that no tile of a collective waits for, slowed while it lasts, and what of it is left [s]."""
+    share = while_sending(cores, sum((p.time for p in work), 0.0), sending)
+    slower, busy = _slowed_together(work, share, moved, device)
+    return slower, exposed(sending, busy)
+
+
+def _slowed_together(
+    work: list[Price], cores: Number, moved: Number, device: Device
+) -> tuple[list[Price], Number]:
+    """Kernels that share out by their times what communication moves beside them, and their time then [s]."""
+    every = sum((p.time for p in work), 0.0)
+    parts = [p.time / namespace(every).where(every > 0.0, every, 1.0) for p in work]
+    slower = [slowed(p, cores, moved * part, device.bandwidth) for p, part in zip(work, parts, strict=True)]
+    return slower, sum((p.time for p in slower), 0.0)
 
 
 MERGE_FLOP = 4.0  # of an element: two factors of exponentials' sums, a product and an addition
@@ -303,9 +276,7 @@ def is_ring_step(op: Op) -> bool:
 
 
 def rings_shown(priced: list[PricedOp], rank: Rank, training: bool) -> list[PricedOp]:
-    """Ops with what is passed round shown only as far as the parts of the op behind it do not cover it; in
-    training attention is priced as the kernels of these parts.
-    """
+    """Ops with what goes round shown as far as the op behind does not cover it; training prices its parts."""
     made = dict(enumerate(priced))
     places = {op.name: place for place, (op, _) in enumerate(priced)}
     for place, (op, price) in enumerate(priced):
@@ -334,10 +305,8 @@ def _in_parts(op: Attention, steps: Number, rank: Rank) -> Price:
     keys = op.sequences.size * part.cached.size * op.kv_heads.size * op.kv_width
     summed = out + keys if op.backward else out
     wide, narrow = bytes_of(SUM), bytes_of(op.activation)
-    merge = vector_kernel(
-        summed * (narrow + wide), summed * wide, MERGE_FLOP * summed, 0.0, rank.device
-    ).times(steps)
-    return price_op(part, rank).times(count) + merge
+    merge = vector_kernel(summed * (narrow + wide), summed * wide, MERGE_FLOP * summed, 0.0, rank.device)
+    return price_op(part, rank).times(count) + merge.times(steps)
 
 
 def _over(extent: Extent, count: Number) -> Extent:

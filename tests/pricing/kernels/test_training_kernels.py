@@ -9,7 +9,8 @@ import pytest
 
 from strata.hardware.chip import chip
 from strata.mapping.engine import engine
-from strata.pricing.kernels.attention import AttentionShape, attention_backward, attention_kernel
+from strata.pricing.kernels.attention import attention_backward, attention_kernel
+from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.graph_product import (
     biased_results,
