@@ -14,12 +14,11 @@ from strata.mapping.recompute import recomputed_layers
 from strata.pricing.block import DATA_GROUP, PricedBlock
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links
-from strata.pricing.pipeline import stage_bounds
+from strata.pricing.pipeline import block_runs, stage_bounds, stage_send, stage_split
 from strata.pricing.power_cap import price_at_clock
 from strata.pricing.price import Price
 from strata.pricing.pricers import Rank
 from strata.pricing.stage_passes import exchange_saved, is_dualpipe, weight_time
-from strata.pricing.stage_times import block_runs, stage_send, stage_split
 from strata.pricing.step import Step
 from strata.pricing.update import update_parts
 from strata.simulate.events import TaskWork

@@ -10,7 +10,7 @@ from strata.errors import BadValue
 from strata.mapping.place import Placement, place
 from strata.optimise.fuse import fuse_kernels, kernel_by_kernel
 from strata.optimise.fusion.fusion_graph import fusion_problem
-from strata.pricing.fused_tensors import tensor_sizes
+from strata.pricing.fused_block import tensor_sizes
 from strata.pricing.kernels.device import device
 from strata.pricing.pricers import Rank, on_chip, price_op
 from strata.workload.graph import is_collective

@@ -11,8 +11,7 @@ from strata.mapping.engine import engine
 from strata.optimise.fuse import fuse_kernels
 from strata.optimise.fusion.fusion_graph import fusion_problem
 from strata.pricing.block import price_block
-from strata.pricing.fused_block import TILES
-from strata.pricing.fused_tensors import tensor_sizes
+from strata.pricing.fused_block import TILES, tensor_sizes
 from strata.pricing.given import Structure, rank_in_step
 
 UNFUSED = engine("ideal", kernels="unfused")

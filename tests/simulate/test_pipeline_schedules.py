@@ -8,14 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from strata.errors import BadValue, UnknownName
-from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.schedules import (
     SCHEDULE,
     SCHEDULES,
     bubble_share,
+    decode_cycle,
     dualpipe_time,
-    equal_stages,
     interleaved_time,
+    listed_passes,
+    pipeline_time,
     scheduled_time,
 )
 from strata.simulate.orders import device_orders
@@ -32,9 +33,9 @@ def alike(stages, forward, inputs, weights, virtual=1):
 
 def schedule_time(name, forward, inputs, weights, stages, pieces, virtual=1.0):
     """The closed form of a schedule by its name."""
+    passes = listed_passes(*[(time,) * int(stages) for time in (forward, inputs, weights)], int(stages))
     if name == "interleaved":
-        return interleaved_time(equal_stages(forward, inputs, weights, stages), pieces, virtual)
-    passes = equal_stages(forward, inputs, weights, stages)
+        return interleaved_time(passes, pieces, virtual)
     return scheduled_time(passes, float(SCHEDULE.index(name)), stages, pieces, 1.0)
 
 
@@ -129,7 +130,7 @@ def test_all_passes_but_those_that_fill_and_drain_are_paired(stages, pieces):
     base = alike(stages, 1.0, 1.0, 0.5)
     plain, paired = (simulated("dualpipe", replace(base, saved=s), stages, pieces) for s in (0.0, 0.25))
     assert plain - paired == pytest.approx(0.25 * (pieces - stages / 2 - 2))
-    made = replace(equal_stages(1.0, 1.0, 0.5, float(stages)), saved=0.25)
+    made = replace(listed_passes(*[(time,) * stages for time in (1.0, 1.0, 0.5)], stages), saved=0.25)
     assert float(dualpipe_time(made, float(pieces), float(stages))) == pytest.approx(paired)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from strata.arrays import ceil_div
 from strata.optimise.fuse import Fusion, price_mapping, priced_path
 from strata.optimise.fusion.fuse_path import PathResult, in_line
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps, fills
-from strata.pricing.fusion import tile_columns
 from strata.shipped import extra_package
 
 TIME_BITS = 32  # of the time of the kernel-by-kernel mapping; fewer where the fill of pipelines multiplies it
@@ -266,7 +266,7 @@ class _Model:
         problem, model, k = self.problem, self.model, self.problem.kernels[kernel]
         cores, cycles, chosen = [], [], []
         for n, tiles in enumerate(problem.tiles):
-            folded = float(tile_columns(k.columns, float(tiles)))
+            folded = float(ceil_div(k.columns, float(tiles)))
             steps = core_steps(k.rows, folded, k.depth, problem.chip.array, problem.chip.cores)
             options = [model.new_bool_var("") for _ in steps[0]]
             for option, time, used in zip(options, *steps, strict=True):

@@ -13,16 +13,19 @@ import numpy as np
 
 from strata.arrays import Array, Number, ceil_div
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem
-from strata.pricing.fused_partition import (
+from strata.pricing.fusion import (
     PartitionFlows,
     PartitionLimits,
     PartitionWork,
     TensorUse,
+    core_cycles,
     live_bytes,
+    padded_work,
     partition_flows,
+    pipelined_time,
     price_partition,
+    utilised_time,
 )
-from strata.pricing.fusion import core_cycles, padded_work, pipelined_time, tile_columns, utilised_time
 
 ROUNDING = 1 + 1e-12  # of a bound that sums the same numbers in another order
 
@@ -133,9 +136,7 @@ class PartitionPricer:
         if tiles not in self._grids:
             chip = self.problem.chip
             steps = [
-                core_steps(
-                    k.rows, float(tile_columns(k.columns, float(tiles))), k.depth, chip.array, chip.cores
-                )
+                core_steps(k.rows, float(ceil_div(k.columns, float(tiles))), k.depth, chip.array, chip.cores)
                 for k in self.problem.kernels
             ]
             candidates = np.unique(np.concatenate([cycles for cycles, _ in steps]))

@@ -17,7 +17,7 @@ from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionKernel, FusionP
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layouts.layout_options import axis_names, extents_of
 from strata.precision import bytes_of
-from strata.pricing.fused_tensors import tensor_sizes
+from strata.pricing.fused_block import tensor_sizes
 from strata.pricing.fusion import STREAM_AXES
 from strata.pricing.fusion_rules import FusionRules
 from strata.workload.graph import Block, Graph, Op, is_collective

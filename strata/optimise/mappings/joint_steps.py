@@ -14,12 +14,11 @@ from typing import Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from strata.arrays import Array
+from strata.arrays import Array, ceil_div
 from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps
-from strata.pricing.fused_partition import PartitionFlows, PartitionWork, TensorUse
-from strata.pricing.fusion import tile_columns, utilised_time
+from strata.pricing.fusion import PartitionFlows, PartitionWork, TensorUse, utilised_time
 
 FLOWS = ("read", "written", "internal", "crossing", "whole")
 ROWS_LIMIT = 200_000  # partitions whose flows are kept as matrices
@@ -39,7 +38,7 @@ class OpenPricer(PartitionPricer):
             chip = self.problem.chip
             steps = [
                 [
-                    core_steps(m, float(tile_columns(n, float(tiles))), k, chip.array, chip.cores)
+                    core_steps(m, float(ceil_div(n, float(tiles))), k, chip.array, chip.cores)
                     for m, n, k in own
                 ]
                 for own in self.shapes

@@ -32,7 +32,7 @@ from strata.optimise.mappings.joint_space import MapSpace
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.given import Pricing, Structure, rank_in_step
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.pipeline import pipeline_time
+from strata.pricing.schedules import pipeline_time
 from strata.search.plan_for import plan_for, why_infeasible
 from strata.workload.graph import Collective, is_collective
 from strata.workload.program import Program
