@@ -37,8 +37,7 @@ from strata.mapping.rules import (
     remainder,
     unequal,
 )
-from strata.mapping.training_plan import SCHEDULE, TrainingPlan
-from strata.mapping.training_rules import training_violations
+from strata.mapping.training_plan import SCHEDULE, TrainingPlan, training_violations
 from strata.workload.adapters import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
 

@@ -7,7 +7,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, ceil_div, namespace
-from strata.mapping.divide import divide, without_idle_collectives
+from strata.mapping.divide import (
+    TensorState,
+    TensorStates,
+    added,
+    alike,
+    divide,
+    residual_in_parts,
+    side_by_side,
+    without_idle_collectives,
+)
 from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
 from strata.mapping.gradients import (
     SUFFIXES,
@@ -27,14 +36,6 @@ from strata.mapping.layout import (
     PartitionSpec,
     Sharding,
     conversions,
-)
-from strata.mapping.tensor_state import (
-    TensorState,
-    TensorStates,
-    added,
-    alike,
-    residual_in_parts,
-    side_by_side,
 )
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked

@@ -26,12 +26,7 @@ from strata.validation.fit.table import Quantity, fit_table
 from strata.validation.fit.versions import Versions
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.collective_files import (
-    IN_NODE,
-    LoggedRun,
-    tables_of_runs,
-    texts_of_runs,
-)
+from strata.validation.readers.collective_files import IN_NODE, LoggedRun, tables_of_runs, texts_of_runs
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.tables import Table
 

@@ -17,14 +17,7 @@ from statistics import fmean, median
 from typing import Protocol
 
 from strata.errors import BadFile, StrataError, UnknownName
-from strata.measure.shapes import (
-    COLUMNS,
-    KINDS,
-    KernelCase,
-    SustainedLoad,
-    kernel_cases,
-    load_cases,
-)
+from strata.measure.shapes import COLUMNS, KINDS, KernelCase, SustainedLoad, kernel_cases, load_cases
 from strata.params import dashed
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.labels import chip_called

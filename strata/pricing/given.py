@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.kernel_library import kernel_library
+from strata.mapping.engine import Engine, kernel_library
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
 from strata.pricing.host import chip_under_library

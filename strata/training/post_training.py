@@ -28,20 +28,18 @@ from strata.training.post_training_iteration import (
     LEVERS,
     Iteration,
     PooledPhases,
+    colocated_transfer,
     iteration_time,
     memory_of,
+    moved_time,
     phases_of,
+    separate_transfer,
     spent,
+    weight_tensors,
 )
 from strata.training.post_training_learning import Learning, learning, training_plans
 from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.post_training_rollout import Rollouts, rollouts
-from strata.training.post_training_transfer import (
-    colocated_transfer,
-    moved_time,
-    separate_transfer,
-    weight_tensors,
-)
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -144,7 +142,7 @@ def post_training(
 
     >>> found = post_training("8xh200", "qwen3-8b", "grpo", "dp=8", "dp=8,zero=1,recompute=full", pools="one")
     >>> found.best.fits, found.best.bound_by, round(found.best.phase("training") / found.best.time, 1)
-    (True, 'training (compute)', 0.3)
+    (True, 'training (cache)', 0.3)
     """
     asked = _Asked(
         system=as_system(system),

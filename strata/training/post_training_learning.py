@@ -19,8 +19,7 @@ from strata.pricing.training_memory import STATE
 from strata.search.plans import candidate_plans
 from strata.serving.curve import as_many
 from strata.simulate.server.step_pricer import idle_power
-from strata.training.post_training_lengths import response_lengths
-from strata.training.post_training_recipe import PostTrainingRecipe
+from strata.training.post_training_recipe import PostTrainingRecipe, response_lengths
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill, train
 

@@ -16,8 +16,13 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.serving.curve import as_many
 from strata.simulate.server.step_pricer import idle_power
-from strata.training.post_training_lengths import NODES, ResponseLengths, any_running, response_lengths
-from strata.training.post_training_recipe import PostTrainingRecipe
+from strata.training.post_training_recipe import (
+    NODES,
+    PostTrainingRecipe,
+    ResponseLengths,
+    any_running,
+    response_lengths,
+)
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill
 

@@ -25,10 +25,10 @@ from strata.pricing.network.collectives import (
     PATTERNS,
     chosen_algorithms,
     device_fabric,
+    joined_levels,
     price_collective,
     times_by_dimension,
 )
-from strata.pricing.network.joined import joined_levels
 from strata.pricing.network.packet_collectives import packet_price
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.pricing.price import Price

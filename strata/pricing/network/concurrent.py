@@ -14,8 +14,7 @@ from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.pricing.network.collective_cost import CollectiveCost, collective
-from strata.pricing.network.collectives import crossings
-from strata.pricing.network.joined import Joined, joined_levels
+from strata.pricing.network.collectives import Joined, crossings, joined_levels
 from strata.pricing.network.levels import slowest
 from strata.pricing.network.transport_times import AlgorithmTimes
 

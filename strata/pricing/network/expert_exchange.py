@@ -27,12 +27,7 @@ from strata.pricing.network.expert_levels import (
     reached_parts,
 )
 from strata.pricing.price import Price, network_price
-from strata.workload.expert_ops import (
-    Combine,
-    Dispatch,
-    is_expert_product,
-    is_routed,
-)
+from strata.workload.expert_ops import Combine, Dispatch, is_expert_product, is_routed
 from strata.workload.graph import Collective, Exchange, Op, is_collective
 from strata.workload.ops import is_vector
 
