@@ -1,6 +1,4 @@
-"""One rank's part of an op, every extent divided as its axis lies; states of tensors between the ops of a
-block; and collectives that a program writes down itself.
-"""
+"""One rank's part of an op; states of tensors between ops; collectives that a program writes itself."""
 
 from __future__ import annotations
 
@@ -17,9 +15,7 @@ from strata.workload.graph import Block, Extent, Graph, Op, Tensor, is_collectiv
 
 
 def as_divided(sharding: Sharding) -> Sharding:
-    """A layout with what a rank's graph depends on, and nothing else: plans that schedule a step, or keep
-    what it leaves, in other ways share their graph.
-    """
+    """A layout with what a rank's graph depends on, and nothing else: other plans share that graph."""
     if sharding.gradient_sums or sharding.variants:
         return sharding
     beside = {STAGES, ORDERED, HOST_STATE, HOST_ACTIVATIONS, *SCHEDULE}
@@ -196,9 +192,7 @@ def _with_extents(op: Op, change: Callable[[Extent], Extent]) -> Op:
 
 
 def side_by_side(ops: list[Op], runs: list[list[Op]], variants: tuple[Sharding, ...]) -> list[Op]:
-    """Ops of a rank with the collectives that each of several layouts puts between them: of one layout they
-    carry something only at the points it holds for.
-    """
+    """Ops of a rank with each layout's collectives, which carry something only where that layout holds."""
     made, places = list[Op](), [0] * len(runs)
     for op in (*ops, None):
         for i, (run, variant) in enumerate(zip(runs, variants, strict=True)):

@@ -114,9 +114,7 @@ def kernel_library(name: str, platform: str = "") -> KernelLibrary:
 
 @dataclass(frozen=True)
 class EngineVersion:
-    """A release of an engine: its number, the day it came out, and the fields in which it and those before
-    it differ from the next.
-    """
+    """A release of an engine: its number, its day, and the fields that differ from the next release's."""
 
     version: str
     date: str
@@ -285,9 +283,7 @@ def _stated(name: str) -> Engine:
 def _at_version(
     name: str, version: str, releases: list[EngineVersion], table: dict[str, Any]
 ) -> dict[str, Any]:
-    """The table of an engine's file as of a version: what each release from it on did otherwise than the
-    next lies over the rest, the newest first.
-    """
+    """The table of an engine's file as of a version: what later releases changed lies over the rest."""
     entries = table.pop("versions", [])
     for entry in entries if isinstance(entries, list) else [entries]:
         dated = isinstance(entry, dict) and all(isinstance(entry.get(k), str) for k in ("version", "date"))
@@ -307,9 +303,7 @@ def _at_version(
 
 
 def _release(name: str, version: str, releases: list[EngineVersion]) -> EngineVersion:
-    """The release that a version or a day names: of a day the last that was out; of a version the one it
-    begins with, or that begins with it.
-    """
+    """The release a version names, or begins with, or that begins with it; of a day the last one out."""
     known = [r.version for r in releases]
     if is_day(version):
         out = [r for r in releases if r.date <= version]

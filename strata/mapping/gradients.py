@@ -56,9 +56,7 @@ def _moves(
 
 
 def summed_gradient(op: Op, partial: tuple[str, ...], sharding: Sharding) -> list[Collective]:
-    """A weight's gradient added up between ranks, and brought to where the weight lies if it was made
-    elsewhere.
-    """
+    """A weight's gradient added up between ranks, and brought to where the weight lies."""
     sums = [
         Collective(
             name=f"{op.name}_sum_{group}", module=op.module, inputs=(op.output,), output=op.output,
@@ -130,9 +128,7 @@ def _collectives(
     held: Number,
     words: tuple[str, str, tuple[str, ...], str],
 ) -> list[Collective]:
-    """Conversions of a tensor of which a rank holds so many bytes; words: name and ending, what each takes
-    and gives.
-    """
+    """Conversions of a tensor of `held` bytes; words: name and ending, what each takes and gives."""
     name, ending, inputs, output = words
     found = []
     if sharding.deepflow:  # gathered whole and halved, in place of an exchange

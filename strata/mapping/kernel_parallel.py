@@ -32,9 +32,7 @@ _WHOLE = re.compile(r"(?a)(?:(RC-\d+-\d+|CR-\d+)(?:-|$))?(?:d(\d+)(?:-|$))?(?:p(
 @register_pytree
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelSplit:
-    """How a product is divided: A's rows and W's columns (RC), or what is summed over (CR). Degrees may be
-    arrays, of both kinds.
-    """
+    """A's rows and W's columns (RC), or what is summed over (CR), divided; degrees may be arrays."""
 
     rows: Number = 1.0
     columns: Number = 1.0

@@ -54,9 +54,7 @@ STAGES = "pp"  # the dimension of a mesh that cuts the sequence of blocks into s
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Alternative:
-    """One of several ways a module may be laid out, where points of a batch differ: which points take it, and
-    how.
-    """
+    """One of several ways a module may be laid out in a batch: which points take it, and how."""
 
     name: str = ""
     mask: Mask | None = None  # None: every point
@@ -148,17 +146,13 @@ class Sharding:
         return found
 
     def by_axis(self, module: str, axes: tuple[str, ...]) -> PartitionSpec:
-        """Where axes lie while a module's ops run, each by its own name: of a weight, whose two axes may be
-        one coordinate of activations.
-        """
+        """Where axes lie, each by its own name: two axes of a weight may be one coordinate of activations."""
         every = ((axis, self.axis(module, axis).spec) for axis in axes)
         groups = ((axis, tuple(group for _, group in spec if group in self.active)) for axis, spec in every)
         return {axis: on for axis, on in groups if on}
 
     def laid_out(self, op: Op) -> Op:
-        """The op under the layout of its own pass, where gradients of its module lie otherwise than its
-        forward ops: `module.wgrad` of weights, `module.backward` of the rest.
-        """
+        """The op under its own pass's layout: `module.wgrad` of weights, `module.backward` of others."""
         if not op.backward or not self.modules:
             return op
         own = op.module + (WEIGHT_GRADIENTS if op.weight_gradient else GRADIENTS)
@@ -182,9 +176,7 @@ def module_of(op: Op) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One collective that brings a tensor from one layout to another: its pattern, group, and its payload in
-    local tensors.
-    """
+    """One collective between two layouts of a tensor: pattern, group, and its payload in local tensors."""
 
     pattern: str
     group: str

@@ -62,9 +62,7 @@ def place(division: Plan | Layout, fabric: Fabric, active: frozenset[str]) -> Pl
 def _over(
     levels: tuple[tuple[Number, Number], ...], start: Number, ranks: Number, fabric: Fabric
 ) -> tuple[GroupLayout, ...]:
-    """A group that takes every `start`-th rank, so many of them, counted through levels of (stride, degree)
-    that lie anywhere.
-    """
+    """A group of every `start`-th rank, counted through levels of (stride, degree) that lie anywhere."""
     found: tuple[GroupLayout, ...] = ()
     below: Number = 1.0
     for stride, degree in levels:
@@ -110,9 +108,7 @@ def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[
 
 
 def layout_key(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray:
-    """A mark of how each plan of an array lies on a fabric: of plans with the same degrees, equal where every
-    group has the same spread.
-    """
+    """A mark of how each plan of an array lies on a fabric: equal where every group has the same spread."""
     # a spread's mark is a sum that no other spread has
     marks = np.random.default_rng(0).random((16, len(fabric.dimension), 3))
     placed = place(plan, fabric, active | {ORDERED})

@@ -52,9 +52,7 @@ CONTEXT = ("gather", "ring", "ulysses", "a2a+p2p")
 def degree(
     default: float, divides: str, *, words: Words = (), flags: Words = (), dimension: bool = False
 ) -> Any:
-    """A degree of a plan: what it divides, words for its values (`flags`: words that are joined by +), and
-    whether it is a dimension of the mesh of devices.
-    """
+    """A degree: what it divides, words of its values (`flags`: joined by +), whether the mesh has it."""
     least = 1 if default else 0
     row = {"divides": divides, "least": least, "words": words, "flags": flags, "dimension": dimension}
     return field(default=default, metadata=row)
@@ -63,9 +61,7 @@ def degree(
 @register_pytree
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Parallel degrees. Devices = tp x cp x dp x pp; the experts of a mixture share out the same tp x cp x dp
-    devices anew.
-    """
+    """Parallel degrees. Devices = tp x cp x dp x pp; experts share out the same tp x cp x dp anew."""
 
     tp: Number = degree(1.0, "tensor parallel: heads, ffn columns, vocabulary", dimension=True)
     cp: Number = degree(1.0, "context parallel: tokens of a sequence", dimension=True)
@@ -304,9 +300,7 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
 
 
 def _checked_record(given: Any) -> Plan | Layout:
-    """A plan or a layout that was made as a record, its degrees finite numbers or arrays of them, as of those
-    that `plan` and `layout` make; lists become arrays.
-    """
+    """A plan or layout made as a record, checked as `plan` and `layout` do; lists become arrays."""
     if isinstance(given, Layout):
         degrees = {name: mesh_degree(value, name) for name, value in given.mesh.items()}
         return replace(given, mesh=degrees) if _has_list(given.mesh) else given

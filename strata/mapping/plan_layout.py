@@ -1,6 +1,4 @@
-"""A plan as a layout: the groups of ranks it makes, which axis lies on which of them, and what makes it
-legal.
-"""
+"""A plan as a layout: its groups of ranks, which axis lies on which of them, and what makes it legal."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ RESIDUAL_AXES = (("tokens", "sp_tokens"),)
 
 
 def active_groups(plan: Plan) -> frozenset[str]:
-    """Groups of ranks with more than one member anywhere, and choices that any plan makes: which collectives
-    exist.
-    """
+    """Groups with more than one rank anywhere, and choices of any plan: which collectives exist."""
 
     def any_above(value: Number, limit: float) -> bool:
         above = value > limit
@@ -99,9 +95,7 @@ def active_groups(plan: Plan) -> frozenset[str]:
 
 
 def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> set[str]:
-    """Groups over which gradients are summed and weights sharded; experts have their own where these are held
-    by other ranks than the rest.
-    """
+    """Groups that sum gradients and shard weights; experts' own where other ranks hold these."""
     found = {ENDS} if any_above(plan.pp, 1) else set()
     copies, sharded = plan.dp * plan.cp, any_above(plan.zero, 0)
     apart = any_above((plan.ep * plan.moe_tp != plan.tp) * 1.0, 0)

@@ -1,6 +1,4 @@
-"""Every legal plan of a device count, as one Plan whose degrees are arrays; of training as a box of plans x
-micro-batches x recomputation x schedules x ZeRO.
-"""
+"""Every legal plan of a device count, as one Plan of arrays; of training as a box."""
 
 from __future__ import annotations
 
@@ -105,9 +103,7 @@ def taken(many: Plan, which: Any) -> Plan:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingBox:
-    """Plans of training as a box: meshes x micro-batch sizes x recomputation x schedules x ZeRO levels, and
-    which of its points are plans (`legal`: the batch divides, each plan once).
-    """
+    """Meshes x micro-batches x recomputation x schedules x ZeRO; `legal`: which points are plans."""
 
     plan: Plan
     legal: np.ndarray
@@ -183,9 +179,7 @@ def plans_of_training(
 def _training_meshes(
     devices: int, model: Model, batch: float, cp_mode: tuple[int, ...], sp: tuple[int, ...], freely: bool
 ) -> Plan:
-    """Meshes whose data parallel ranks divide the batch, tensor groups with and without sequence
-    parallelism.
-    """
+    """Meshes whose data parallel ranks divide the batch, with and without sequence parallelism."""
     found = plans(devices, model, phase="train", batch=batch, cp_mode=cp_mode, freely=freely)
     found = taken(found, batch % found.dp == 0)
     split = [

@@ -39,9 +39,7 @@ def recompute_parts(op: Op) -> tuple[str, ...]:
 
 
 def recomputes_whole(block: Block) -> bool:
-    """Whether full recomputation repeats a block: layers, which take in what they hand on; not embedding and
-    head, which are no layers.
-    """
+    """Whether full recomputation repeats a block: layers, not embedding and head."""
     return block.entry is not None and block.output is not None
 
 

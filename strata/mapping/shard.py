@@ -1,6 +1,4 @@
-"""shard(): the graph of one rank. Extents are divided as their axes lie; collectives stand where layouts do
-not meet.
-"""
+"""shard(): the graph of one rank, with collectives where layouts of its tensors do not meet."""
 
 from __future__ import annotations
 
@@ -44,9 +42,7 @@ SUMS = ("all_reduce", "reduce_scatter")
 
 
 def shard(graph: Graph, sharding: Sharding) -> Graph:
-    """The graph of the busiest rank under a layout, for one micro-batch. A layout of one rank leaves the
-    graph as it is.
-    """
+    """The graph of the busiest rank, for one micro-batch; a layout of one rank leaves it as it is."""
     graph = without_idle_collectives(graph, sharding.active)
     if sharding.whole:
         return graph
@@ -95,9 +91,7 @@ def _local(tensor: Tensor | None, role: str, sharding: Sharding) -> Tensor | Non
 
 
 def _with_copies(ops: list[Op], sharding: Sharding) -> list[Op]:
-    """Products of experts with the ranks they are dealt to, and the popular ones among them held more than
-    once.
-    """
+    """Products of experts with the ranks they are dealt to, popular experts held more than once."""
     return [_dealt_out(op, sharding) if is_expert_product(op) else op for op in ops]
 
 
@@ -117,9 +111,7 @@ def _once(found: list[tuple[list[Conversion], TensorState]]) -> list[tuple[list[
 
 
 class _BlockPass:
-    """One walk over the ops of a block: what each tensor was left as, and the collectives where a reader
-    wants another.
-    """
+    """One walk over a block's ops: how each tensor was left, and collectives where a reader differs."""
 
     def __init__(
         self,
@@ -209,9 +201,7 @@ class _BlockPass:
             self._reshard(op, op.inputs.index(tensors[-1]), tensors, op.name if mine else "")
 
     def _reshard(self, op: Op, place: int, tensors: tuple[str, ...], own: str = "") -> None:
-        """Collectives that bring one operand, or the sum of several, to where an op wants it; `own`: the op
-        that alone has what comes of it.
-        """
+        """Collectives that bring an operand, or a sum, to an op; `own`: the op that alone has it."""
         sharding, stored, tensor = self.sharding, op.stored_axes(place), tensors[-1]
         left = added(self.state, tensors)
         if not stored and not left:
@@ -244,9 +234,7 @@ class _BlockPass:
             self.kept[f"{self.block.name}:{tensor}"] = left
 
     def _relay(self, op: Op) -> None:
-        """Collectives that bring weights, and what the forward pass left, to a gradient that is laid out
-        otherwise than the forward ops of its module.
-        """
+        """Collectives that bring weights and kept tensors to gradients laid out unlike their forward ops."""
         bring = self._add if self.sharding.deepflow else self._once_or_now
         for one in relaid_weight(op, self.sharding):
             bring(one)
@@ -338,9 +326,7 @@ class _BlockPass:
         self.state[op.output] = (TensorState(spec, partial, size, size, op.name),)
 
     def _close(self, ops: list[Op]) -> None:
-        """What the block hands on lies as its boundary says, as whole sums; and so do gradients of
-        weights that nobody adds up later, and what nobody here reads.
-        """
+        """Whole sums in the boundary's layout: of what is handed on, and of what nobody reads later."""
         leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
         want = {}
         if self.block.output is not None:

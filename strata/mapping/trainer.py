@@ -1,6 +1,4 @@
-"""What training software does with gradients, parameters and optimiser state: formats, and what runs beside
-what. One table of an engine's file.
-"""
+"""What a trainer does with gradients, parameters and optimiser state: one table of an engine's file."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a plan says of training alone: recomputation, the order of a pipeline's passes, what lies elsewhere;
-and what makes it legal.
-"""
+"""What a plan says of training alone, and what makes it legal."""
 
 from __future__ import annotations
 

@@ -175,9 +175,7 @@ def nvidia_watch(board: str) -> Iterator[list[Sample]]:
 
 @contextmanager
 def amd_watch(index: int) -> Iterator[list[Sample]]:
-    """Samples of a board by the first of AMD's tools that is installed, asked again and again beside the
-    load.
-    """
+    """Samples of a board by the first of AMD's tools that is installed, asked again beside the load."""
     tool = next((command for command in AMD_TOOLS if shutil.which(command.split()[0])), "")
     if not tool:
         raise Refused("the board told no power: neither amd-smi nor rocm-smi is installed")

@@ -42,9 +42,7 @@ Predict = Callable[[Catalogue], list[ComparedPoints]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoggedFit:
-    """What became of some logs: rows by the measured file they belong to, transports with what each fit rests
-    on, and why rows were not fitted.
-    """
+    """What became of some logs: rows by file, transports with their fits, and why rows were not fitted."""
 
     runs: tuple[LoggedRun, ...]
     files: dict[str, int]
@@ -80,9 +78,7 @@ def _chips(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _fitted(name: str, table: Table, date: str) -> tuple[Transport, tuple[FitOutcome, ...]] | None:
-    """A transport fitted to the rows that tell of it, where there are enough; kept where it does not get
-    better.
-    """
+    """A transport fitted to the rows that tell of it, where enough do; kept where it does not get better."""
     shipped, catalogue = transport(name), Catalogue()
     if len(table) < LEAST:
         return None
@@ -158,9 +154,7 @@ def write_fit(fit: LoggedFit, folder: Path) -> list[Path]:
 
 
 def _fabrics(chips: Sequence[str], changed: dict[str, Path]) -> list[str]:
-    """For each chip the fabric that joins it by fitted transports: its usual one, else another with the same
-    links inside a node.
-    """
+    """For each chip a fabric with fitted transports: its usual one, or one with the same node's links."""
     catalogue, found = Catalogue(), []
     for chip_name in chips:
         usual = catalogue.usual_fabric(chip_name).name

@@ -70,9 +70,7 @@ class Backend(Protocol):
         """A graph of so many calls; each use replays it and gives its seconds."""
 
     def watch(self, run: Callable[[], object], seconds: float) -> tuple[float, int, list[Sample]]:
-        """Repeat something for so long: the seconds it took, how often it ran, and the board's samples
-        meanwhile.
-        """
+        """Repeat something for so long: the seconds it took, how often it ran, the board's samples."""
 
 
 @dataclass(frozen=True)

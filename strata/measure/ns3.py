@@ -25,9 +25,7 @@ PROGRAM = "out/ns3/collective"
 def simulated(
     jobs: Sequence[Job], network: Packets, program: Path | str = PROGRAM
 ) -> list[tuple[float, ...]]:
-    """Times of jobs in ns-3, all in one process [s]: of each until all its schedules are done, and then each
-    schedule's own.
-    """
+    """Times of jobs in ns-3, all in one process [s]: until all schedules are done, and each one's own."""
     path = shutil.which(str(program))
     if path is None:
         raise BadFile(

@@ -1,6 +1,4 @@
-"""Reinforcement-learning post-training: rollouts, scoring, training and weight transfer on one pool of
-devices or on two, with the plans and the split that are quickest.
-"""
+"""Reinforcement-learning post-training on one pool of devices or two, by the quickest plans and split."""
 
 from __future__ import annotations
 
@@ -275,9 +273,7 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
 
 
 def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None) -> Iteration:
-    """So many devices that sample, the others train; models that score lie beside the policy there, or, where
-    they must, in the hosts' memory while it is trained.
-    """
+    """So many devices sample, the others train; what only scores lies there too, or in the hosts' memory."""
     total = int(float(asked.system.devices))
     first, second = pool(asked.system, count), pool(asked.system, total - count)
     sampled, learnt = asked.sampled(first), asked.learnt(second, parked=keep is False)

@@ -1,6 +1,4 @@
-"""Scoring and learning: forward passes of the models that judge samples, the updates of an iteration, and
-what a training device holds.
-"""
+"""Scoring and learning: forward passes of models that judge samples, updates, and memory they need."""
 
 from __future__ import annotations
 
@@ -56,9 +54,7 @@ class Learning:
 def training_plans(
     system: System, model: Model, recipe: PostTrainingRecipe, engine: Engine, plan: Plan | None = None
 ) -> Plan:
-    """The plan that is told, else every legal one with each way to recompute; micro-batches as samples are
-    packed, where the recipe packs them.
-    """
+    """The plan told, else every legal one with each recomputation; micro-batches as samples are packed."""
     if plan is None:
         work = train(float(recipe.minibatch), float(recipe.length))
         every = as_many(candidate_plans(system, model, work, engine))

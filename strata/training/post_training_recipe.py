@@ -1,6 +1,4 @@
-"""What an iteration of reinforcement learning does: prompts, samples, models that score, updates; and lengths
-of responses: lognormal, cut off where a run stops them.
-"""
+"""An iteration of reinforcement learning: prompts, samples, updates; and lengths of its responses."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Rollouts: responses sampled by a serving engine with continuous batching, over the slots that free memory
-leaves; what they take, and how long the longest responses hold the end up.
-"""
+"""Rollouts: responses sampled with continuous batching in the slots that memory leaves, and their tail."""
 
 from __future__ import annotations
 
@@ -31,9 +29,7 @@ MOST_READ = 16384.0  # prompt tokens that one step reads where the engine has no
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Filling:
-    """How the slots of a replica are filled: steps with all of them taken, then those until the last response
-    ends, at places of a last axis.
-    """
+    """How a replica's slots are filled: steps with all taken, then until the last response ends."""
 
     steps: Array  # with all slots taken, before the queue of prompts is empty
     refilled: Array  # share of slots that took a second response or a later one
@@ -204,9 +200,7 @@ def _room(
 def _reading(
     system: System, model: Model, recipe: PostTrainingRecipe, plan: Plan, engine: Engine
 ) -> tuple[Array, Array]:
-    """Time to read an iteration's prompts [s], and the power of that [W]: once for a group where its samples
-    share it, in steps as full as the engine makes them.
-    """
+    """Time to read an iteration's prompts [s] and its power [W]: once for a group that shares prefixes."""
     prompt = float(recipe.prompt)
     tokens = min(float(engine.max_num_batched_tokens), MOST_READ)
     prompts = np.where(recipe.prefix_caching > 0, recipe.batch, recipe.samples)

@@ -1,6 +1,4 @@
-"""Algorithms by name: the ones a name means, the cheapest of some, and which dimensions of a fabric a group
-crosses.
-"""
+"""Algorithms by name: those a name means, the cheapest, and which dimensions of a fabric a group crosses."""
 
 from __future__ import annotations
 

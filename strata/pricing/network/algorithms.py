@@ -163,9 +163,7 @@ def partner_bandwidth(layout: GroupLayout, dimension: Dimension, partners: float
 
 
 def is_closed(layout: GroupLayout, dimension: Dimension) -> Mask:
-    """Whether a group has a ring's closing link: only a group that goes all the way round does; a smaller one
-    is a chain.
-    """
+    """Whether a group has a ring's closing link: one that goes all the way round; a smaller is a chain."""
     return dimension.kind == "ring" and layout.size * layout.stride >= dimension.size * (1.0 - 1e-9)
 
 

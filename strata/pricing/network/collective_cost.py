@@ -1,6 +1,4 @@
-"""One collective on one fabric, asked for by name: the prices a model's step waits for, each by itself, with
-what was asked checked.
-"""
+"""One collective on one fabric, asked for by name: the price a model's step waits for, with checks."""
 
 from __future__ import annotations
 
@@ -61,9 +59,7 @@ def bus_factor(pattern: str, ranks: Number) -> Number:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CollectiveCost:
-    """A collective with its price; arrays where bytes, ranks or stride were. `fabric` is as the engine's
-    software uses it.
-    """
+    """A collective with its price; arrays where sizes were. `fabric` is as the engine's software uses it."""
 
     fabric: Fabric
     pattern: str
@@ -124,9 +120,7 @@ class CollectiveCost:
 
     @property
     def algorithms(self) -> tuple[Any, ...]:
-        """The algorithm in each dimension of the fabric, innermost first, "" where it is not crossed; arrays
-        of names for arrays.
-        """
+        """The algorithm in each dimension, innermost first, "" where it is not crossed; arrays for arrays."""
         if self.names:
             return self.names
         op, shape = self.op, np.shape(self.price.time)
@@ -207,9 +201,7 @@ def _with_sums(fabric: Fabric, setting: LibrarySetting) -> Fabric:
 
 
 def _price_left(alone: CollectiveCost, setting: LibrarySetting) -> Price:
-    """The price by the cheapest of the algorithms that a setting leaves to the library; where it leaves none
-    that the collective knows, the library goes its own way.
-    """
+    """The price by the cheapest algorithm that a setting leaves; the library's own where it leaves none."""
     op, layouts, fabric = alone.op, alone.layouts, alone.fabric
     known = {name for times in times_by_dimension(op, layouts, fabric) for name in times}
     left = {name for name in known if setting.allows(name)}
@@ -273,9 +265,7 @@ def _cost(
     algorithm: str | Sequence[str],
     by_name: bool = True,
 ) -> CollectiveCost:
-    """The cost of a collective of a group of ranks at a stride, by the algorithm asked for or, where that is
-    not `by_name`, by the cheapest.
-    """
+    """The cost of a group's collective, by the algorithm asked for or, where not `by_name`, the cheapest."""
     asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
     price = price_collective(_op(pattern, payload), layouts, fabric, asked if by_name else "")
     return CollectiveCost(

@@ -67,27 +67,21 @@ class Joined(OverNodes):
 
 
 def level_bytes(pattern: str, payload: Number, levels: Sequence[Level]) -> list[Number]:
-    """Bytes that a rank sends over its links of each level once round: of an all-to-all what is for ranks
-    there, else its share of what the members of the level lack.
-    """
+    """Bytes a rank sends over each level once round: an all-to-all's for ranks there, else what they lack."""
     if pattern == "all_to_all":
         return [(one.outer - one.inner) / levels[-1].outer * payload for one in levels]
     return [(one.size - 1.0) / one.size * payload / one.inner for one in levels]
 
 
 def least_passes(pattern: str, dimension: Dimension) -> Number:
-    """How often a buffer must cross a dimension's links: twice to be summed and told, once where the switch
-    adds up.
-    """
+    """How often a buffer crosses a dimension's links at least: twice to be summed, once by the switch."""
     if pattern != "all_reduce":
         return 1.0
     return 2.0 if dimension.reduction is None else 2.0 / (1.0 + dimension.reduction)
 
 
 def over_nodes(layouts: tuple[GroupLayout, ...], fabric: Fabric) -> OverNodes | None:
-    """Levels of a group, one of which lies between nodes and all of which are a library's; None where there
-    is no such point.
-    """
+    """Levels of a group, all a library's and one between nodes; None where there is no such point."""
     crossed = [
         (layout, dimension)
         for layout, dimension in zip(layouts, fabric.dimension, strict=True)
@@ -301,9 +295,7 @@ def _own_times(op: Collective, here: Crossing, every: bool, joined: Joined | Non
 def price_collective(
     op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str] = ""
 ) -> Price:
-    """Price of a collective of a group that lies over a fabric's dimensions, by the cheapest algorithms or by
-    named ones.
-    """
+    """Price of a group's collective over a fabric's dimensions, by the cheapest algorithms or named ones."""
     key = value_key(op.pattern, op.payload, layouts, asked) if is_settled(fabric) else None
     return _PRICES.of(key and (fabric, key), lambda: _price_collective(op, layouts, fabric, asked))
 

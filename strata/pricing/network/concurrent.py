@@ -68,9 +68,7 @@ def time_by_link(cost: CollectiveCost) -> tuple[dict[str, Number], Number]:
 
 
 def _ruling_level(joined: Joined, cost: CollectiveCost) -> dict[str, Number]:
-    """What grows with the bytes of a collective over several levels, with the level whose links are busy
-    longest: the others wait for it anyway.
-    """
+    """What grows with the bytes over several levels, with the level that is busy longest: the others wait."""
     empty = joined_levels(
         replace(cost.op, payload=0.0 * cost.op.payload), cost.layouts, cost.fabric, cost.asked
     )

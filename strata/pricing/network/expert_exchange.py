@@ -33,9 +33,7 @@ from strata.workload.ops import is_vector
 
 
 def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> tuple[Op, ...]:
-    """The ops of a block of experts as routing and engine leave them: exchanges of the busiest rank, rows of
-    every pick or of a rank's own.
-    """
+    """The ops of a block of experts as routing and engine leave them: exchanges of the busiest rank."""
     experts = next((op for op in ops if is_expert_product(op)), None)
     if experts is None:
         return ops
@@ -85,9 +83,7 @@ def _sorted_again(op: Dispatch | Combine, ranks: Number) -> Op:
 
 
 def _expert_rows(op: Op, taken: Number, exchanged: Number) -> Op:
-    """Rows of experts as kernels of serving frameworks write them: in the format that products take, unless
-    ranks exchange them.
-    """
+    """Rows of experts as serving kernels write them: in products' format, unless ranks exchange them."""
     if op.backward or not is_vector(op) or op.route != "dispatch":
         return op
     xp = namespace(exchanged, taken)

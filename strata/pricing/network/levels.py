@@ -313,9 +313,7 @@ def _tree_share(level: Level, protocol: str, in_switch: bool) -> Number:
 
 
 def _tree_step(level: Level, protocol: str) -> Number:
-    """One step: along a chain in a node the first slot of whole buffers is seen as soon as a flagged word,
-    and the rest of it is the piece's own time.
-    """
+    """One step; along a chain in a node the first slot of whole buffers is seen as soon as a flagged word."""
     flagged = not level.network and protocol == "simple" and "ll128" in level.transport.rings.step
     return level.step("ll128" if flagged else protocol)
 
@@ -377,9 +375,7 @@ def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -
 
 
 def level_times(pattern: str, payload: Number, levels: Sequence[Level], start: Transport) -> AlgorithmTimes:
-    """Each algorithm of a collective over levels of which one lies between nodes; `start`: the transport
-    inside the node, whose kernels they are.
-    """
+    """Each algorithm over levels of which one lies between nodes; `start`: the transport inside the node."""
     if pattern == "all_to_all":
         return level_exchange(payload, levels, start)
     loads = level_loads(payload, levels)

@@ -83,9 +83,7 @@ def _wires(layout: GroupLayout, dimension: Dimension) -> GridAxis | SwitchTree |
 
 
 def _joined(below: FabricSegment, i: int, layout: GroupLayout, dimension: Dimension) -> FabricSegment:
-    """A switch and the one above it, which it reaches by a link as wide as the group's share of its own; two
-    levels have closed forms.
-    """
+    """A switch and the one above it, joined by the group's share of its links; two have closed forms."""
     tree, dimensions, ranks = below.wires, (*below.dimensions, i), below.ranks * layout.size
     if not isinstance(tree, SwitchTree) or len(below.dimensions) > 1:
         return FabricSegment(None, dimensions, ranks)
@@ -96,9 +94,7 @@ def _joined(below: FabricSegment, i: int, layout: GroupLayout, dimension: Dimens
 
 
 def segment_times(pattern: str, payload: Number, segment: FabricSegment, packets: Packets) -> AlgorithmTimes:
-    """Closed forms of a collective inside one segment; none where there is no such form. `payload` is the
-    whole buffer there [B].
-    """
+    """Closed forms of a collective in one segment, where there are; `payload`: the buffer there [B]."""
     wires, ranks = segment.wires, segment.ranks
     if wires is None or pattern == "broadcast":
         return {}
@@ -305,18 +301,14 @@ def _routed(
 def group_schedule(
     pattern: str, payload: float, layouts: Sequence[GroupLayout], fabric: Fabric, name: str
 ) -> tuple[tuple[ScheduleStep, ...], tuple[RouteLevel, ...]]:
-    """The steps of a group's collective by the name of its schedule, between devices of the fabric, and the
-    levels they run on.
-    """
+    """The steps of a group's collective by its schedule, between devices, and the levels they run on."""
     sizes = tuple(_whole(layout.size) for layout in layouts)
     steps = steps_on_devices(schedule(pattern, name, sizes, payload), _members(layouts, fabric))
     return steps, routed_levels(layouts, fabric)
 
 
 def schedule_for_simulator(names: Sequence[str], layouts: Sequence[GroupLayout], fabric: Fabric) -> str:
-    """The schedule that the algorithms taken in each dimension are, for a simulator to run; one line where it
-    is several.
-    """
+    """The schedule that the algorithms taken are, for a simulator to run; one line where it is several."""
     schedules = {algorithm_key(name.removeprefix("routed ")) for name in names if name}
     segments = [segment for segment in fabric_segments(layouts, fabric) if segment.ranks > 1]
     along = all(isinstance(segment.wires, GridAxis) for segment in segments)
@@ -361,9 +353,7 @@ def _members(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[int, ...]:
 
 
 def routed_levels(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[RouteLevel, ...]:
-    """Levels to route on: those of the fabric, and one link upwards for a group's share where a dimension is
-    reached through an inner one.
-    """
+    """Levels to route on: the fabric's, with one link upwards where an inner dimension's is shared."""
     levels = list(route_levels(fabric))
     for i, dimension in enumerate(fabric.dimension):
         below = fabric.dimension[i - 1] if i else None

@@ -1,6 +1,4 @@
-"""Runs of packet simulators by their own words: collectives of an algorithm on a switch, torus or mesh, and
-schedules on levels that are spelt out.
-"""
+"""Packet simulators by their own words: collectives on a switch, torus or mesh, and spelt-out schedules."""
 
 from __future__ import annotations
 

@@ -119,9 +119,7 @@ def message_time(payload: Number, path: Sequence[PacketHop], packets: Packets) -
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class GridAxis:
-    """One dimension of a grid: size, and its links' bandwidth [B/s] and latency [s]; `wraps` is 1 for a ring,
-    0 for a chain.
-    """
+    """One dimension of a grid: size, its links' bandwidth [B/s], latency [s]; `wraps` 1 a ring, 0 a chain."""
 
     size: Number
     bandwidth: Number
@@ -132,9 +130,7 @@ class GridAxis:
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class SwitchTree:
-    """Switches of `inner` ranks each, `outer` of them under one more switch; links of hosts, and of switches
-    upwards.
-    """
+    """Switches of `inner` ranks each, `outer` of them under one more; links of hosts, and of switches up."""
 
     inner: Number
     outer: Number
@@ -237,9 +233,7 @@ def tree_message(
     up_sharing: Number,
     packets: Packets,
 ) -> Number:
-    """A message between two hosts of a tree of switches [s]: two hops below one switch, four where it crosses
-    the outer one.
-    """
+    """A message between two hosts [s]: two hops below one switch, four where it crosses the outer one."""
     xp = namespace(crosses, payload, host_sharing, up_sharing)
     host = PacketHop(tree.bandwidth, tree.latency, host_sharing)
     outer = PacketHop(tree.up_bandwidth, tree.up_latency, up_sharing)
@@ -287,9 +281,7 @@ def _crossing(size: Number, tree: SwitchTree, ahead: Number, packets: Packets) -
 
 
 def _pair_steps(tree: SwitchTree, sizes: Sequence[tuple[float, Number]], packets: Packets) -> Number:
-    """Exchanges of (distance, bytes) with the rank that many places away; all hosts of a switch cross its one
-    link upwards.
-    """
+    """Exchanges of (distance, bytes); all hosts of a switch cross its one link upwards."""
     xp = namespace(tree.inner, tree.outer, tree.bandwidth, *(size for _, size in sizes))
     ranks = tree.inner * tree.outer
     time: Number = 0.0
@@ -306,9 +298,7 @@ def _pair_steps(tree: SwitchTree, sizes: Sequence[tuple[float, Number]], packets
 
 
 def _distances(tree: SwitchTree) -> list[float]:
-    """Distances 1, 2, 4, … of a recursive doubling, as many as the largest group needs; steps too many take
-    no time.
-    """
+    """Distances 1, 2, 4, … as many as the largest group doubles; steps too many take no time."""
     ranks = tree.inner * tree.outer
     known = isinstance(ranks, (int, float, np.ndarray, np.number))
     return [2.0**k for k in range(math.ceil(math.log2(np.max(ranks))) if known else DOUBLINGS)]

@@ -59,9 +59,7 @@ class RouteLink:
 
 @dataclass(frozen=True, eq=False)
 class RoutedTraffic:
-    """Routed schedules: the time until all are done and each one's own [s]; bytes and busy time [s] of each
-    link that is used.
-    """
+    """Routed schedules: time until all are done, each one's own [s]; bytes and busy time [s] of links."""
 
     time: float
     times: tuple[float, ...]
@@ -122,9 +120,7 @@ def _coordinates(rank: int, levels: Sequence[RouteLevel]) -> tuple[int, ...]:
 
 
 def level_blocks(levels: Sequence[RouteLevel]) -> Iterator[tuple[int, int]]:
-    """First level and end of each dimension that is routed as one: a switch with the trees above it, or one
-    level.
-    """
+    """First level and end of each dimension routed as one: a switch with the trees above it, or one level."""
     first = 0
     for i, level in enumerate(levels):
         if level.kind == "tree":
@@ -140,9 +136,7 @@ def level_blocks(levels: Sequence[RouteLevel]) -> Iterator[tuple[int, int]]:
 def _climb(
     here: tuple[int, ...], there: tuple[int, ...], levels: Sequence[RouteLevel], first: int, top: int
 ) -> Iterator[RouteLink]:
-    """Up from a device to the switch of level `top` and down to another: a link of its own, then one of each
-    switch below.
-    """
+    """Up from a device to the switch of level `top` and down: a link of its own, then one of each switch."""
 
     def link(i: int, direction: str, place: tuple[int, ...]) -> RouteLink:
         return RouteLink(

@@ -92,9 +92,7 @@ def _ring(group: RankGroup, gathers: bool) -> list[Move]:
 
 
 def _both_ways(group: RankGroup, gathers: bool) -> list[Move]:
-    """Every part goes both ways round, so that half the steps do; the farthest of an even ring goes half and
-    half.
-    """
+    """Every part goes both ways round: half the steps; the farthest of an even ring goes half and half."""
     size = group.ranks
     ranks = np.arange(size)
     moves = []
@@ -165,9 +163,7 @@ def _gathered_outwards(group: RankGroup) -> list[Move]:
 
 
 def _hierarchical(group: RankGroup) -> Moves:
-    """One step inside the innermost dimension, one ring over all ranks outside it that hold the same part,
-    one step back.
-    """
+    """One step inside the innermost dimension, one ring outside over ranks of one part, one step back."""
     two = RankGroup((group.sizes[0], group.ranks // group.sizes[0]))
     ranks, here, size = np.arange(group.ranks), two.along(0), group.sizes[0]
     inside = [(two.moved(0, k), (here + k) % size) for k in range(1, size)]

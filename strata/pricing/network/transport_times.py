@@ -106,9 +106,7 @@ def ring_times(
     rings: Rings,
     reduction: Number | None,
 ) -> AlgorithmTimes:
-    """Times of an all-gather, reduce-scatter or all-reduce; payload is the whole buffer, link the peak of one
-    rank [B/s].
-    """
+    """Times of a gather, scatter or all-reduce of the whole buffer; link: the peak of one rank [B/s]."""
     start, step, share = rings.start, rings.step, rings.share
     passes = 2.0 if pattern == "all_reduce" else 1.0
     steps, kept = passes * (ranks - 1.0), payload / ranks
