@@ -10,7 +10,7 @@ from strata.arrays import Number, namespace
 from strata.mapping.layout import WEIGHT_GRADIENTS, Conversion, Sharding, conversions, module_of
 from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
 from strata.precision import bytes_of
-from strata.workload.graph import Block, Collective, Op, Tensor
+from strata.workload.graph import Block, Collective, Op
 
 SUFFIXES = {
     "all_reduce": "sum",
@@ -30,22 +30,14 @@ def held_before(made: list[Conversion], sharding: Sharding) -> list[Number]:
     return sizes[:-1]
 
 
-def relaid_weight(op: Op, sharding: Sharding) -> list[Collective]:
-    """A weight that another op stores, brought to an op that is laid out otherwise than that one."""
-    weight = op.read_weight()
-    return [] if weight is None else _moves(weight, op, sharding, f"{op.name}_weight", ())
-
-
-def relaid_operand(op: Op, place: int, sharding: Sharding) -> list[Collective]:
-    """What the forward pass left, brought to an op that is laid out otherwise than that pass was."""
-    kept = op.kept_operand(place)
-    return [] if kept is None else _moves(kept, op, sharding, op.name, (op.inputs[place],))
-
-
-def _moves(
-    tensor: Tensor, op: Op, sharding: Sharding, name: str, inputs: tuple[str, ...]
-) -> list[Collective]:
-    """From where a tensor lies by its module's forward ops to where an op wants it, whose extents it has."""
+def relaid(op: Op, sharding: Sharding, place: int | None = None) -> list[Collective]:
+    """The weight an op reads, or at a place what the forward pass left, brought from where its module's
+    forward ops have it to where the op wants it.
+    """
+    tensor = op.read_weight() if place is None else op.kept_operand(place)
+    if tensor is None:
+        return []
+    name, inputs = (f"{op.name}_weight", ()) if place is None else (op.name, (op.inputs[place],))
     have, want = (sharding.by_axis(module, tensor.axes) for module in (module_of(op), op.module))
     made, held = conversions(have, (), want), tensor.bytes()
     for group in (group for on in want.values() for group in on):

@@ -8,6 +8,7 @@ nothing where a group has one rank.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -254,10 +255,7 @@ class Layout:
 
     @property
     def devices(self) -> Number:
-        ranks: Number = 1.0
-        for degree in self.mesh.values():
-            ranks = ranks * degree
-        return ranks
+        return math.prod(self.mesh.values(), start=1.0)
 
     def active(self) -> frozenset[str]:
         return frozenset(name for name, degree in self.mesh.items() if bool(np.any(np.asarray(degree) > 1)))
@@ -306,9 +304,7 @@ class Layout:
     ) -> dict[str, AxisLayout]:
         found = {}
         for axis, groups in axes:
-            parts: Number = 1.0
-            for group in groups:
-                parts = parts * self.mesh[group]
+            parts = math.prod((self.mesh[group] for group in groups), start=1.0)
             along = coordinates.get(axis, axis)
             found[axis] = AxisLayout(parts, 1.0, tuple((along, group) for group in groups))
         return found

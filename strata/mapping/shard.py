@@ -20,8 +20,7 @@ from strata.mapping.gradients import (
     SUFFIXES,
     held_before,
     once_block,
-    relaid_operand,
-    relaid_weight,
+    relaid,
     sharded_weights,
     summed_gradient,
 )
@@ -61,7 +60,7 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
         entry, output = (_local(tensor, role, sharding) for tensor in (block.entry, block.output))
         local = replace(block, entry=entry, output=output, role=role)
         nodes = [
-            (weight, _with_copies([divide(sharding.laid_out(op), sharding, known) for op in ops], sharding))
+            (weight, [_dealt_out(divide(sharding.laid_out(op), sharding, known), sharding) for op in ops])
             for weight, ops in block.at_nodes()
         ]
         walks = [[_BlockPass(local, one, training, stream, kept) for _ in nodes] for one in variants]
@@ -90,12 +89,10 @@ def _local(tensor: Tensor | None, role: str, sharding: Sharding) -> Tensor | Non
     return Tensor(tensor.name, extents, tensor.format)
 
 
-def _with_copies(ops: list[Op], sharding: Sharding) -> list[Op]:
-    """Products of experts with the ranks they are dealt to, popular experts held more than once."""
-    return [_dealt_out(op, sharding) if is_expert_product(op) else op for op in ops]
-
-
-def _dealt_out(op: ExpertMatMul, sharding: Sharding) -> ExpertMatMul:
+def _dealt_out(op: Op, sharding: Sharding) -> Op:
+    """A product of experts with the ranks these are dealt to, and the popular ones held more than once."""
+    if not is_expert_product(op):
+        return op
     ranks = sharding.axis(op.module, op.experts.axis).parts
     if "redundant_experts" not in sharding.active:
         return replace(op, ranks=ranks)
@@ -182,13 +179,8 @@ class _BlockPass:
     def _alternatives_of(self, op: Op) -> tuple[Alternative, ...]:
         """Alternatives in which an op's result may lie differently."""
         every = self.sharding.alternatives
-        if len(every) == 1 or op.module in self.sharding.modules or self._alternatives_differ(op):
-            return every
-        return (PLAIN,)
-
-    def _alternatives_differ(self, op: Op) -> bool:
-        """Whether alternatives treat a stored operand of this op differently."""
-        return any(op.stored_axes(i) for i in range(len(op.inputs)))
+        stored = any(op.stored_axes(i) for i in range(len(op.inputs)))
+        return every if len(every) == 1 or op.module in self.sharding.modules or stored else (PLAIN,)
 
     def _add_operands(self, op: Op) -> None:
         """Operands that an op adds up: partial sums that lie alike on each rank first, then between ranks.
@@ -213,7 +205,8 @@ class _BlockPass:
         if plain and left[0].spec == sharding.spec(op.module, wanted, left[0].alternative):
             return
         found: list[tuple[list[Conversion], TensorState]] = []
-        for alternative in self._alternatives(op, left, bool(stored)):
+        every = stored or op.module in sharding.modules
+        for alternative in sharding.alternatives if every else [state.alternative for state in left]:
             want = sharding.spec(op.module, wanted, alternative)
             if stored:
                 state = TensorState(sharding.spec(op.module, stored, alternative), producer=op.name)
@@ -236,11 +229,11 @@ class _BlockPass:
     def _relay(self, op: Op) -> None:
         """Collectives that bring weights and kept tensors to gradients laid out unlike their forward ops."""
         bring = self._add if self.sharding.deepflow else self._once_or_now
-        for one in relaid_weight(op, self.sharding):
+        for one in relaid(op, self.sharding):
             bring(one)
         for place, tensor in enumerate(op.inputs):
             if ":" in tensor:
-                for one in relaid_operand(op, place, self.sharding):
+                for one in relaid(op, self.sharding, place):
                     self._add(one)
 
     def _once_or_now(self, op: Collective) -> None:
@@ -259,11 +252,6 @@ class _BlockPass:
         """A collective under a name of its own: several may stand before one op."""
         number = self.names[op.name] = self.names.get(op.name, 0) + 1
         return op if number == 1 else replace(op, name=f"{op.name}_{number}")
-
-    def _alternatives(self, op: Op, left: tuple[TensorState, ...], stored: bool) -> tuple[Alternative, ...]:
-        if stored or op.module in self.sharding.modules:
-            return self.sharding.alternatives
-        return tuple(state.alternative for state in left)
 
     def _collective(
         self, one: Conversion, op: Op, place: int, tensor: str, state: TensorState, size: Number
@@ -336,8 +324,9 @@ class _BlockPass:
         read = {*leaves, *(tensor for op in ops for tensor in op.inputs)}
         for op in ops:
             if op.weight_gradient:
-                if self.sharding.gradient_sums:
-                    self._sum_gradient(op)
+                partial = self.state[op.output][0].partial
+                for one in summed_gradient(op, partial, self.sharding) if self.sharding.gradient_sums else ():
+                    self._once_or_now(one)
             elif op.output not in read and any(s.partial for s in self.state[op.output]):
                 self._hand_on((op.output,), self.state[op.output][0].spec)
 
@@ -359,7 +348,3 @@ class _BlockPass:
             name=f"{state.producer}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,),
             output=tensor, pattern=one.pattern, group=one.group, payload=state.alternative.masked(payload),
         )  # fmt: skip
-
-    def _sum_gradient(self, op: Op) -> None:
-        for one in summed_gradient(op, self.state[op.output][0].partial, self.sharding):
-            self._once_or_now(one)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, is_traced, namespace
+from strata.arrays import Array, Number, is_traced, map_leaves, namespace
 from strata.errors import BadValue
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.transport_times import AlgorithmTimes
@@ -80,6 +80,17 @@ def select_algorithms(name: str, times: AlgorithmTimes, place: str) -> Algorithm
 def _never(time: Number) -> bool:
     """Whether an algorithm is not legal at some point; what a compiler traces is not known yet."""
     return isinstance(time, (float, np.floating, np.ndarray)) and not bool(np.all(np.isfinite(time)))
+
+
+def each_point(tree: Any, shape: tuple[int, ...]) -> Iterator[Any]:
+    """Every point of a tree of arrays that broadcast to a shape, as the same tree of single numbers."""
+    for i in range(int(np.prod(shape))):
+        yield map_leaves(lambda value, i=i: float(np.broadcast_to(value, shape).flat[i]), tree)
+
+
+def names_by_dimension(each: Sequence[Sequence[str]], shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """Names that every point has for each dimension, as one array of each dimension."""
+    return tuple(np.array(names, dtype=str).reshape(shape) for names in zip(*each, strict=True))
 
 
 def shown_size(size: Number) -> str:

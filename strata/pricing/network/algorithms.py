@@ -327,14 +327,5 @@ def _dominated_along(
     # of its steps.
     twice, hops = xp.where(closed, 1.0, 2.0), xp.where(closed | (ranks < 3.0), 1.0, 2.0)
     passes = 2.0 if pattern == "all_reduce" else 1.0
-    return {
-        "ring": passes
-        * ring_scatter(payload, ranks, bandwidth / twice, neighbour_latency(layout, dimension) * hops)
-    }
-
-
-def neighbour_latency(layout: GroupLayout, dimension: Dimension) -> Number:
-    """Latency of a step between neighbours of a group along a ring or chain [s]: over all members between
-    them.
-    """
-    return dimension.latency * layout.stride
+    latency = dimension.latency * layout.stride * hops
+    return {"ring": passes * ring_scatter(payload, ranks, bandwidth / twice, latency)}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, as_float, map_leaves
+from strata.arrays import Number, as_float
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric import Fabric, check_group, devices_of, sized, with_library
 from strata.hardware.system import System, as_system
@@ -18,7 +18,7 @@ from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import GroupLayout, place, spread
 from strata.mapping.plan import Plan
 from strata.pricing.kernels.device import device
-from strata.pricing.network.algorithm_names import LibrarySetting, cheapest
+from strata.pricing.network.algorithm_names import LibrarySetting, cheapest, each_point, names_by_dimension
 from strata.pricing.network.collectives import (
     PATTERNS,
     chosen_algorithms,
@@ -127,18 +127,14 @@ class CollectiveCost:
         if not shape:
             return chosen_algorithms(op, self.layouts, self.fabric, self.asked)
 
-        def one(i: int) -> tuple[str, ...]:
-            def pick(value: Number) -> float:
-                return float(np.broadcast_to(value, shape).flat[i])
-
-            single = replace(op, payload=pick(self.bytes))
-            fabric = replace(self.fabric, dimension=map_leaves(pick, self.fabric.dimension))
-            return chosen_algorithms(single, map_leaves(pick, self.layouts), fabric, self.asked)
-
-        each = [one(i) for i in range(int(np.prod(shape)))]
-        return tuple(
-            np.array([names[d] for names in each], dtype=str).reshape(shape) for d in range(len(self.layouts))
-        )
+        points = each_point((self.bytes, self.layouts, self.fabric.dimension), shape)
+        each = [
+            chosen_algorithms(
+                replace(op, payload=payload), layouts, replace(self.fabric, dimension=dimensions), self.asked
+            )
+            for payload, layouts, dimensions in points
+        ]
+        return names_by_dimension(each, shape)
 
 
 def collective(

@@ -4,6 +4,7 @@ for by name; or one algorithm of a library over several levels at once.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -89,9 +90,7 @@ def over_nodes(layouts: tuple[GroupLayout, ...], fabric: Fabric) -> OverNodes | 
     ]
     if not joins_levels([dimension for _, dimension in crossed]):
         return None
-    nodes: Number = 1.0
-    for layout, dimension in crossed:
-        nodes = nodes * layout.size if between_nodes(dimension) else nodes
+    nodes = math.prod((layout.size for layout, dimension in crossed if between_nodes(dimension)), start=1.0)
     if not crosses(nodes):
         return None
     return OverNodes(nodes > 1, always_crosses(nodes), crossed_levels(layouts, fabric.dimension))
@@ -179,21 +178,6 @@ def _send_times(payload: Number, dimension: Dimension) -> AlgorithmTimes:
     return {name: time + far for name, time in times.items()}
 
 
-def dimension_times(
-    op: Collective, payload: Number, layout: GroupLayout, dimension: Dimension, name: str = ""
-) -> AlgorithmTimes:
-    """Algorithms of a collective inside one dimension: those that can be the cheapest, or the named one."""
-    if not name:
-        return algorithm_times(op.pattern, payload, layout, dimension)
-    transport = dimension.transport_model
-    software = "" if transport is None else f", with its transport {transport.name},"
-    return select_algorithms(
-        name,
-        algorithm_times(op.pattern, payload, layout, dimension, every=True),
-        f"{dimension.name} of {shown_size(layout.size)}{software}",
-    )
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Crossing:
     """What a collective brings to one dimension of a fabric: how its group lies there, the bytes of a rank's
@@ -220,8 +204,14 @@ class Crossing:
         return namespace(size, value).where(size > 1, value, 0.0)
 
     def times(self, op: Collective) -> AlgorithmTimes:
-        """`dimension_times` of the collective here."""
-        return dimension_times(op, self.payload, self.layout, self.dimension, self.algorithm)
+        """Algorithms of the collective here: those that can be the cheapest, or the named one."""
+        layout, dimension, transport = self.layout, self.dimension, self.dimension.transport_model
+        if not self.algorithm:
+            return algorithm_times(op.pattern, self.payload, layout, dimension)
+        software = "" if transport is None else f", with its transport {transport.name},"
+        every = algorithm_times(op.pattern, self.payload, layout, dimension, every=True)
+        place = f"{dimension.name} of {shown_size(layout.size)}{software}"
+        return select_algorithms(self.algorithm, every, place)
 
 
 def crossings(

@@ -109,19 +109,12 @@ class ConcurrentCollectives:
     @property
     def time(self) -> Number:
         """Until all are done [s]."""
-        return _most(self.finish)
+        return slowest(self.finish)
 
     @property
     def one_after_the_other(self) -> Number:
         """The sum of their times alone [s]."""
         return sum((c.time for c in self.alone), start=0.0)
-
-
-def _most(times: Sequence[Number]) -> Number:
-    longest, *others = times
-    for time in others:
-        longest = namespace(longest, time).maximum(longest, time)
-    return longest
 
 
 def finish_times(costs: Sequence[CollectiveCost]) -> tuple[Number, ...]:

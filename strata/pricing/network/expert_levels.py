@@ -8,6 +8,7 @@ slower of adapters and links, and one node is the case of no adapters.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -44,10 +45,7 @@ class ExpertLevels:
     @property
     def nodes(self) -> Number:
         """Nodes that the group reaches into."""
-        product: Number = 1.0
-        for size in self.sizes[1:]:
-            product = product * size
-        return product
+        return math.prod(self.sizes[1:], start=1.0)
 
     @property
     def link(self) -> Number:

@@ -64,7 +64,9 @@ def link_loads(steps: Sequence[ScheduleStep], levels: Sequence[RouteLevel]) -> l
             if levels[i].kind in ("switch", "tree"):
                 _climbed(loads, here, goal, strides[first], strides[i])
             elif levels[i].kind == "full":
-                _straight(loads, here, goal, int(strides[i]), levels[i].size)
+                end = goal // strides[i] % levels[i].size
+                for j in range(levels[i].size):
+                    loads.add(f"to {j}", here, (end == j) & (here != goal))
             else:
                 _along(loads, here, goal, int(strides[i]), levels[i])
             found.append(LevelLoads(levels[i], loads.bytes))
@@ -91,13 +93,6 @@ def _climbed(loads: _Loads, here: Array, goal: Array, first: int, stride: int) -
     beyond = here // stride != goal // stride
     for way, at in (("up", here), ("down", goal)):
         loads.add(way, at - at % stride + at % first, beyond)
-
-
-def _straight(loads: _Loads, here: Array, goal: Array, stride: int, size: int) -> None:
-    """One link of its own for each pair."""
-    end = goal // stride % size
-    for j in range(size):
-        loads.add(f"to {j}", here, (end == j) & (here != goal))
 
 
 def _along(loads: _Loads, here: Array, goal: Array, stride: int, level: RouteLevel) -> None:

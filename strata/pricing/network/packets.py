@@ -215,9 +215,7 @@ def grid_all_to_all(block: Number, axes: Sequence[GridAxis], packets: Packets, w
     >>> [round(grid_all_to_all(512.0, axes, clock, whole) * 1e9) for whole in (True, False)]
     [1620, 1008]
     """
-    ranks: Number = 1.0
-    for axis in axes:
-        ranks = ranks * axis.size
+    ranks = math.prod((axis.size for axis in axes), start=1.0)
     time: Number = 0.0
     for axis in axes:
         carried = block * ranks / axis.size if whole else block

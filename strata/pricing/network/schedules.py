@@ -114,30 +114,26 @@ def _together(parts: Sequence[Move]) -> Move:
     return source, target, pieces
 
 
-def _halving(group: RankGroup, gathers: bool) -> list[Move]:
+def _halving(group: RankGroup, gathers: bool, turned: bool = False) -> list[Move]:
     """Pairs at distance 1, 2, 4 …: a scatter halves what it sums, the large parts between neighbours; a
-    gather doubles what it has, the farthest pair first and the large parts between neighbours last.
-    """
-    ranks, count = np.arange(group.ranks), group.ranks
-    moves = []
-    for distance in (2**k for k in range(count.bit_length() - 1)):
-        partner = ranks ^ distance
-        owner = ranks if gathers else partner  # the parts whose last bits are its
-        moves.append((ranks, partner, (owner % (2 * distance))[:, None] + np.arange(0, count, 2 * distance)))
-    return moves[::-1] if gathers else moves
-
-
-def _halving_turned(group: RankGroup, gathers: bool) -> list[Move]:
-    """The other order: a gather begins with the nearest pair, a scatter with the farthest; the large parts go
-    between those far apart.
+    gather doubles what it has, the farthest pair first. `turned`: a scatter begins with the farthest pair, a
+    gather with the nearest; the large parts go between those far apart.
     """
     ranks, count = np.arange(group.ranks), group.ranks
     moves = []
     for distance in (2**k for k in range(count.bit_length() - 1)):
         partner = ranks ^ distance
         owner = ranks if gathers else partner
-        moves.append((ranks, partner, (owner // distance * distance)[:, None] + np.arange(distance)))
-    return moves if gathers else moves[::-1]
+        if turned:
+            pieces = (owner // distance * distance)[:, None] + np.arange(distance)
+        else:  # the parts whose last bits are its
+            pieces = (owner % (2 * distance))[:, None] + np.arange(0, count, 2 * distance)
+        moves.append((ranks, partner, pieces))
+    return moves if gathers == turned else moves[::-1]
+
+
+def _halving_turned(group: RankGroup, gathers: bool) -> list[Move]:
+    return _halving(group, gathers, turned=True)
 
 
 def _all_pairs(ranks: int) -> tuple[Array, Array]:
