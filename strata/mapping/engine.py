@@ -125,9 +125,8 @@ class EngineVersion:
 @readable("name", "kernels", "collectives", "overlap")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Engine:
-    """The host's time, what an engine takes at once and may fill, and the libraries it calls.
-
-    Numbers that an engine does not state are those of `ideal`: no host time, no limits.
+    """The host's time, what an engine takes at once and may fill, and libraries it calls. Numbers that an
+    engine does not state are those of `ideal`: no host time, no limits.
     """
 
     DATED_VERSIONS: ClassVar[bool] = True  # its file may have [[versions]]

@@ -22,10 +22,8 @@ PARTIAL_OVER = "tp"
 def expert_collectives(
     op: Dispatch | Combine, experts: ExpertMatMul, sharding: Sharding, stream: Tensor, training: bool
 ) -> tuple[list[Collective], list[Collective]]:
-    """Collectives before and after an op that moves rows between tokens and experts.
-
-    stream: the tokens of a rank, as products read them; training: the trainer says which
-    kernels carry them.
+    """Collectives before and after an op that moves rows between tokens and experts; stream: a rank's tokens
+    as products read them; training: the trainer says which kernels carry them.
     """
     sends = op.route == "dispatch"
     suffix, pattern = ("gather", "all_gather") if sends else ("scatter", "reduce_scatter")

@@ -25,17 +25,14 @@ from strata.workload.graph import Block, Extent, Graph, Op
 from strata.workload.graph_axes import axis_names, boundary_extents, op_axes
 from strata.workload.tasks import Workload
 
-PartitionSpec = dict[
-    str, tuple[str, ...]
-]  # coordinate of a tensor -> groups of ranks that it is divided over
+# coordinate of a tensor -> groups of ranks that it is divided over
+PartitionSpec = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AxisLayout:
-    """How a logical axis is divided: its units into `parts`, each unit into `inside` pieces.
-
-    `spec`: the coordinates it runs along with the group each is divided over; tokens run along sequences and
-    positions, so that attention, which knows them apart, and products, which do not, mean the same by them.
+    """How a logical axis is divided: its units into `parts`, each unit into `inside` pieces; `spec`:
+    coordinates it runs along, each with its group (tokens run along sequences and positions).
     """
 
     parts: Number = 1.0
@@ -74,10 +71,8 @@ PLAIN = Alternative()
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sharding:
-    """A layout with its numbers: what `shard` divides a graph by, and what prices need to know of a division.
-
-    degrees: ranks of each group that has more than one anywhere (`active`). axes: logical axis to its
-    division, by module where a module differs. The rest is how a step is scheduled and what is kept where.
+    """What `shard` divides a graph by, and what prices need to know of it: ranks of each active group, each
+    axis's division (by module where one differs), how a step is scheduled, what is kept where.
     """
 
     active: frozenset[str]
@@ -111,9 +106,8 @@ class Sharding:
     # as DeepFlow's program schedules an LSTM: ends on stages of their own, sums on links of their own
     deepflow: bool = False
     whole: bool = False  # nothing is divided
-    known: dict[tuple[str, tuple[str, ...], str], PartitionSpec] = field(
-        default_factory=dict
-    )  # answers of `spec`
+    # answers of `spec`
+    known: dict[tuple[str, tuple[str, ...], str], PartitionSpec] = field(default_factory=dict)
 
     def axis(self, module: str, axis: str) -> AxisLayout:
         own = self.modules.get(module)

@@ -20,10 +20,8 @@ IDLE = -1  # of devices that a plan leaves out
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GroupLayout:
-    """A group of ranks on one fabric dimension: how many members, and how far apart they sit.
-
-    `least`: members in the emptiest of the next dimension's parts, where a group does not fill them evenly;
-    all when left out.
+    """A group of ranks on one fabric dimension: how many members, how far apart; `least`: members in the
+    emptiest of the next dimension's parts, all when left out.
     """
 
     size: Number
@@ -96,12 +94,8 @@ def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[
     [[0.0, 8.0], [0.0]]
     """
     count = np.size(plan.tp)
-    seen = np.array(
-        [
-            layout_key(replace(plan, order=np.full(count, float(code))), fabric, active)
-            for code in range(len(ORDERS))
-        ]
-    )
+    orders = [replace(plan, order=np.full(count, float(code))) for code in range(len(ORDERS))]
+    seen = np.array([layout_key(one, fabric, active) for one in orders])
     new = np.array([np.all(seen[:code] != seen[code], axis=0) for code in range(len(ORDERS))])
     which, codes = np.nonzero(new.T)
     return replace(taken(plan, which), order=codes * 1.0), which

@@ -54,6 +54,7 @@ HOST_STATE, HOST_ACTIVATIONS = "host_state", "host_activations"
 TRAINING_GROUPS = frozenset((*SUMS_OF_WEIGHTS, *SUMS_OF_EXPERTS, ENDS))
 # some plans hold the residual stream in parts over their tensor group; and others of the batch do not
 SEQUENCE, WHOLE_SEQUENCE = "sequence", "whole_sequence"
+DIVIDED_HEADS = ("heads", "kv_heads", "state_heads", "state_groups")  # units that tensor groups share
 RESIDUAL_AXES = (("tokens", "sp_tokens"),)
 
 
@@ -143,10 +144,8 @@ def group_ranks(plan: Plan, active: frozenset[str]) -> dict[str, Any]:
 
 
 def _sum_ranks(plan: Plan, stage: Number, levels: Any) -> dict[str, Any]:
-    """Groups of ranks that hold the same weights: shards innermost, copies of all shards outside.
-
-    Experts have as many copies as the rest, and shards over what is left of the ranks that hold the same ones
-    (Megatron-LM, --num-distributed-optimizer-instances).
+    """Groups of ranks that hold the same weights, shards innermost. Experts have as many copies as the rest,
+    shards over what is left (Megatron-LM, --num-distributed-optimizer-instances).
     """
     xp = namespace(plan.tp, plan.ep, plan.moe_tp, plan.pp)
     ranks, shards = plan.dp * plan.cp, shard_ranks(plan)
@@ -229,11 +228,8 @@ def ranks_sharing_experts(plan: Plan) -> Number:
 
 
 def microbatches(plan: Plan, work: Workload) -> Number:
-    """Micro-batches of a rank: as told, else enough to keep each pipeline stage busy, never more than
-    sequences.
-
-    Decode keeps pp of them in flight; training goes sequence by sequence, and so does prefill where there is
-    a pipeline.
+    """Micro-batches of a rank: as told, else pp of them in decode, and a sequence each in training and in a
+    prefill with a pipeline; never more than sequences.
     """
     xp = namespace(plan.pp, plan.dp, plan.microbatches, work.batch)
     sequences = xp.maximum(work.batch / plan.dp, 1.0)
@@ -275,10 +271,8 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
 
 
 def _with_sequence(made: Sharding, plan: Plan) -> Sharding:
-    """A training layout in which tensor groups hold parts of sequences between products (sequence parallel),
-    for all plans of a batch or for some.
-
-    Korthikanti et al., arXiv 2205.05198, sec. 4.2.2.
+    """A training layout in which tensor groups hold parts of sequences between products, for all plans of a
+    batch or for some (sequence parallel; Korthikanti et al., arXiv 2205.05198, sec. 4.2.2).
     """
     made = replace(made, residual_axes=RESIDUAL_AXES)
     axis = dict(RESIDUAL_AXES)["tokens"]
@@ -350,13 +344,7 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
         Violation(COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
         unequal_rings(plan),
     ]
-    divided = (
-        (HEADS, "heads"),
-        (KV_HEADS, "kv_heads"),
-        (STATE_HEADS, "state_heads"),
-        (STATE_GROUPS, "state_groups"),
-    )
-    for rule, axis in divided:
+    for rule, axis in zip((HEADS, KV_HEADS, STATE_HEADS, STATE_GROUPS), DIVIDED_HEADS, strict=True):
         if axis in units:
             found.append(Violation(rule, unequal(plan.tp, units[axis]), plan.tp, units[axis]))
     if "heads" in units:

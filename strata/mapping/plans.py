@@ -91,14 +91,8 @@ def _grids(tp: int, cp: int, dp: int, experts: int, freely: bool, redundant: boo
 
 def taken(many: Plan, which: Any) -> Plan:
     """Some of the plans of an array of plans, by a mask or by indices."""
-    return replace(
-        many,
-        **{
-            f.name: getattr(many, f.name)[which]
-            for f in fields(Plan)
-            if isinstance(getattr(many, f.name), np.ndarray)
-        },
-    )
+    degrees = {f.name: getattr(many, f.name) for f in fields(Plan)}
+    return replace(many, **{name: d[which] for name, d in degrees.items() if isinstance(d, np.ndarray)})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -187,9 +181,5 @@ def _training_meshes(
         for s in sp
     ]
     split[0] = replace(split[0], sp=np.where(split[0].tp > 1, split[0].sp, 0.0))
-    return replace(
-        found,
-        **{
-            name: np.concatenate([np.asarray(getattr(part, name)) for part in split]) for name in MESH_DEGREES
-        },
-    )
+    every = {name: [np.asarray(getattr(part, name)) for part in split] for name in MESH_DEGREES}
+    return replace(found, **{name: np.concatenate(parts) for name, parts in every.items()})

@@ -1,7 +1,4 @@
-"""What a training step computes again before its backward passes: which ops of a block, of how many layers.
-
-What is computed again is not kept: prices ask what runs twice, footprints what lies in memory.
-"""
+"""What a training step computes again before its backward passes, and does not keep: which ops, how often."""
 
 from __future__ import annotations
 

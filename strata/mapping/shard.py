@@ -184,8 +184,7 @@ class _BlockPass:
 
     def _add_operands(self, op: Op) -> None:
         """Operands that an op adds up: partial sums that lie alike on each rank first, then between ranks.
-
-        What was added up is that op's own; a reader of one of several operands finds it as it was.
+        The sum is that op's own; other readers find operands as they were.
         """
         known = [tensor for tensor in dict.fromkeys(op.inputs) if tensor in self.state]
         for tensors in alike(self.state, op.inputs):

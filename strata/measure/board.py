@@ -1,8 +1,4 @@
-"""What boards say of themselves: nvidia-smi, amd-smi and rocm-smi, read as samples of power, clocks and
-temperatures.
-
-What a tool prints is read by pure functions; what a board does not say is nan.
-"""
+"""What boards say of themselves: nvidia-smi, amd-smi and rocm-smi, read as samples; nan for what they do not."""
 
 from __future__ import annotations
 
@@ -50,16 +46,14 @@ def amd_smi_samples(text: str) -> list[Sample]:
     """
     told = _json(text)
     boards = told.get("gpu_data", []) if isinstance(told, dict) else told
-    return (
-        [_amd_smi(board) for board in boards if isinstance(board, dict)] if isinstance(boards, list) else []
-    )
+    listed = boards if isinstance(boards, list) else []
+    return [_amd_smi(board) for board in listed if isinstance(board, dict)]
 
 
 def _amd_smi(board: Mapping[str, Any]) -> Sample:
     power, clock, heat = (_part(board, name) for name in ("power", "clock", "temperature"))
-    drawn = [
-        _value(power.get(name)) for name in ("socket_power", "current_socket_power", "average_socket_power")
-    ]
+    sockets = ("socket_power", "current_socket_power", "average_socket_power")
+    drawn = [_value(power.get(name)) for name in sockets]
     return Sample(
         power_w=next((w for w in drawn if not math.isnan(w)), math.nan),
         sm_mhz=_mean(_value(_part(clock, n).get("clk")) for n in clock if re.fullmatch(r"gfx(_\d+)?", n)),
@@ -152,13 +146,8 @@ def first_visible(environment: Mapping[str, str]) -> int:
 def nvidia_watch(board: str) -> Iterator[list[Sample]]:
     """Samples of a board by nvidia-smi's own loop; the list is full when the block has ended."""
     samples: list[Sample] = []
-    command = [
-        "nvidia-smi",
-        f"--id={board}",
-        f"--query-gpu={NVIDIA_FIELDS}",
-        "--format=csv,noheader,nounits",
-        f"--loop-ms={SAMPLE_EVERY}",
-    ]
+    command = ["nvidia-smi", f"--id={board}", f"--query-gpu={NVIDIA_FIELDS}"]
+    command += ["--format=csv,noheader,nounits", f"--loop-ms={SAMPLE_EVERY}"]
     with tempfile.TemporaryFile("w+") as told:
         try:
             sampler = subprocess.Popen(command, stdout=told, stderr=subprocess.DEVNULL)

@@ -1,6 +1,5 @@
-"""The GPU behind `strata measure`: PyTorch kernels and CUDA graphs (HIP's, on AMD).
-
-PyTorch is no dependency of Strata and is imported here alone, when a GPU is asked for.
+"""The GPU behind `strata measure`: PyTorch kernels and CUDA graphs (HIP's, on AMD). PyTorch is no dependency,
+and is imported here alone, when a GPU is asked for.
 """
 
 from __future__ import annotations
@@ -50,9 +49,8 @@ class TorchGpu:
     def _ask(self, fields: str) -> str:
         try:
             command = ["nvidia-smi", f"--id={self.uuid}", f"--query-gpu={fields}", "--format=csv,noheader"]
-            return subprocess.run(
-                command, capture_output=True, text=True, timeout=20, check=True
-            ).stdout.strip()
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+            return done.stdout.strip()
         except (OSError, subprocess.SubprocessError):
             return "not told"
 
@@ -155,10 +153,8 @@ class TorchGpu:
     def _attention(self, row: dict[str, Any], sets: int) -> Call:
         torch = self.torch
         attended = importlib.import_module("torch.nn.attention")
-        backend = {
-            "flash": attended.SDPBackend.FLASH_ATTENTION,
-            "cudnn": attended.SDPBackend.CUDNN_ATTENTION,
-        }[row["backend"]]
+        known = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
+        backend = getattr(attended.SDPBackend, known[row["backend"]])
         batch, d = row["batch"], row["head_dim"]
         q = [self._random(batch, row["q_heads"], row["q_len"], d) for _ in range(sets)]
         k, v = (
@@ -177,11 +173,8 @@ class TorchGpu:
 
     def _grouped(self, row: dict[str, Any], sets: int) -> Call:
         torch, count, tokens, n, k = self.torch, row["experts"], row["tokens_total"], row["n"], row["k"]
-        ends = (
-            torch.tensor(tokens_of_experts(count, tokens, row["routing"]), device="cuda")
-            .cumsum(0)
-            .to(torch.int32)
-        )
+        each = torch.tensor(tokens_of_experts(count, tokens, row["routing"]), device="cuda")
+        ends = each.cumsum(0).to(torch.int32)
         a = [self._random(tokens, k) for _ in range(sets)]
         b = [self._random(count, n, k).transpose(-2, -1) for _ in range(sets)]
         grouped = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm

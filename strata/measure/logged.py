@@ -1,8 +1,5 @@
-"""calibrate_logs(): transports fitted to logged collectives, by the readers that price the project's own
-files, and what a user prices with afterwards.
-
-A log has few rows. So only quantities that rows tell move, no more than one for every few rows, and none goes
-far from what is shipped.
+"""calibrate_logs(): transports fitted to logged collectives, which a user prices with afterwards. Only
+quantities that rows tell move, one for every few rows, and none goes far from what is shipped.
 """
 
 from __future__ import annotations

@@ -209,8 +209,7 @@ def kernel_cases(kind: str, quick: bool = False) -> list[KernelCase]:
 
 
 def tokens_of_experts(count: int, tokens: int, routing: str) -> list[int]:
-    """How many tokens each expert gets: drawn one by one, evenly or with shares 1/rank (zipf), the same at
-    every run.
+    """How many tokens each expert gets: drawn one by one, evenly or with shares 1/rank (zipf), always alike.
 
     >>> sum(tokens_of_experts(8, 1024, "zipf")), tokens_of_experts(8, 1024, "zipf")[0] > 1024 // 4
     (1024, True)

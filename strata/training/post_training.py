@@ -237,11 +237,9 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
     """Phases one after the other on all devices."""
     on, best = asked.system, None
     learnt = asked.learnt(on, parked=not keep)
-    order = (
-        np.argsort(learnt.time, kind="stable")[:TRIED] if keep else [_quickest(learnt.time, _over(learnt))]
-    )
-    if not np.isfinite(learnt.time).any():
-        order = [_quickest(learnt.time, _over(learnt))]
+    order = [_quickest(learnt.time, _over(learnt))]
+    if keep and np.isfinite(learnt.time).any():
+        order = np.argsort(learnt.time, kind="stable")[:TRIED].tolist()
     for j in order:
         judges = asked.judges * float(learnt.weights[j])
         held = float(learnt.state[j]) + judges
@@ -249,9 +247,7 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
         sampled = asked.sampled(on, beside)
         i = _quickest(sampled.time, sampled.lacks)
         weights = float(sampled.memory["weights"][i])
-        some = learnt
-        if keep:  # the engine's weights stay beside training, too
-            some = asked.learnt(on, beside=weights)
+        some = asked.learnt(on, beside=weights) if keep else learnt  # kept: beside the engine's weights, too
         moved = 0.0 if keep else 2.0 * float(learnt.state[j]) + judges
         out = float(moved_time(moved, float(asked.recipe.host_bandwidth)))
         parts = PooledPhases(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from strata.pricing.training_memory import STATE
 from strata.search.plans import candidate_plans
 from strata.serving.curve import as_many
 from strata.simulate.server.step_pricer import idle_power
-from strata.training.post_training_recipe import PostTrainingRecipe, response_lengths
+from strata.training.post_training_recipe import PostTrainingRecipe, over_plans, response_lengths
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill, train
 
@@ -93,18 +94,13 @@ def learning(
     beside: Any = 0.0,
     parked: bool = False,
 ) -> Learning:
-    """Price an iteration's scoring and updates under plans on one axis, with `beside` bytes of each device
-    held by others. `parked`: models that only score lie in the host's memory while the policy is trained.
-
-    Samples count with their mean length; a forward pass over them has the logits of all tokens where
-    probabilities are asked for, and of the last one where a value is.
+    """Price scoring and updates under plans on one axis, with `beside` bytes of each device held by others.
+    `parked`: models that only score lie in the host's memory while the policy is trained. Samples have their
+    mean length; passes for probabilities have logits of all tokens, for a value of the last.
     """
     plan = as_many(plan)
     shape = np.shape(plan.dp)
-
-    def wide(value: Any) -> Array:
-        return np.broadcast_to(np.asarray(value, float), shape)
-
+    wide = partial(over_plans, shape=shape)
     work = replace(train(recipe.minibatch, recipe.length), packed=float(_packs(recipe) > 0))
     step = evaluate(system, model, work, plan, engine)
     scored, score_power, weights = _scored(system, model, recipe, plan, engine)
@@ -187,10 +183,7 @@ def _scored(
     every = evaluate(system, model, decode(lanes * each, recipe.length, tokens=recipe.length), plan, quick)
     ends = evaluate(system, model, prefill(lanes * each, recipe.length), plan, quick)
     shape = np.shape(plan.dp)
-
-    def wide(value: Any) -> Array:
-        return np.broadcast_to(np.asarray(value, float), shape)
-
+    wide = partial(over_plans, shape=shape)
     times = [
         float(often) * rounds * wide(one.metrics.step_time) if float(often) > 0 else np.zeros(shape)
         for often, one in ((whole, every), (last, ends))

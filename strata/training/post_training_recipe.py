@@ -275,3 +275,8 @@ def response_lengths(mean: Any, spread: Any, longest: Any, nodes: int = NODES) -
     width = width * mean / (np.sum(running, axis=-1) * width)
     cut = np.where(even, mean == longest, ndtr(-np.log(longest / median) / wide))
     return ResponseLengths(places=places, width=width, running=running, cut=cut)
+
+
+def over_plans(value: Any, shape: tuple[int, ...]) -> Array:
+    """A quantity as numbers of every plan."""
+    return np.broadcast_to(np.asarray(value, float), shape)

@@ -19,6 +19,7 @@ from strata.training.post_training_recipe import (
     PostTrainingRecipe,
     ResponseLengths,
     any_running,
+    over_plans,
     response_lengths,
 )
 from strata.workload.model import Model
@@ -114,9 +115,8 @@ def rollouts(
     partial: bool = False,
     nodes: int = NODES,
 ) -> Rollouts:
-    """Price an iteration's rollouts under plans on one axis, with `beside` bytes of each device held by
-    others. `partial`: responses that are not done at the end go on in the next iteration. `nodes`: places of
-    the longest response at which steps are priced.
+    """Price rollouts under plans on one axis, `beside` bytes of each device held by others. `partial`:
+    responses not done go on in the next iteration. `nodes`: places of the longest that are priced.
     """
     plan = as_many(plan)
     lengths = response_lengths(recipe.response, recipe.spread, recipe.longest, nodes)
@@ -136,10 +136,10 @@ def rollouts(
     batch = np.maximum(whole * replicas[:, None], np.asarray(plan.dp)[:, None])
     steps = evaluate(system, model, decode(batch, context), _column(plan), engine)
     with np.errstate(invalid="ignore"):  # a plan that is out has no times
-        times = weight * np.broadcast_to(np.asarray(steps.metrics.step_time, float), batch.shape)
+        times = weight * over_plans(steps.metrics.step_time, batch.shape)
     times = np.where(weight > 0, times, 0.0)
     reading, reading_power = _reading(system, model, recipe, plan, engine)
-    power = np.broadcast_to(np.asarray(steps.metrics.power, float), batch.shape)
+    power = over_plans(steps.metrics.power, batch.shape)
     out = np.where(slots >= 1, 0.0, np.inf)
     most = filled.share >= 0.5
     return Rollouts(
@@ -167,9 +167,7 @@ def _room(
     beside: Any,
 ) -> tuple[Array, dict[str, Array], Array, Array]:
     """Sequences that memory has room for, what a device then holds, what it lacks for any, and its limit.
-
-    Memory grows evenly with sequences, so that two numbers of them say the most. Those that run hold the
-    context of a random moment, or, where all begin together, of the fullest one.
+    Memory grows evenly with sequences; they hold the context of a random moment, or the fullest one.
     """
     shape = np.shape(plan.dp)
     fullest = np.max(lengths.running * (recipe.prompt + lengths.places))
@@ -183,16 +181,14 @@ def _room(
         return evaluate(system, model, decode(count * lanes, context), plan, engine)
 
     first, second = held(np.ones(shape)), held(np.full(shape, 2.0))
-    used, more = (np.broadcast_to(np.asarray(r.metrics.memory_used, float), shape) for r in (first, second))
+    used, more = (over_plans(r.metrics.memory_used, shape) for r in (first, second))
     legal = np.broadcast_to((first.reason & ~1) == 0, shape)
     most = np.floor(1.0 + (limit - used) / np.maximum(more - used, 1e-9))
     allowed = np.minimum(engine.max_num_seqs * plan.dp, np.maximum(float(recipe.samples), lanes))
     slots = np.where(legal & (most >= 1), np.minimum(most * lanes, allowed), 0.0)
     each = np.maximum(slots / lanes, 1.0)
-    memory = {k: np.broadcast_to(np.asarray(v, float), shape) for k, v in first.summary.memory.items()}
-    grown = {
-        k: np.broadcast_to(np.asarray(v, float), shape) - memory[k] for k, v in second.summary.memory.items()
-    }
+    memory = {k: over_plans(v, shape) for k, v in first.summary.memory.items()}
+    grown = {k: over_plans(v, shape) - memory[k] for k, v in second.summary.memory.items()}
     memory = {k: memory[k] + (each - 1.0) * grown[k] for k in memory}
     return slots, memory, np.where(legal, np.maximum(used - limit, 0.0), np.inf), limit
 
@@ -211,5 +207,5 @@ def _reading(
     work = prefill(plan.dp * together, length, cached=0.5 * (prompt - length))
     read = evaluate(system, model, work, plan, engine)
     shape = np.shape(plan.dp)
-    time = np.broadcast_to(np.asarray(read.metrics.step_time, float), shape) * pieces * each / together
-    return time, np.broadcast_to(np.asarray(read.metrics.power, float), shape)
+    time = over_plans(read.metrics.step_time, shape) * pieces * each / together
+    return time, over_plans(read.metrics.power, shape)

@@ -44,8 +44,7 @@ def algorithm_key(name: str) -> str:
 
 
 def matching_algorithms(name: str, times: AlgorithmTimes) -> AlgorithmTimes:
-    """Those algorithms that a name means and that are legal: itself, or else all whose name begins with it,
-    as a library's rings.
+    """Those algorithms that a name means and that are legal: itself, else all whose name begins with it.
 
     >>> matching_algorithms("ring", {"ring ll": 1.0, "ring simple": 2.0, "tree": 3.0})
     {'ring ll': 1.0, 'ring simple': 2.0}
@@ -85,10 +84,14 @@ def _never(time: Number) -> bool:
 def each_point(tree: Any, shape: tuple[int, ...]) -> Iterator[Any]:
     """Every point of a tree of arrays that broadcast to a shape, as the same tree of single numbers."""
     for i in range(int(np.prod(shape))):
-        yield map_leaves(lambda value, i=i: float(np.broadcast_to(value, shape).flat[i]), tree)
+
+        def pick(value: Number, i: int = i) -> float:
+            return float(np.broadcast_to(value, shape).flat[i])
+
+        yield map_leaves(pick, tree)
 
 
-def names_by_dimension(each: Sequence[Sequence[str]], shape: tuple[int, ...]) -> tuple[Array, ...]:
+def names_by_dimension(each: Sequence[Any], shape: tuple[int, ...]) -> tuple[Array, ...]:
     """Names that every point has for each dimension, as one array of each dimension."""
     return tuple(np.array(names, dtype=str).reshape(shape) for names in zip(*each, strict=True))
 

@@ -137,10 +137,8 @@ def device_links(dimension: Dimension) -> Number:
 
 
 def group_link(layout: GroupLayout, dimension: Dimension) -> Number:
-    r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
-
-    The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s
-    share the wires: :math:`\beta / s`.
+    """Peak bandwidth one rank has into its group inside a dimension, one direction [B/s]: the links its group
+    reaches (`group_share`), shared on rings and chains by groups that interleave with stride s, β / s.
     """
     link = peak_link(dimension) * group_share(dimension, layout.size)
     return link if dimension.kind in DIRECT else link / layout.stride
@@ -152,10 +150,8 @@ def group_bandwidth(layout: GroupLayout, dimension: Dimension) -> Number:
 
 
 def partner_bandwidth(layout: GroupLayout, dimension: Dimension, partners: float) -> Number:
-    """Bandwidth one rank sustains to so many partners of its group in a direct dimension, one direction
-    [B/s].
-
-    All it has through a switch; where each pair has a link of its own, no more than the links to them.
+    """Bandwidth one rank sustains to so many partners in a direct dimension, one direction [B/s]: all it has
+    through a switch, the links to them where each pair has one of its own.
     """
     xp = namespace(layout.size, dimension.size)
     share = group_share(dimension, xp.minimum(1.0 + partners, layout.size))

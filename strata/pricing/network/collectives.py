@@ -134,10 +134,8 @@ def either_times(joined: Joined | None, own: AlgorithmTimes) -> AlgorithmTimes:
 def algorithm_times(
     pattern: str, payload: Number, layout: GroupLayout, dimension: Dimension, every: bool = False
 ) -> AlgorithmTimes:
-    """Each legal algorithm of a collective inside one fabric dimension, with its time [s]; groups of one take
-    none.
-
-    Without `every`, algorithms that cannot be the cheapest are left out.
+    """Each legal algorithm inside one dimension, with its time [s], groups of one taking none; without
+    `every` those that can be the cheapest.
     """
     transport = dimension.transport_model
     if dimension.collectives:
@@ -221,10 +219,8 @@ def crossings(
     asked: str | Sequence[str] = "",
     payload: Number | None = None,
 ) -> Iterator[Crossing]:
-    """A collective's way through a fabric, innermost dimension first.
-
-    Sums, gathers and scatters leave the next dimension what one part of this one holds; of the other patterns
-    every dimension carries all of the buffer (`payload`: where it is not the op's).
+    """A collective's way through a fabric, innermost first. Sums, gathers and scatters leave the next
+    dimension what one part of this one holds; others all of it (`payload`: where it is not the op's).
     """
     if op.pattern not in PATTERNS:
         raise BadValue(f"a collective must be one of {', '.join(PATTERNS)}, but got '{op.pattern}'")
@@ -239,8 +235,7 @@ def crossings(
 def chosen_algorithms(
     op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str] = ""
 ) -> tuple[str, ...]:
-    """The algorithm a single collective takes in each fabric dimension, innermost first; "" where it does not
-    cross one.
+    """The algorithm a single collective takes in each dimension, innermost first; "" where not crossed.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread

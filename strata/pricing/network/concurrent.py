@@ -43,10 +43,8 @@ def fair_share_finish(works: Sequence[Number], rests: Sequence[Number]) -> tuple
 
 
 def time_by_link(cost: CollectiveCost) -> tuple[dict[str, Number], Number]:
-    """A collective's time by the links it needs [s]: what grows with its bytes in each dimension, and the
-    rest of it.
-
-    Links are named by the dimension; one that is reached through an inner one counts with it.
+    """A collective's time by the links it needs [s]: what grows with its bytes in each dimension (by its
+    name, or that of an inner one it is reached through), and the rest.
     """
     works: dict[str, Number] = {}
     joined = joined_levels(cost.op, cost.layouts, cost.fabric, cost.asked)
@@ -118,11 +116,8 @@ class ConcurrentCollectives:
 
 
 def finish_times(costs: Sequence[CollectiveCost]) -> tuple[Number, ...]:
-    """When each of several collectives of the same devices is done, if all start at once [s].
-
-    They share the links of every dimension that they cross both; each is taken to meet all others in all of
-    those, as if they began there together: rather too long than too short, but never longer than one after
-    the other.
+    """When each of several collectives that start at once is done [s]. Each is taken to meet all others in
+    all dimensions both cross: rather too long, but never longer than one after the other.
     """
     parts = [time_by_link(cost) for cost in costs]
     times: list[Number] = [rest for _, rest in parts]

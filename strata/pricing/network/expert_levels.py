@@ -27,9 +27,8 @@ NARROW = 1.0  # bytes of an element up to which scales travel with it
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExpertLevels:
-    """The dimension whose transport has kernels for experts, and those around it that a group reaches into.
-
-    `sizes` are the group's members on each, the node's own first.
+    """The dimension whose transport has kernels for experts, and those around it that a group reaches into;
+    `sizes`: its members on each, the node's own first.
     """
 
     kernels: ExpertTransport

@@ -1,7 +1,5 @@
-"""Loads of links: bytes that steps of messages put on every link of a composed fabric, all messages at once.
-
-The router (`strata.pricing.network.routes`) follows packets and their queues; this counts bytes alone, the
-same way round and in the same order of dimensions, for any number of groups that send at once.
+"""Loads of links: bytes that steps of messages put on every link of a composed fabric, all at once. It goes
+round as the router (`strata.pricing.network.routes`) does, and counts bytes alone.
 """
 
 from __future__ import annotations
@@ -161,8 +159,7 @@ def load_schedules(pattern: str, members: Array, fabric: Fabric) -> tuple[str, .
 
 
 def group_sizes(members: Array, fabric: Fabric) -> tuple[int, ...]:
-    """How many places of each dimension a group takes, innermost first; all in one where it fills them
-    unevenly.
+    """Places of each dimension a group takes, innermost first; all in one where it fills them unevenly.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> two = sized(fabric("hgx-h200"), (8, 4))

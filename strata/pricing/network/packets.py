@@ -1,8 +1,5 @@
-"""Packet transport: messages cut into packets, stored and forwarded hop by hop, complete when acknowledged.
-
-A step of a collective is one message of each rank (or several at once); its time follows from the busiest hop
-of the longest path. The collectives below are closed forms on symmetric groups;
-`strata.pricing.network.routes` does the same for any traffic.
+"""Packet transport: messages cut into packets, stored and forwarded hop by hop, complete when acknowledged;
+closed forms of collectives on symmetric groups (any traffic: `strata.pricing.network.routes`).
 """
 
 from __future__ import annotations
@@ -371,10 +368,8 @@ def tree_ring_all_reduce(payload: Number, tree: SwitchTree, packets: Packets) ->
 
 
 def tree_all_to_all(block: Number, tree: SwitchTree, packets: Packets) -> Number:
-    r"""All-to-all with every pair at once [s]; block is what one rank has for one other [B].
-
-    Of p ranks, g below a switch: a host's link carries p - 1 messages, a switch's link upwards :math:`g (p -
-    g)`.
+    """All-to-all with every pair at once [s]; block is what one rank has for one other [B]. Of p ranks, g
+    below a switch: a host's link carries p - 1 messages, a switch's link upwards g (p - g).
     """
     ranks = tree.inner * tree.outer
     return tree_message(

@@ -68,8 +68,7 @@ class RoutedTraffic:
 
 
 def route_levels(fabric: Fabric) -> tuple[RouteLevel, ...]:
-    """Levels of a fabric whose dimensions have sizes: a device's bandwidth into a dimension is split over its
-    links there.
+    """Levels of a sized fabric: a device's bandwidth into a dimension is split over its links there.
 
     A step's latency is the way into a switch and out of it, half of it each; a dragonfly counts as one
     switch.
@@ -88,8 +87,7 @@ def route_levels(fabric: Fabric) -> tuple[RouteLevel, ...]:
 
 
 def route(source: int, target: int, levels: Sequence[RouteLevel]) -> list[RouteLink]:
-    """Links from a device to another, innermost dimension first, on the shorter way round a ring (forward
-    when equal).
+    """Links between devices, innermost dimension first, the shorter way round a ring (forward when equal).
 
     >>> grid = (RouteLevel("ring", 4, 1e9, 1e-6), RouteLevel("chain", 3, 1e9, 1e-6))
     >>> # one step back; two along the ring and two along the chain
@@ -170,8 +168,7 @@ def _within(here: tuple[int, ...], goal: int, i: int, level: RouteLevel) -> list
 def route_steps(
     steps: Sequence[ScheduleStep], levels: Sequence[RouteLevel], packets: Packets
 ) -> RoutedTraffic:
-    """A whole schedule without a barrier: a device goes on when what it sent is acknowledged and what it
-    waits for is in.
+    """A whole schedule without a barrier: a device goes on when its step is acknowledged, and it has its own.
 
     >>> from strata.pricing.network.schedules import schedule
     >>> torus = (RouteLevel("ring", 4, 32e9, 32e-9), RouteLevel("ring", 4, 32e9, 32e-9))

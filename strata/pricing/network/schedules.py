@@ -21,11 +21,8 @@ PIECES = 8  # pieces that follow each other in pipelines (double_tree, pipeline)
 
 @dataclass(frozen=True, eq=False)
 class ScheduleStep:
-    """Messages that go at once: `bytes[i]` from rank `source[i]` to rank `target[i]`; a pair may have two of
-    them.
-
-    `pieces[i]` are the parts of the buffer in message i, to follow the data by; in an all-to-all, part s N +
-    t goes from s to t.
+    """Messages that go at once: `bytes[i]` from rank `source[i]` to rank `target[i]`; a pair may have two.
+    `pieces[i]`: parts of the buffer in message i; in an all-to-all, part s N + t goes from s to t.
     """
 
     source: Array
@@ -67,10 +64,8 @@ Moves = tuple[list[Move], int]
 
 
 def _shares(group: RankGroup, dimension: int, places: Array, outwards: bool = False) -> Array:
-    """Pieces a rank deals with that belong to given places of a dimension; piece q belongs to rank q.
-
-    Scattered inner dimensions: those with the rank's own places there. Gathered ones (`outwards`): those with
-    its own places outside.
+    """Pieces a rank deals with at places of a dimension; piece q is rank q's. Scattered inner dimensions:
+    with the rank's own places there. Gathered ones (`outwards`): with its places outside.
     """
     stride, size = group.stride(dimension), group.sizes[dimension]
     ranks, beyond = np.arange(group.ranks), stride * size
@@ -251,10 +246,8 @@ def _pairwise(group: RankGroup) -> Moves:
 
 
 def _relay(group: RankGroup) -> Moves:
-    """Dimension by dimension to the next rank; what is for the rank k places on is passed on k times.
-
-    Along a dimension a rank holds blocks whose target has its place in the inner dimensions, and whose source
-    has it in the outer.
+    """Dimension by dimension to the next rank, k times for the rank k places on. A rank holds blocks whose
+    target has its place in the inner dimensions, and whose source has it in the outer.
     """
     ranks, count = np.arange(group.ranks), group.ranks
     moves = []

@@ -1,8 +1,4 @@
-"""What a library's kernels make of a collective inside one fabric dimension: each legal algorithm's time.
-
-Every function returns its candidates by name, so that a single call can say which was the cheapest. Times
-hold for two ranks or more; the caller answers for groups of one.
-"""
+"""A library's kernels inside one dimension: each legal algorithm's time by name, of two ranks or more."""
 
 from __future__ import annotations
 
