@@ -15,15 +15,6 @@ from strata.mapping.divide import (
     side_by_side,
     without_idle_collectives,
 )
-from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
-from strata.mapping.gradients import (
-    SUFFIXES,
-    held_before,
-    once_block,
-    relaid,
-    sharded_weights,
-    summed_gradient,
-)
 from strata.mapping.layout import (
     GRADIENTS,
     PLAIN,
@@ -33,6 +24,16 @@ from strata.mapping.layout import (
     PartitionSpec,
     Sharding,
     conversions,
+)
+from strata.mapping.sharded_collectives import (
+    PARTIAL_OVER,
+    SUFFIXES,
+    expert_collectives,
+    held_before,
+    once_block,
+    relaid,
+    sharded_weights,
+    summed_gradient,
 )
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked

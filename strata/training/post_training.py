@@ -35,9 +35,8 @@ from strata.training.post_training_iteration import (
     spent,
     weight_tensors,
 )
-from strata.training.post_training_learning import Learning, learning, training_plans
+from strata.training.post_training_phases import Learning, Rollouts, learning, rollouts, training_plans
 from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
-from strata.training.post_training_rollout import Rollouts, rollouts
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model

@@ -18,9 +18,8 @@ from strata.pricing.network.collective_cost import collective
 from strata.records import readable
 from strata.serving.pools import send_time
 from strata.serving.steps import dollars_per_s
-from strata.training.post_training_learning import Learning
+from strata.training.post_training_phases import Learning, Rollouts
 from strata.training.post_training_recipe import PostTrainingRecipe
-from strata.training.post_training_rollout import Rollouts
 from strata.workload.expert_ops import is_expert_product
 from strata.workload.model import Model
 from strata.workload.tasks import train

@@ -21,8 +21,7 @@ from strata.training.post_training_iteration import (
     resharded_bytes,
     separate_transfer,
 )
-from strata.training.post_training_learning import learning, padded_packs, training_plans
-from strata.training.post_training_rollout import rollouts
+from strata.training.post_training_phases import learning, padded_packs, rollouts, training_plans
 
 MODEL, SMALL = "llama-3.1-8b", {"batch": 16, "group": 8, "minibatch": 64, "response": 400, "longest": 1500}
 TRAIN = "dp=8,zero=3,recompute=full"

@@ -137,8 +137,10 @@ def device_links(dimension: Dimension) -> Number:
 
 
 def group_link(layout: GroupLayout, dimension: Dimension) -> Number:
-    """Peak bandwidth one rank has into its group inside a dimension, one direction [B/s]: the links its group
-    reaches (`group_share`), shared on rings and chains by groups that interleave with stride s, β / s.
+    r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
+
+    The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s
+    share the wires: :math:`\beta / s`.
     """
     link = peak_link(dimension) * group_share(dimension, layout.size)
     return link if dimension.kind in DIRECT else link / layout.stride

@@ -368,8 +368,10 @@ def tree_ring_all_reduce(payload: Number, tree: SwitchTree, packets: Packets) ->
 
 
 def tree_all_to_all(block: Number, tree: SwitchTree, packets: Packets) -> Number:
-    """All-to-all with every pair at once [s]; block is what one rank has for one other [B]. Of p ranks, g
-    below a switch: a host's link carries p - 1 messages, a switch's link upwards g (p - g).
+    r"""All-to-all with every pair at once [s]; block is what one rank has for one other [B].
+
+    Of p ranks, g below a switch: a host's link carries p - 1 messages, a switch's link upwards :math:`g (p -
+    g)`.
     """
     ranks = tree.inner * tree.outer
     return tree_message(
