@@ -104,11 +104,6 @@ def _finite(times: Array) -> Array:
     return np.where(np.isfinite(times), times, 0.0)
 
 
-def _column(plan: Plan) -> Plan:
-    column: Plan = map_leaves(lambda v: np.asarray(v, float)[:, None], plan)
-    return column
-
-
 def rollouts(
     system: System,
     model: Model,
@@ -139,7 +134,8 @@ def rollouts(
         often = samples * lengths.mean / (each * replicas)
         weight = np.concatenate([often[:, None], 0.0 * filled.chance], axis=1)
     batch = np.maximum(whole * replicas[:, None], np.asarray(plan.dp)[:, None])
-    steps = evaluate(system, model, decode(batch, context), _column(plan), engine)
+    column: Plan = map_leaves(lambda v: np.asarray(v, float)[:, None], plan)
+    steps = evaluate(system, model, decode(batch, context), column, engine)
     with np.errstate(invalid="ignore"):  # a plan that is out has no times
         times = weight * over_plans(steps.metrics.step_time, batch.shape)
     times = np.where(weight > 0, times, 0.0)
