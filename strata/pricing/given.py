@@ -8,8 +8,7 @@ from typing import Any
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.kernel_library import KernelLibrary, kernel_library
+from strata.mapping.engine import Engine, KernelLibrary, kernel_library
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
 from strata.memo import Memo, is_settled, settled_record, value_key
@@ -79,7 +78,7 @@ def chip_under_library(chip: Chip, library: KernelLibrary, engine: Engine) -> Ch
 
     >>> from strata.hardware.chip import chip
     >>> from strata.mapping.engine import engine
-    >>> from strata.mapping.kernel_library import kernel_library
+    >>> from strata.mapping.engine import kernel_library
     >>> half = replace(kernel_library("bare"), pdl_overlap=0.5)
     >>> under = chip_under_library(chip("b200"), half, engine("ideal"))
     >>> round(float(under.overhead.step["bf16"] / chip("b200").overhead.step["bf16"]), 3)

@@ -1,6 +1,4 @@
-"""train_run(): so many tokens of training on a system: steps, days, money, energy and goodput, under the best
-plan or a given one.
-"""
+"""train_run(): so many tokens of training on a system, under the best plan or a given one."""
 
 from __future__ import annotations
 
@@ -255,9 +253,7 @@ def checkpoint_bytes(engine: Engine) -> Number:
 
 
 def waiting_power(result: Result) -> float:
-    """Power of a system whose devices wait [W]: what flows whatever the load, hosts, and their share of fans
-    and supplies.
-    """
+    """Power of a system that waits [W]: static, hosts, and their share of fans and supplies."""
     parts = {name: float(joules) for name, joules in result.summary.energy.items()}
     kept = parts["static"] + parts["hosts"]
     beside = parts["cooling and supply"] / (sum(parts.values()) - parts["cooling and supply"])

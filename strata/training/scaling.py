@@ -1,6 +1,4 @@
-"""How training scales: the best plan of every device count, at one batch for all (strong) or at a batch that
-grows with the devices (weak).
-"""
+"""How training scales: the best plan of every device count, at one batch (strong) or a growing one (weak)."""
 
 from __future__ import annotations
 

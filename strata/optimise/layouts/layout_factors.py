@@ -16,8 +16,8 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.mapping.divide import divide
-from strata.mapping.gradients import held_before
 from strata.mapping.layout import Conversion, conversions
+from strata.mapping.sharded_collectives import held_before
 from strata.optimise.layouts.factor_graph import FactorGraph
 from strata.optimise.layouts.layout_options import (
     ModuleOptions,

@@ -10,8 +10,8 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.mapping.divide import divide
-from strata.mapping.gradients import held_before
 from strata.mapping.layout import conversions
+from strata.mapping.sharded_collectives import held_before
 from strata.optimise.fuse import all_steps
 from strata.optimise.fusion.fuse_path import Steps, shortest_fusion
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem, FusionTensor

@@ -10,8 +10,7 @@ from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.hierarchy import far_level
 from strata.hardware.noc import access_energy
-from strata.mapping.engine import Engine, trainer_of
-from strata.mapping.kernel_library import KernelLibrary
+from strata.mapping.engine import Engine, KernelLibrary, trainer_of
 from strata.mapping.trainer import ExpertBias
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports

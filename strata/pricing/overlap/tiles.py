@@ -14,8 +14,7 @@ from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.algorithm_names import cheapest
 from strata.pricing.network.algorithms import group_link
-from strata.pricing.network.collectives import Crossing, crossings
-from strata.pricing.network.joined import level_bytes, over_nodes
+from strata.pricing.network.collectives import Crossing, crossings, level_bytes, over_nodes
 from strata.pricing.network.level_parts import Level
 from strata.pricing.network.levels import slowest
 from strata.pricing.overlap.equations import (

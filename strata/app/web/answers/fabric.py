@@ -17,9 +17,9 @@ from strata.hardware.fabric import check_group
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.hardware.topology import topology
+from strata.mapping.place import rank_numbers
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.rank_numbers import rank_numbers
 from strata.pricing.network.collective_cost import CollectiveCost, group_collective
 from strata.pricing.network.link_loads import LevelLoads, collective_loads, load_schedules
 from strata.search.inputs import make_workload, phase_of

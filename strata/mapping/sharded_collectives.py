@@ -1,5 +1,9 @@
-"""Collectives of weights and their gradients: brought to where a gradient op is laid out, summed, and brought
-back to where the weight lies.
+"""Collectives that a division adds to a graph: of weights and their gradients, and of rows of tokens to their
+experts and back.
+
+Tokens are exchanged between ranks of experts (`ep`) and gathered among ranks that hold parts of the same
+expert (`expert_tp`); where experts are cut over several data parallel ranks (`expert_tp_dp`), these gather
+the tokens of all of them. Results go the same ways back, as sums.
 """
 
 from __future__ import annotations
@@ -10,8 +14,11 @@ from strata.arrays import Number, namespace
 from strata.mapping.layout import WEIGHT_GRADIENTS, Conversion, Sharding, conversions, module_of
 from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
 from strata.precision import bytes_of
-from strata.workload.graph import Block, Collective, Op, Tensor
+from strata.workload.expert_ops import Combine, Dispatch, ExpertMatMul
+from strata.workload.graph import Block, Collective, Exchange, Op, Tensor
 
+# ranks of a tensor group hold the same tokens, and each brings back what its own experts made of them
+PARTIAL_OVER = "tp"
 SUFFIXES = {
     "all_reduce": "sum",
     "reduce_scatter": "scatter",
@@ -30,22 +37,14 @@ def held_before(made: list[Conversion], sharding: Sharding) -> list[Number]:
     return sizes[:-1]
 
 
-def relaid_weight(op: Op, sharding: Sharding) -> list[Collective]:
-    """A weight that another op stores, brought to an op that is laid out otherwise than that one."""
-    weight = op.read_weight()
-    return [] if weight is None else _moves(weight, op, sharding, f"{op.name}_weight", ())
-
-
-def relaid_operand(op: Op, place: int, sharding: Sharding) -> list[Collective]:
-    """What the forward pass left, brought to an op that is laid out otherwise than that pass was."""
-    kept = op.kept_operand(place)
-    return [] if kept is None else _moves(kept, op, sharding, op.name, (op.inputs[place],))
-
-
-def _moves(
-    tensor: Tensor, op: Op, sharding: Sharding, name: str, inputs: tuple[str, ...]
-) -> list[Collective]:
-    """From where a tensor lies by its module's forward ops to where an op wants it, whose extents it has."""
+def relaid(op: Op, sharding: Sharding, place: int | None = None) -> list[Collective]:
+    """The weight an op reads, or at a place what the forward pass left, brought from where its module's
+    forward ops have it to where the op wants it.
+    """
+    tensor = op.read_weight() if place is None else op.kept_operand(place)
+    if tensor is None:
+        return []
+    name, inputs = (f"{op.name}_weight", ()) if place is None else (op.name, (op.inputs[place],))
     have, want = (sharding.by_axis(module, tensor.axes) for module in (module_of(op), op.module))
     made, held = conversions(have, (), want), tensor.bytes()
     for group in (group for on in want.values() for group in on):
@@ -56,9 +55,7 @@ def _moves(
 
 
 def summed_gradient(op: Op, partial: tuple[str, ...], sharding: Sharding) -> list[Collective]:
-    """A weight's gradient added up between ranks, and brought to where the weight lies if it was made
-    elsewhere.
-    """
+    """A weight's gradient added up between ranks, and brought to where the weight lies."""
     sums = [
         Collective(
             name=f"{op.name}_sum_{group}", module=op.module, inputs=(op.output,), output=op.output,
@@ -130,9 +127,7 @@ def _collectives(
     held: Number,
     words: tuple[str, str, tuple[str, ...], str],
 ) -> list[Collective]:
-    """Conversions of a tensor of which a rank holds so many bytes; words: name and ending, what each takes
-    and gives.
-    """
+    """Conversions of a tensor of `held` bytes; words: name and ending, what each takes and gives."""
     name, ending, inputs, output = words
     found = []
     if sharding.deepflow:  # gathered whole and halved, in place of an exchange
@@ -156,3 +151,77 @@ def once_block(block: Block, ops: list[Collective]) -> Block:
         name=f"{block.name}.once", ops=tuple(ops), count=block.count, role=block.role,
         direction=block.direction, gradient_of=block.gradient_of or block.name,
     )  # fmt: skip
+
+
+def expert_collectives(
+    op: Dispatch | Combine, experts: ExpertMatMul, sharding: Sharding, stream: Tensor, training: bool
+) -> tuple[list[Collective], list[Collective]]:
+    """Collectives before and after an op that moves rows between tokens and experts; stream: a rank's tokens
+    as products read them; training: the trainer says which kernels carry them.
+    """
+    sends = op.route == "dispatch"
+    suffix, pattern = ("gather", "all_gather") if sends else ("scatter", "reduce_scatter")
+    tensor = op.output if sends else op.inputs[0]
+    found: list[Collective] = []
+    degrees, ranks = sharding.degrees, sharding.exchange_ranks
+    apart = ranks > 1
+    xp = namespace(ranks, op.width)
+
+    def collective(
+        name: str, kind: str, group: str, payload: Number, exchange: Exchange | None = None
+    ) -> Collective:
+        return Collective(
+            name=f"{op.name}_{name}",
+            module=op.module,
+            inputs=(tensor,),
+            output=tensor,
+            pattern=kind,
+            group=group,
+            payload=payload,
+            exchange=exchange,
+        )
+
+    if "ep" in sharding.active:
+        # The ranks of a tensor group share out what they all hold.
+        tokens = stream.extents[0].size / degrees.get("tp", 1.0)
+        payload = exchange_bytes(tokens, ranks, op.top_k, op.width * bytes_of(op.precision))
+        exchange = Exchange(
+            direction=op.route,
+            trains=training,
+            tokens=tokens,
+            top_k=experts.top_k,
+            experts=experts.all_experts,
+            width=op.width,
+            element=bytes_of(op.precision),
+            groups=experts.groups,
+            top_groups=experts.top_groups,
+            generates=experts.generates,
+        )
+        found.append(collective("exchange", "all_to_all", "ep", payload, exchange))
+        if "expert_tp" in sharding.active:
+            each = xp.where(apart, payload * degrees["expert_tp"], 0.0)
+            found.append(collective(suffix, pattern, "expert_tp", each))
+    if "expert_tp_dp" in sharding.active:
+        every = experts.tokens.size * op.width * bytes_of(op.precision)
+        found.append(collective(f"{suffix}_all", pattern, "expert_tp_dp", xp.where(apart, 0.0, every)))
+    if sharding.sequence_group:
+        # experts inside the group that holds parts of sequences: all its ranks need the tokens of each other
+        every = xp.where(apart, 0.0, stream.bytes())
+        found.append(collective(f"{suffix}_tokens", pattern, sharding.sequence_group, every))
+    return ([], found) if sends else (found[::-1], [])
+
+
+def exchange_bytes(tokens: Number, ranks: Number, top_k: Number, row: Number) -> Number:
+    r"""Bytes one rank sends to bring tokens to their experts, or their results back: one copy to each
+    distinct rank.
+
+    .. math:: n = T R \left(1 - (1 - 1/R)^k\right) b
+
+    tokens T of the rank; R ranks of which k uniform picks hit :math:`R (1 - (1 - 1/R)^k)` distinct ones; b
+    bytes of a row.
+
+    >>> round(exchange_bytes(64.0, 8.0, 8.0, 7168.0) / (64 * 7168), 3)  # copies of a token
+    5.251
+    """
+    copies = ranks * (1.0 - (1.0 - 1.0 / ranks) ** top_k)
+    return tokens * copies * row
