@@ -23,8 +23,7 @@ from strata.mapping.shard import shard
 from strata.optimise.layouts.conditioning import ConditionedSearch
 from strata.optimise.layouts.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layouts.layout_factors import layout_tables
-from strata.optimise.layouts.layout_options import module_options
-from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options
 from strata.optimise.layouts.layout_states import LayoutTables
 from strata.pricing.given import Structure, rank_in_step
 from strata.pricing.pricers import Rank, price_op

@@ -1,5 +1,6 @@
 """Solvers of factor graphs agree with each other, and with all choices tried one by one."""
 
+import itertools
 import time
 
 import numpy as np
@@ -9,11 +10,11 @@ from hypothesis import strategies as some
 
 from strata.optimise.layouts.conditioning import ConditionedSearch, Messages
 from strata.optimise.layouts.factor_graph import (
+    Assignment,
     Factor,
     FactorGraph,
     eliminated,
     elimination_order,
-    exhaustive,
     restricted,
     surviving,
 )
@@ -30,6 +31,14 @@ def random_graph(seed, variables=6, options=3, factors=8, forbidden=0.1):
         table[(random.random(table.shape) < forbidden) & (np.indices(table.shape).sum(0) > 0)] = np.inf
         made.append(Factor(scope, table))
     return FactorGraph(domains, made)
+
+
+def exhaustive(graph):
+    """The best of all choices, one by one."""
+    names = list(graph.domains)
+    every = itertools.product(*(range(graph.domains[n]) for n in names))
+    best = min((dict(zip(names, c, strict=True)) for c in every), key=graph.value)
+    return Assignment(best, graph.value(best))
 
 
 @settings(max_examples=50, deadline=None)

@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from strata.arrays import Array
-from strata.optimise.fusion.fusion_problem import FusionProblem
-from strata.optimise.fusion.ideals import as_rows, nested_pairs
+from strata.optimise.fusion.fusion_problem import FusionProblem, as_rows, nested_pairs
 from strata.optimise.fusion.partition_prices import PartitionPricer
 
 SLACK = 1 + 1e-9  # of a bound against an incumbent, for rounding
+BLOCK = 1 << 16  # steps priced at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,8 +53,8 @@ def fusion_steps(pricer: PartitionPricer, masks: Sequence[int], limit: int) -> S
     return Steps(first=steps.first[keep], second=steps.second[keep], rows=rows, section=section[keep])
 
 
-def _blocks(count: int, size: int = 1 << 16) -> list[slice]:
-    return [slice(start, start + size) for start in range(0, max(count, 1), size)]
+def _blocks(count: int) -> list[slice]:
+    return [slice(start, start + BLOCK) for start in range(0, max(count, 1), BLOCK)]
 
 
 def _allowed(problem: FusionProblem, sets: Array) -> tuple[Array, Array]:
@@ -190,9 +190,7 @@ def shortest_fusion(pricer: PartitionPricer, steps: Steps, worst: float = np.inf
     """
     problem = pricer.problem
     bounds = step_bounds(pricer, steps)
-    one = problem.rules.tiles == "one"
-    rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
-    paths = Paths(steps, problem.max_partitions, problem.apart)
+    rounds, paths = problem.rounds, Paths(steps, problem.max_partitions, problem.apart)
     ahead = [paths.forward(bounds[r].min(0)) for r in rounds]
     best, priced = None, 0
     for place in sorted(range(len(rounds)), key=lambda i: ahead[i][-1][-1]):
@@ -277,21 +275,19 @@ def ranked_fusions(
     can lie on one.
     """
     problem = pricer.problem
-    one = problem.rules.tiles == "one"
-    rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
     bounds = step_bounds(pricer, steps)
     paths = Paths(steps, 0, problem.apart)
     stretch = 1.02
     while True:
         worst, every = best * stretch, []
-        for which in rounds:
+        for which in problem.rounds:
             least = bounds[which].min(0)
             through = paths.forward(least)[-1][steps.first] + paths.backward(least)[steps.second]
             for i in which:
                 chosen = np.nonzero(through + bounds[i] <= worst)[0]
                 times = _times(pricer, steps, problem.tiles[i], chosen)
                 every += [(int(s), float(t), i) for s, t in zip(chosen, times, strict=True) if np.isfinite(t)]
-        found = _k_shortest(steps, every, count, one)
+        found = _k_shortest(steps, every, count, problem.rules.tiles == "one")
         if (len(found) >= count and found[count - 1][0] <= worst) or stretch > 1e3:
             break
         stretch = 1 + (stretch - 1) * 4

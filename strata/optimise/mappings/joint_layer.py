@@ -20,19 +20,18 @@ from strata.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.optimise.fuse import too_large
 from strata.optimise.layout import LayoutSetting, best_layout
-from strata.optimise.layouts.layout_options import module_options
-from strata.optimise.layouts.layout_rules import LayoutRules
+from strata.optimise.layouts.layout_options import LayoutRules, module_options
 from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
-from strata.optimise.mappings.joint_certificate import (
+from strata.optimise.mappings.joint_problem import (
     BesideLayers,
     LayerCertificate,
     LayerMapping,
     MappedBlock,
+    MapSettings,
     RankRoom,
+    fusion_blocks,
 )
-from strata.optimise.mappings.joint_leaf import SLACK, LeafFusion, dram_missing
-from strata.optimise.mappings.joint_problem import MapSettings, fusion_blocks
-from strata.optimise.mappings.joint_steps import NarrowedSteps
+from strata.optimise.mappings.joint_steps import SLACK, LeafFusion, NarrowedSteps, dram_missing
 
 NOWHERE = float("inf")
 FEW = 5000  # partitions of a block that are quick to price
@@ -371,7 +370,7 @@ class LayerSearch:
             total += one.times * found.time
             low += one.times * found.lower_bound
             going += one.times * found.lower_bound * (ways.get(one.block) == "forward")
-            made.append(MappedBlock(block=one.block, times=one.times, problem=one, fusion=found))
+            made.append(MappedBlock(block=one.block, times=one.times, problem=one.problem, fusion=found))
         if low < sum(b.times * b.fusion.time for b in made) * (1 - SLACK):  # CP-SAT ran out of time
             self.loose = min(self.loose, self.beside.total(low, going, only))
         if not np.isfinite(total):
