@@ -21,9 +21,7 @@ STEP_LIMIT = 5_000_000  # some 20 s, 1 GB
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FusedPartition:
-    """Kernels that run together: times [s], rooms and DRAM traffic [B], tiles, passes over the weights, and
-    what binds.
-    """
+    """Kernels that run together: times [s], rooms and DRAM traffic [B], tiles, passes over weights."""
 
     kernels: tuple[str, ...]
     tiles: int

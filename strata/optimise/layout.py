@@ -156,9 +156,7 @@ def best_layout(
 
 
 def _solved(tables: LayoutTables, time_limit: float) -> tuple[Assignment, float, str, float]:
-    """The best choice, a bound below which none can be, how it was found, and how many choices were left
-    after pruning.
-    """
+    """The best choice, a bound of all, how it was found, and how many choices pruning left."""
     start, alive = time.perf_counter(), surviving(tables.factors, tables.hidden)
     small = restricted(tables.factors, alive)
     kept = float(np.prod([float(small.domains[m]) for m in tables.options]))

@@ -31,9 +31,7 @@ if TYPE_CHECKING:
 
 
 class Work(Protocol):
-    """What a worker does for a sampler: any picklable record with `perform`, which is a pure function of the
-    space and of the record.
-    """
+    """What a worker does for a sampler: a picklable record whose `perform` is pure in it and the space."""
 
     def perform(self, space: Space, backend: str) -> Any: ...
 

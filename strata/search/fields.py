@@ -5,7 +5,7 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
@@ -14,6 +14,7 @@ from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip, names_a_file
 from strata.hardware.fabric import Fabric
+from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, layout_degrees
 from strata.params import leaf_paths, override, value_at, word_paths
@@ -34,6 +35,15 @@ def split_field(name: str) -> tuple[str, str]:
     """
     owner, _, path = name.partition(".")
     return owner, path
+
+
+def repeated(names: Sequence[str]) -> str | None:
+    """The first name that stands there twice.
+
+    >>> repeated(["tp", "pp", "tp"]), repeated(["tp"])
+    ('tp', None)
+    """
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def by_owner(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -150,6 +160,10 @@ class FieldOwners:
     engine: Engine
     model: Any  # a language model, or another program
 
+    @classmethod
+    def of(cls, system: System, model: Any, engine: Engine) -> FieldOwners:
+        return cls(chip=system.chip, fabric=system.fabric, engine=engine, model=model)
+
     def resolve(self, name: str) -> tuple[Any, str | None]:
         """The record of a field and its whole path there; None where this fabric has no such dimension."""
         owner, path = split_field(name)
@@ -165,9 +179,7 @@ class FieldOwners:
         return made and (names_a_file(path) or bool(path_in_recipe(self.chip, path)))
 
     def metadata(self, name: str) -> Mapping[str, Any] | None:
-        """What the schema says of a quantity (unit, doc, more); None where the field holds a word or is not
-        there.
-        """
+        """What the schema says of a quantity (unit, doc, more); None for words and unknown fields."""
         owner, path = split_field(name)
         if owner in (PLAN, "model"):
             return {"unit": "1"} if path in self._numbers(owner) else None

@@ -28,9 +28,7 @@ from strata.search.space import Space
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Points and what they deliver: digits [N, axes], each metric [N], and why a point is out (a bitmask, 0
-    is in).
-    """
+    """Points: digits [N, axes], each metric [N], and why a point is out (a bitmask, 0 is in)."""
 
     digits: np.ndarray
     columns: dict[str, np.ndarray]
@@ -120,9 +118,7 @@ def evaluate_point(space: Space, digits: np.ndarray) -> Result:
 
 
 def groups_by_words(space: Space, rows: np.ndarray, of: str = "") -> list[np.ndarray]:
-    """Points in groups that share every word, so that one call serves a group; `of` looks at fields that
-    start so only.
-    """
+    """Points in groups that share every word, of fields that start with `of`: one call serves each."""
     worded = [
         i
         for i, a in enumerate(space.axes)
@@ -160,6 +156,12 @@ def set_choices(values: FieldValues, space: Space, i: int, at: np.ndarray) -> No
 
 def case_of_points(space: Space, rows: np.ndarray) -> Case:
     """The case of points that share every word, as arrays over the points."""
+    values, plan = _chosen(space, rows)
+    return assemble_case(space.scenario, values, plan)
+
+
+def _chosen(space: Space, rows: np.ndarray) -> tuple[FieldValues, Plan | None]:
+    """What points that share every word choose, with ties; their plans, where an axis has them."""
     values, plan = FieldValues(), None
     for i, axis in enumerate(space.axes):
         set_choices(values, space, i, rows[:, i])
@@ -167,7 +169,7 @@ def case_of_points(space: Space, rows: np.ndarray) -> Case:
             plan = plans_at(space, i, rows[:, i])
     numbers = {a.name: np.array(a.values, float)[rows[:, i]] for i, a in enumerate(space.axes) if a.ordered}
     values.numbers |= tied_values(space, numbers)
-    return assemble_case(space.scenario, values, plan)
+    return values, plan
 
 
 def tied_values(space: Space, numbers: dict[str, Any]) -> dict[str, Any]:
@@ -205,14 +207,8 @@ def point_design(space: Space, digits: Any) -> dict[str, Any]:
     ('8xh200', 64, '288000000000 B')
     """
     row = np.asarray(digits, np.int64).reshape(1, -1)
-    scenario, values = space.scenario, FieldValues()
-    told = scenario.plan
-    for i, axis in enumerate(space.axes):
-        set_choices(values, space, i, row[:, i])
-        if axis.kind == "plan":
-            told = plan_text(plans_at(space, i, row[0, i]))
-    ordered = {a.name: float(a.values[row[0, i]]) for i, a in enumerate(space.axes) if a.ordered}
-    values.numbers |= tied_values(space, ordered)
+    scenario, (values, plan) = space.scenario, _chosen(space, row)
+    told = scenario.plan if plan is None else plan_text(take(plan, (0,), 1))
     numbers = {name: float(np.ravel(value)[0]) for name, value in values.numbers.items()}
     numbers |= _multiplied(space, values)
     degrees = {split_field(n)[1]: v for n, v in numbers.items() if split_field(n)[0] == PLAN}

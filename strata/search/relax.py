@@ -55,9 +55,7 @@ class Boxes:
 
 @lru_cache(maxsize=32)
 def relaxed_axes(space: Space) -> tuple[int, ...]:
-    """Axes whose numbers may be relaxed: those of which more is never slower. Prices of links may follow
-    them.
-    """
+    """Axes whose numbers may be relaxed: more is never slower; prices of links may follow them."""
     found = []
     for i, axis in enumerate(space.axes):
         more = {more_is(space, f) for f in axis.fields}
@@ -191,9 +189,7 @@ def least_idle_power(chip: Chip) -> Number:
 
 
 def _with_most_bandwidth(chip: Chip) -> Chip:
-    """A chip whose DRAM gives every kernel the most that any stream gets: its peak, below what cores can
-    take.
-    """
+    """A chip whose DRAM gives every kernel its peak, below what cores can take."""
     banks = banks_of(chip)
     if banks is None or chip.stack is None:
         return chip
@@ -292,9 +288,7 @@ def _least_host(every: list[Fabric], money: Economics) -> Host | None:
 
 
 def _reached(space: Space, called: tuple[str, str], field: str, usual: Any, end: Any) -> float:
-    """The most or the least of a dimension's field that an axis gives it, by its place or name; what it is
-    where no axis does.
-    """
+    """The most or the least of a dimension's field that an axis sets by place or name; else as it is."""
     for axis in space.axes:
         if axis.ordered and any(
             f.split(".")[1:] in ([c, field] for c in called) and f.startswith("fabric.") for f in axis.fields

@@ -30,9 +30,7 @@ WRITTEN = "written_rounds"  # in a saved state: the rounds on disk by then, and 
 
 @checked_class
 class Search:
-    """A search that goes round by round: `rounds()` runs it, `outcome()` says what it found so far, whenever
-    it is asked.
-    """
+    """A search round by round: `rounds()` runs it, `outcome()` says what it found so far."""
 
     checkpoint = 5.0  # seconds between states that a sampler saves: what a kill may cost
 
@@ -86,9 +84,7 @@ class Search:
     # ------------------------------------------------------------------------------------------ running
 
     def rounds(self) -> Iterator[Progress]:
-        """Run to the end, with word after each round. Whoever stops listening stops the search; what was
-        stored stays.
-        """
+        """Run to the end, with word after each round; who stops listening stops it, what is stored stays."""
         self._started = time.perf_counter()
         if self.store is None:
             yield from self._run()
@@ -171,9 +167,7 @@ class Search:
         return made
 
     def _take_up(self, store: Store) -> None:
-        """Bring the sampler to where whole rounds end; what is missing or broken, and all after it, is done
-        again.
-        """
+        """Bring the sampler to the end of whole rounds; what is missing or broken is done again."""
         before = set(store.rounds())
         if hasattr(self.sampler, "restore"):
             self._restore(store)

@@ -56,9 +56,7 @@ def sensitivity(result: Result, more: float = 0.1, metric: str = "") -> list[Gai
     """
     phase = result.workload.phase
     declared = known_metric(metric or ("tokens_per_s" if phase == "serve" else "step_time"), phase)
-    owners = FieldOwners(
-        chip=result.system.chip, fabric=result.system.fabric, engine=result.engine, model=result.model
-    )
+    owners = FieldOwners.of(result.system, result.model, result.engine)
     gains = []
     for lever in LEVERS:
         behind = quantities_behind(lever, owners, result.system)

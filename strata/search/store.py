@@ -218,12 +218,6 @@ class Store:
             except BadFile:
                 return
 
-    def drop(self, after: int) -> None:
-        """Forget rounds after one: they are done again."""
-        for number in self.rounds():
-            if number > after:
-                self.part(number).unlink()
-
     # ------------------------------------------------------------------------------------------ state
 
     def save(self, number: int, state: Mapping[str, np.ndarray]) -> None:
@@ -244,9 +238,8 @@ class Store:
                 yield int(path.stem), found
 
     def forget(self, after: int) -> None:
-        """No rounds nor states after a round."""
-        self.drop(after)
-        for path in self._states():
+        """No rounds nor states after a round: they are done again."""
+        for path in (*(self.part(number) for number in self.rounds()), *self._states()):
             if int(path.stem) > after:
                 path.unlink()
 

@@ -14,16 +14,13 @@ from strata.evaluate import evaluate, memory_needed
 from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine, has_host_time
-from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan
-from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import TrainingBox, plans_of_training, taken
+from strata.mapping.plans import TrainingBox, plans_of_training
 from strata.mapping.rules import MEMORY, RULES
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
-from strata.search.plans import RankedPlan, orders_matter, plan_at
-from strata.search.training_levers import LeverWorth, lever_worths
-from strata.search.training_refine import PricedPlans, moved_out, offloads, refine
+from strata.search.plans import RankedPlan, orders_matter, plan_at, try_orders
+from strata.search.training_refine import LeverWorth, PricedPlans, lever_worths, moved_out, offloads, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
@@ -34,9 +31,7 @@ DIVIDED = ("tp", "cp", "dp", "pp", "ep", "moe_tp")  # two plans of one mesh diff
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingSearch:
-    """Plans of training in order of merit, the best of each mesh; where none fits, the one that needs
-    least.
-    """
+    """Plans of training, best first, one of each mesh; where none fits, the one that needs least."""
 
     choices: list[RankedPlan]
     nearest: Result  # the best; else the one that needs the least memory
@@ -94,7 +89,7 @@ def search_training(
     told |= {"refined": better.tried}
     places = _best_of_each_mesh(box, scores)[: max(PLACED, top)]
     found, worth = better.at(box, places), scores.ravel()[places]
-    orders, worth, placed = _other_orders(system, model, workload, found, worth, engine, metric)
+    orders, placed = _other_orders(asked, found, worth)
     scores.reshape(-1)[places] = worth  # levers are worth what the best order makes of them
     counts: dict[str, Any] = {"considered": considered, "feasible": feasible, "placed": placed}
     choices = []
@@ -148,14 +143,15 @@ class _Asked:
         scores = np.where(good, self.sign * values, -np.inf)
         return PricedPlans(scores=scores, times=times, used=used, limit=limit), reason
 
-    def listed(self, some: Plan, count: int) -> PricedPlans:
+    def listed(self, some: Plan, count: int, where: str | None = None) -> PricedPlans:
         """Plans of a list, those that the condition on plans leaves."""
+        where = self.where if where is None else where
         found = evaluate(self.system, self.model, self.workload, some, self.engine)
         wide = (getattr(found.metrics, self.metric), found.metrics.step_time, found.metrics.memory_used)
         values, times, used = (np.broadcast_to(np.asarray(each, float), count) for each in wide)
         good = np.broadcast_to(found.fits, count) & np.isfinite(values)
-        if self.where:
-            good = good & holds_at(self.where, _named(some), count, "where")
+        if where:
+            good = good & holds_at(where, _named(some), count, "where")
         scores = np.where(good, self.sign * values, -np.inf)
         limit = float(np.min(found.metrics.memory_limit))
         return PricedPlans(scores=scores, times=times, used=used, limit=limit)
@@ -277,29 +273,14 @@ def _best_of_each_mesh(box: TrainingBox, scores: np.ndarray) -> np.ndarray:
     return found
 
 
-def _other_orders(
-    system: System,
-    model: Model,
-    workload: Workload,
-    found: Plan,
-    worth: np.ndarray,
-    engine: Engine | str,
-    metric: str,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """The order on the fabric that is best for each plan, what it is then worth, and how many were priced."""
-    orders, worth = np.zeros(len(worth)), worth.copy()
-    if not orders_matter(system.fabric):
-        return orders, worth, 0
-    rows, which = in_every_order(found, system.fabric, active_groups(found))
-    codes = np.asarray(rows.order)
-    moved = codes > 0
-    if not moved.any():
-        return orders, worth, 0
-    rows, codes, which = taken(rows, moved), codes[moved], which[moved]
-    priced = evaluate(system, model, workload, rows, engine)
-    values = np.broadcast_to(np.asarray(getattr(priced.metrics, metric), float), codes.shape)
-    values = values if known_metric(metric, workload.phase).higher_is_better else -values
-    for i, value in enumerate(np.where(priced.fits, values, -np.inf)):
-        if value > worth[which[i]]:
-            worth[which[i]], orders[which[i]] = value, codes[i]
-    return orders, worth, len(codes)
+def _other_orders(asked: _Asked, found: Plan, worth: np.ndarray) -> tuple[np.ndarray, int]:
+    """The best order on the fabric for each plan, whose `worth` it raises; how many were priced."""
+    orders = np.zeros(len(worth))
+    if not orders_matter(asked.system.fabric):
+        return orders, 0
+
+    def score(rows: Plan) -> np.ndarray:
+        return asked.listed(rows, np.size(rows.order), where="").scores[None]
+
+    every = np.arange(len(worth))
+    return orders, try_orders(asked.system, found, score, worth[None], orders[None], every, every[:1])

@@ -25,9 +25,7 @@ ROOM_BITS = 40  # of a memory's capacity
 
 
 def fuse_by_cpsat(problem: FusionProblem, *, seconds: float = 60.0) -> Fusion:
-    """The best mapping found in so many seconds, with the proven bound; an interrupt (Ctrl-C) ends the search
-    with the best so far.
-    """
+    """The best mapping found in so many seconds, with the proven bound; Ctrl-C ends the search early."""
     cp_model = extra_package("ortools.sat.python.cp_model", "a proof by CP-SAT", "map")
 
     pricer = PartitionPricer(problem)
@@ -156,9 +154,7 @@ class _Model:
         return found
 
     def _sram(self, p: int) -> None:
-        """Buffers and weights fit, or one kernel is alone and takes its weights in passes, or itself in
-        pieces.
-        """
+        """Buffers and weights fit; or a kernel alone takes its weights in passes, or itself in pieces."""
         problem, model, alone = self.problem, self.model, self._alone
         byte = problem.chip.sram * 2.0**-ROOM_BITS
         copies = min(problem.micro_batches, 2.0)

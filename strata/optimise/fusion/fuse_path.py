@@ -148,9 +148,7 @@ class Paths:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PathResult:
-    """The best chain: rows of its partitions and their numbers of tiles; how many ideals there are, how many
-    steps, and how many were priced in full.
-    """
+    """The best chain: its partitions and their tiles; how many ideals, steps and full prices it took."""
 
     time: float
     sets: Array
@@ -240,9 +238,7 @@ def _one_round(
 
 
 def in_line(pricer: PartitionPricer) -> PathResult | None:
-    """A good mapping in no time: the best one whose partitions are runs of a topological order, of two such
-    orders.
-    """
+    """A good mapping in no time: the best whose partitions are runs of one of two topological orders."""
     best = None
     for order in (pricer.problem.order, _depth_first(pricer.problem)):
         masks = [0]
@@ -271,9 +267,7 @@ def _depth_first(problem: FusionProblem) -> list[int]:
 def ranked_fusions(
     pricer: PartitionPricer, steps: Steps, count: int, best: float
 ) -> Iterator[tuple[float, Array, tuple[int, ...]]]:
-    """The `count` best mappings in order of time: k shortest paths, over steps priced in full as far as they
-    can lie on one.
-    """
+    """The `count` best mappings in order of time: k shortest paths over steps that can lie on one."""
     problem = pricer.problem
     bounds = step_bounds(pricer, steps)
     paths = Paths(steps, 0, problem.apart)
@@ -299,9 +293,7 @@ def ranked_fusions(
 def _k_shortest(
     steps: Steps, every: list[tuple[int, float, int]], count: int, one: bool
 ) -> list[tuple[float, tuple[tuple[int, int], ...]]]:
-    """The best chains over (step, time, tiles) as time and steps; with one number of tiles for all of a
-    chain.
-    """
+    """The best chains over (step, time, tiles); with one number of tiles for a chain where `one`."""
     keys = sorted({i for _, _, i in every}) if one else [-1]
     found: list[tuple[float, tuple[tuple[int, int], ...]]] = []
     for key in keys:

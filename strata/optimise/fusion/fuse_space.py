@@ -28,9 +28,7 @@ class MapSpace:
 
 
 def fused_space(problems: Iterable[FusionProblem]) -> tuple[int, str] | None:
-    """How many fused mappings all of some blocks have together, and what is counted; None where one has too
-    many to count.
-    """
+    """Fused mappings of some blocks together, and what is counted; None where one has too many."""
     mappings, words = 1, ""
     for problem in problems:
         found = mapping_space(problem)

@@ -163,9 +163,7 @@ class _Reader:
         return float(stated)
 
     def _communicate(self, op: Collective) -> None:
-        """A collective is time of the kernel that makes what it carries; one that carries what comes from
-        outside is a kernel of its own.
-        """
+        """A collective is time of the kernel whose result it carries, or a kernel of its own."""
         time = float(price_op(op, self.rank).time)
         source = next((self.there[t] for t in op.inputs if t in self.there), None)
         kernel = source.kernel if source is not None else OUTSIDE

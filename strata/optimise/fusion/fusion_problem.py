@@ -136,9 +136,7 @@ class FusionProblem:
 
     @cached_property
     def before(self) -> tuple[frozenset[int], ...]:
-        """Kernels that must not come in a later partition than each kernel: producers, and what rules and
-        pins order.
-        """
+        """Kernels that must not come later than each kernel: producers, and what rules and pins order."""
         found: list[set[int]] = [set() for _ in self.kernels]
         for source, target in self.edges:
             found[target].add(source)

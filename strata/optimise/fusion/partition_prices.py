@@ -31,9 +31,7 @@ ROUNDING = 1 + 1e-12  # of a bound that sums the same numbers in another order
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionPrices:
-    """Times [s], rooms [B] and passes over weights of partitions at one number of tiles; `time` is infinite
-    where one does not fit.
-    """
+    """Times [s], rooms [B] and passes of partitions at one number of tiles; `time` is inf where out."""
 
     compute: Array
     memory: Array
@@ -157,9 +155,7 @@ class PartitionPricer:
         return self._grids[tiles]
 
     def shared_cycles(self, sets: Array, tiles: int) -> Array:
-        """Least cycles of the slowest kernel of each partition with all cores shared out: bisection over the
-        candidates.
-        """
+        """Least cycles of each partition's slowest kernel with all cores shared out, by bisection."""
         candidates, cores, _ = self.grid(tiles)
         limit = self.problem.chip.cores
         low, high = np.zeros(len(sets), dtype=np.int64), np.full(len(sets), len(candidates) - 1)

@@ -67,9 +67,7 @@ def neighbours(graph: FactorGraph) -> dict[str, set[str]]:
 
 
 def elimination_order(graph: FactorGraph) -> tuple[list[str], int, int]:
-    """Variables in the order that leaves the smallest table next, the induced width, and the entries of the
-    largest table.
-    """
+    """Variables, that with the smallest table next; the induced width; entries of the largest table."""
     near = neighbours(graph)
     order: list[str] = []
     width = entries = 0

@@ -120,9 +120,7 @@ class _BlockTables:
         self.holders[op.output] = left
 
     def _summed_here(self, op: Op, left: Holder) -> Holder:
-        """Sums that stand with the kernel itself: of weights' gradients, of what nobody reads, and all where
-        rules say so.
-        """
+        """Sums that stand with the kernel: of weights' gradients, of what nobody reads, or all by rule."""
         tables, unread = self.tables, not self.uses.get(op.output)
         if not (tables.rules.sums == "at kernel" or unread or op.weight_gradient):
             return left

@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PairCost:
-    """Seconds of what stands between a kernel and one reader of its result, and the bytes that come there, by
-    options of both modules.
-    """
+    """Seconds between a kernel and one reader of its result, and bytes there, by options of both."""
 
     kernel: str
     modules: tuple[str, str]
@@ -263,9 +261,7 @@ class OpenBlock:
     def bound(
         self, alive: Open, steps: NarrowedSteps | None, worst: float
     ) -> tuple[float, NarrowedSteps | None]:
-        """Below the block's time under any open layout, and the partitions that are still of use below
-        `worst`.
-        """
+        """Below the block's time under open layouts, and partitions still of use below `worst`."""
         if steps is None:
             return plain_bound(self.pricer(alive)), None
         least, left = steps.branch(self.pricer(alive), worst)
@@ -281,9 +277,7 @@ def _over(table: Array, alive: Open, first: str, second: str) -> Array:
 
 
 def plain_bound(pricer: PartitionPricer) -> float:
-    """A lower bound without any path: all work at once, all weights, and what comes in and goes out; no limit
-    of SRAM, no fill.
-    """
+    """A bound without any path: all work and weights at once, all in and out; no SRAM limit, no fill."""
     every = np.ones((1, len(pricer.problem.kernels)))
     found = []
     for tiles in pricer.problem.tiles:

@@ -81,9 +81,7 @@ class OpenLayer:
 
     @cached_property
     def sums(self) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
-        """By module and option, over all blocks: seconds on the chip, what tables of layouts count for them,
-        and seconds of reading weights.
-        """
+        """By module and option, over all blocks: seconds on the chip, those of tables, those of weights."""
         compute, counted, weights = ({m: np.zeros(len(o)) for m, o in self.options.items()} for _ in range(3))
         bandwidth = float(self.setting.rank.device.bandwidth)
         utilised = self.told.rules.compute

@@ -332,9 +332,7 @@ class LayerSearch:
         worst: float,
         steps: list[NarrowedSteps | None] | None = None,
     ) -> LayerMapping | None:
-        """One layout exactly, with the best partitions of every block; None where it does not fit or is not
-        quicker than `worst`.
-        """
+        """One layout with its best partitions, exactly; None where none fits or is below `worst`."""
         key = tuple(choice[m] for m in self.layer.options)
         if self.proved.get(key, 0.0) >= worst:
             return None

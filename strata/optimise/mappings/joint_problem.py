@@ -58,9 +58,7 @@ class MappedBlock(BlockProblem):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerMapping:
-    """Layouts of all modules and partitions of all blocks: seconds of one micro-batch on one rank, all
-    layers.
-    """
+    """Layouts and partitions of all layers: seconds of one micro-batch on one rank."""
 
     layout: Layout
     options: dict[str, tuple[str, ...]]

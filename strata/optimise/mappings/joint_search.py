@@ -216,9 +216,7 @@ class CandidateSearch:
         return self.priced(candidate, replace(layer, kept=kept)) if kept <= self.search.room else None
 
     def sends(self, candidate: DegreeCandidate, found: LayerSearch) -> dict[str, Array]:
-        """Seconds of handing on what a stage made, there and back in training, by the layout of the
-        boundary.
-        """
+        """Seconds of a hand-over between stages, there and back in training, by option of the boundary."""
         spread = candidate.placement
         block = next((b.block for b in found.layer.blocks if b.block.entry is not None), None)
         if STAGES not in spread.groups or block is None or block.role not in found.layer.options:

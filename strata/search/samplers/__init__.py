@@ -50,9 +50,7 @@ class Sampler(Protocol):
         """The work of the next round; nothing when the sampler is finished."""
 
     def tell(self, done: list[Any]) -> Evaluated | None:
-        """What came of it, in the order asked; returns the points of the round that are worth a row each (all
-        of them, for a replay).
-        """
+        """What came of it, in the order asked; returns the points worth a row (all, for a replay)."""
 
 
 class PointSampler:
@@ -70,9 +68,7 @@ class PointSampler:
         raise NotImplementedError
 
     def learn(self, evaluated: Evaluated) -> None:
-        """What became of the points just proposed, in the same order (of the last ones only as many as the
-        budget had room for).
-        """
+        """What became of the points proposed, in order; of the last, as many as the budget had room for."""
 
     def ask(self) -> list[Work]:
         left = self.budget - self.asked

@@ -174,9 +174,7 @@ class Exact:
     # ------------------------------------------------------------------------------------- good designs
 
     def _walk(self, found: Evaluated) -> None:
-        """From the best designs drawn, step by step to the best neighbour while that is better; one walk
-        after the other.
-        """
+        """From the best designs drawn to the best neighbour while that is better, one after the other."""
         scores = self.goal.scores(found)[:, 0]
         order = np.argsort(-scores, kind="stable")
         if self.walks is None:
@@ -191,9 +189,7 @@ class Exact:
             self.walks, self.reached = self.walks[1:], -np.inf
 
     def _around(self, design: np.ndarray, plans: bool = False) -> np.ndarray:
-        """Legal designs that differ in one axis, or in axes that constraints join; in the plan by all plans,
-        each in one order.
-        """
+        """Legal designs that differ in one axis or in joined ones; in the plan by all, each in one order."""
         moves = [
             (np.array([[i]]), np.arange(len(a))[:, None])
             for i, a in enumerate(self.space.axes)
