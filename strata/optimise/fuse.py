@@ -106,13 +106,8 @@ def fuse_kernels(
                 f"({best.priced:,} priced in full, the others excluded by bounds)"
             )
             found = priced_path(problem, pricer, best)
-            return replace(
-                found,
-                lower_bound=found.time,
-                proof=proof,
-                method="ideals",
-                seconds=time.perf_counter() - began,
-            )
+            took = time.perf_counter() - began
+            return replace(found, lower_bound=found.time, proof=proof, method="ideals", seconds=took)
         if method == "ideals":
             raise BadValue(
                 f"more than {IDEAL_LIMIT:,} order ideals or {STEP_LIMIT:,} partitions: use method cp-sat"

@@ -18,17 +18,8 @@ from strata.search.fields import PLAN_FIELDS, repeated, si_number
 from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
 
 _AXIS_KEYS = (
-    "name",
-    "field",
-    "fields",
-    "values",
-    "times",
-    "range",
-    "variants",
-    "plans",
-    "unit",
-    "stage",
-    "source",
+    *("name", "field", "fields", "values", "times", "range"),
+    *("variants", "plans", "unit", "stage", "source"),
 )
 MOST_CHOICES = 100_000  # of one axis
 

@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -25,9 +25,7 @@ import numpy as np
 from strata.arrays import cores
 from strata.errors import StrataError, UnknownName, require
 from strata.search.points import Evaluated, evaluate_points
-
-if TYPE_CHECKING:
-    from strata.search.space import Space
+from strata.search.space import Space
 
 
 class Work(Protocol):

@@ -252,16 +252,16 @@ class FieldOwners:
 
 def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
     """A fabric with quantities replaced by text with units, numbers or arrays, and their sources noted."""
-    if not changes:
-        return fabric
-    paths = {fabric_path(fabric, path) or path: value for path, value in changes.items()}
-    changed, noted = override(fabric, paths, "fabric")
-    return replace(changed, sources=fabric.sources.updated(noted))
+    return _changed(fabric, {fabric_path(fabric, p) or p: value for p, value in changes.items()}, "fabric")
 
 
 def changed_engine(engine: Engine, changes: Mapping[str, Any]) -> Engine:
     """An engine with quantities or words replaced, and their sources noted."""
+    return _changed(engine, changes, "engine")
+
+
+def _changed(record: Any, changes: Mapping[str, Any], kind: str) -> Any:
     if not changes:
-        return engine
-    changed, noted = override(engine, changes, "engine")
-    return replace(changed, sources=engine.sources.updated(noted))
+        return record
+    changed, noted = override(record, changes, kind)
+    return replace(changed, sources=record.sources.updated(noted))

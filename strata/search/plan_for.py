@@ -122,13 +122,8 @@ def plan_for(
     if not isinstance(served, Model):
         raise _no_plans(served)
     if isinstance(workload, Requests) or serves:
-        how: dict[str, Any] = {
-            "top": top,
-            "where": where,
-            "quick": quick,
-            "heard": heard,
-            "drafting": drafting,
-        }
+        told = {"top": top, "where": where}
+        how: dict[str, Any] = told | {"quick": quick, "heard": heard, "drafting": drafting}
         return _served_ranking(hardware, served, workload, software, wanted, limits, how)
     case = (hardware, served, workload, software)
     return _step_ranking(case, limits, goal, top, where, largest)

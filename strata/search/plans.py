@@ -88,14 +88,15 @@ def candidate_plans(
     )
     if not where:
         return every
-    named = {
-        f.name: np.broadcast_to(getattr(every, f.name), np.shape(every.tp))
-        for f in fields(Plan)
-        if f.name != "order"
-    }
-    kept = holds_at(where, named, np.size(every.tp), "where")
+    kept = holds_at(where, named_degrees(every), np.size(every.tp), "where")
     require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
     return taken(every, kept)
+
+
+def named_degrees(every: Plan) -> dict[str, np.ndarray]:
+    """Degrees of plans by name, but for their order on the fabric."""
+    names = (f.name for f in fields(Plan) if f.name != "order")
+    return {name: np.broadcast_to(getattr(every, name), np.shape(every.tp)) for name in names}
 
 
 def best_plans(

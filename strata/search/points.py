@@ -4,9 +4,10 @@ design by names.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,6 +25,8 @@ from strata.search.derived_metrics import POINT_METRICS
 from strata.search.fields import PLAN, PLAN_FIELDS, SIZES, split_field
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space
+
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,23 +95,27 @@ def _buildable(space: Space, rows: np.ndarray, which: np.ndarray, reason: np.nda
         _, first, chip = np.unique(
             rows[which][:, sorted({*chips, *tied})], axis=0, return_index=True, return_inverse=True
         )
-    sound = np.zeros(len(first), bool)
-    sound[_sound(space, rows[which[first]], np.arange(len(first)))] = True
+    sound, chips_rows = np.zeros(len(first), bool), rows[which[first]]
+    for some, _ in built_parts(lambda part: case_of_points(space, chips_rows[part]), np.arange(len(first))):
+        sound[some] = True
     built = sound[chip.ravel()]
     reason[which[~built]] = PARTS.bit
     return which[built]
 
 
-def _sound(space: Space, rows: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Those of some points that make a case."""
+def built_parts(make: Callable[[np.ndarray], Made], which: np.ndarray) -> Iterator[tuple[np.ndarray, Made]]:
+    """Parts of a batch of which something can be made, with it; what cannot be made is left out.
+
+    That is little, and a batch is refused as a whole: halves of it, and halves of these, find it.
+    """
     try:
-        case_of_points(space, rows[some])
+        made = make(which)
     except BadValue:
-        if len(some) == 1:
-            return some[:0]
-        half = len(some) // 2
-        return np.concatenate([_sound(space, rows, part) for part in (some[:half], some[half:])])
-    return some
+        half = len(which) // 2
+        for part in (which[:half], which[half:]) if half else ():
+            yield from built_parts(make, part)
+        return
+    yield which, made
 
 
 def evaluate_point(space: Space, digits: np.ndarray) -> Result:

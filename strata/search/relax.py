@@ -19,7 +19,6 @@ import numpy as np
 
 from strata.arrays import Number
 from strata.case import Case
-from strata.errors import BadValue
 from strata.expression import mentions
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric, Host
@@ -28,7 +27,7 @@ from strata.hardware.money import Economics, always_on, fabric_price
 from strata.hardware.thermal.compact import leakage
 from strata.pricing.kernels.dram_access import banks_of
 from strata.search.axes import DesignAxis
-from strata.search.points import field_choices, set_choices, tied_values
+from strata.search.points import built_parts, field_choices, set_choices, tied_values
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space
 
@@ -117,19 +116,8 @@ def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> 
 def built_corners(
     space: Space, boxes: Boxes, which: np.ndarray, sides: Sequence[str]
 ) -> Iterator[tuple[np.ndarray, tuple[Case, ...]]]:
-    """Boxes that share every word in groups whose corners can be built, with their cases; others are left
-    out.
-
-    Those are few, and a batch is refused as a whole: halves of it, and halves of these, find them.
-    """
-    try:
-        cases = tuple(case_at_corner(space, boxes, which, side) for side in sides)
-    except BadValue:
-        half = len(which) // 2
-        for part in (which[:half], which[half:]) if half else ():
-            yield from built_corners(space, boxes, part, sides)
-        return
-    yield which, cases
+    """Boxes that share every word in groups whose corners can be built, with their cases; others are out."""
+    return built_parts(lambda some: tuple(case_at_corner(space, boxes, some, s) for s in sides), which)
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:

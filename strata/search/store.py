@@ -16,17 +16,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from zipfile import BadZipFile
 
 import numpy as np
 
 from strata.errors import BadFile, BadValue
+from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS
+from strata.search.points import Evaluated
+from strata.search.space import Space
 from strata.shipped import extra_package
-
-if TYPE_CHECKING:
-    from strata.search.points import Evaluated
-    from strata.search.space import Space
 
 PARTS, STATES, LEFTOVER = "parts", "state", ".partial"
 KEPT_STATES = 2
@@ -190,9 +189,6 @@ class Store:
 
     def read(self, number: int, space: Space) -> Evaluated:
         """The points of a stored round, as they were evaluated; a part that is not whole is refused."""
-        from strata.search.derived_metrics import POINT_METRICS
-        from strata.search.points import Evaluated
-
         pyarrow = _arrow()
         try:
             table = pyarrow.parquet.read_table(
@@ -261,8 +257,6 @@ def _checksum(table: Any) -> bytes:
 
 def axis_columns(space: Space) -> dict[str, str]:
     """The column of each axis: its name, with words before it while a metric or another axis has the same."""
-    from strata.search.derived_metrics import GOAL_METRICS
-
     own = {*GOAL_METRICS, "index", "round", "reason"}
     taken = own | {axis.name for axis in space.axes}
     found: dict[str, str] = {}

@@ -13,24 +13,15 @@ import numpy as np
 from strata.mapping.divisors import divisors
 from strata.mapping.plan import WORDS, Plan
 from strata.mapping.plans import TrainingBox
-from strata.mapping.training_plan import OFFLOAD, RECOMPUTE
+from strata.mapping.training_plan import RECOMPUTE
 
 FULL = RECOMPUTE.index("full")
 RECOMPUTE_AXIS, ZERO_AXIS = 2, 4  # of the box
 KEPT_MESHES = 48  # whose plans are looked at closer
 AGAIN = 0.25  # of a step whose layers are all recomputed: one forward pass of four
 LEVERS = (
-    "tp",
-    "cp",
-    "pp",
-    "dp",
-    "ep",
-    "sp",
-    "micro_batch",
-    "recompute",
-    "schedule",
-    "virtual_stages",
-    "zero",
+    *("tp", "cp", "pp", "dp", "ep", "sp"),
+    *("micro_batch", "recompute", "schedule", "virtual_stages", "zero"),
 )
 ROUND = 1  # layers on either side of the number that memory asks for
 
@@ -167,20 +158,6 @@ def _keep(
     for place, value, score in zip(places, values, np.ravel(priced.scores), strict=True):
         if score > scores[place]:
             scores[place], lever[place] = score, value
-
-
-def offloads(fabric_has_link: bool) -> tuple[int, ...]:
-    """What may lie in the host's memory where nothing fits without, least first: codes of a plan's offload.
-
-    >>> [OFFLOAD[code] for code in offloads(True)], offloads(False)
-    (['optimizer', 'activations', 'both'], ())
-    """
-    return tuple(range(1, len(OFFLOAD))) if fabric_has_link else ()
-
-
-def moved_out(box: TrainingBox, code: int) -> TrainingBox:
-    """The same plans with state in the host's memory."""
-    return replace(box, plan=replace(box.plan, offload=float(code)))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

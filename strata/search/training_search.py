@@ -17,10 +17,11 @@ from strata.mapping.engine import Engine, as_engine, has_host_time
 from strata.mapping.plan import Plan
 from strata.mapping.plans import TrainingBox, plans_of_training
 from strata.mapping.rules import MEMORY, RULES
+from strata.mapping.training_plan import OFFLOAD
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
-from strata.search.plans import RankedPlan, orders_matter, plan_at, try_orders
-from strata.search.training_refine import LeverWorth, PricedPlans, lever_worths, moved_out, offloads, refine
+from strata.search.plans import RankedPlan, named_degrees, orders_matter, plan_at, try_orders
+from strata.search.training_refine import LeverWorth, PricedPlans, lever_worths, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
@@ -75,8 +76,9 @@ def search_training(
     considered, feasible = box.size, int(np.isfinite(priced.scores).sum())
     host = system.fabric.host
     linked = host is not None and host.link is not None
-    for code in offloads(linked) if not feasible and not where else ():
-        box = moved_out(box, code)
+    # what may lie in the host's memory where nothing fits without, least first: codes of a plan's offload
+    for code in range(1, len(OFFLOAD)) if linked and not feasible and not where else ():
+        box = replace(box, plan=replace(box.plan, offload=float(code)))
         priced, _ = asked.box(box)
         considered, feasible = considered + box.size, int(np.isfinite(priced.scores).sum())
         if feasible:
@@ -151,7 +153,7 @@ class _Asked:
         values, times, used = (np.broadcast_to(np.asarray(each, float), count) for each in wide)
         good = np.broadcast_to(found.fits, count) & np.isfinite(values)
         if where:
-            good = good & holds_at(where, _named(some), count, "where")
+            good = good & holds_at(where, named_degrees(some), count, "where")
         scores = np.where(good, self.sign * values, -np.inf)
         limit = float(np.min(found.metrics.memory_limit))
         return PricedPlans(scores=scores, times=times, used=used, limit=limit)
@@ -197,7 +199,7 @@ def training_box(
     box = plans_of_training(devices, model, batch, schedules=schedules, freely=bare)
     if where:
         places = np.flatnonzero(box.legal)
-        kept = holds_at(where, _named(box.at(places)), len(places), "where")
+        kept = holds_at(where, named_degrees(box.at(places)), len(places), "where")
         require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
         legal = np.zeros(box.legal.size, bool)
         legal[places[kept]] = True
@@ -220,10 +222,6 @@ def batch_neighbours(batch: float, parts: float) -> str:
     """
     below = np.floor(batch / parts) * parts
     return f"{below:g} or {below + parts:g}" if below else f"{below + parts:g}"
-
-
-def _named(many: Plan) -> dict[str, np.ndarray]:
-    return {f.name: np.asarray(getattr(many, f.name)) for f in fields(Plan) if f.name != "order"}
 
 
 def _trimmed(box: TrainingBox, rows: np.ndarray | None = None) -> tuple[TrainingBox, list[np.ndarray]]:

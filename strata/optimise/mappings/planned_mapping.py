@@ -11,11 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strata.case import Case
 from strata.errors import BadValue
-from strata.evaluate import evaluate_case, pricing_of
-from strata.hardware.system import System, as_system, economics_of
-from strata.mapping.engine import Engine, as_engine
+from strata.evaluate import evaluate, pricing_of
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, division, division_text
 from strata.optimise.fuse import fuse_kernels
@@ -100,15 +99,7 @@ def planned_pricing(
     if not plan and not hasattr(program, "layout"):
         found = plan_for(system, program, workload, engine, top=1, at_once=True).nearest
     else:
-        case = Case(
-            system=system,
-            program=program,
-            workload=workload,
-            plan=division(program, plan),
-            engine=as_engine(engine),
-            economics=economics_of(system),
-        )
-        found = evaluate_case(case)
+        found = evaluate(system, program, workload, division(program, plan), engine)
     if not found.fits:
         raise BadValue(why_infeasible(found))
     structure = Structure(found.plan.active(), 0)

@@ -21,18 +21,16 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from strata.errors import UnknownName, require
 from strata.search.executors import PointsWork, Work
+from strata.search.goal import Goal
 from strata.search.points import Evaluated, chooses_words, concatenate_points
+from strata.search.space import Space
 from strata.shipped import paper_model, paper_offers
-
-if TYPE_CHECKING:
-    from strata.search.goal import Goal
-    from strata.search.space import Space
 
 CHUNK = 4096  # most points in a piece of work: a second or so, so that little is lost with a worker
 

@@ -6,19 +6,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from strata.errors import BadValue
+from strata.search.axes import DesignAxis
+from strata.search.goal import Goal
+from strata.search.points import Evaluated
 from strata.search.samplers import PointSampler
-
-if TYPE_CHECKING:
-    from strata.search.axes import DesignAxis
-    from strata.search.goal import Goal
-    from strata.search.points import Evaluated
-    from strata.search.scenario import Scenario
-    from strata.search.space import Space
+from strata.search.scenario import Scenario
+from strata.search.space import Space
 
 # wanted rounds without a new point after which a sampler is finished: it moves among what it knows
 STALE = 25

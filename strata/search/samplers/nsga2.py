@@ -4,17 +4,15 @@ limits ranked by how far.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from strata.errors import StrataError
+from strata.search.goal import Goal
 from strata.search.samplers._genes import Genes
 from strata.search.samplers._memory import LearningSampler, repair_points
-
-if TYPE_CHECKING:
-    from strata.search.goal import Goal
-    from strata.search.space import Space
+from strata.search.space import Space
 
 POPULATION = 512
 LEAST = 32  # with a small budget; others get twenty generations or more
