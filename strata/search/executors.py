@@ -83,9 +83,6 @@ def _jax(space: Space, workers: int, address: str) -> Iterator[Run]:
     yield lambda works: [perform(space, w, "jax") for w in works]
 
 
-# -------------------------------------------------------------------------------------------- all cores
-
-
 @contextmanager
 def _cores(space: Space, workers: int, address: str) -> Iterator[Run]:
     pool = _Pool(space, workers or cores())
@@ -178,9 +175,6 @@ def _leave_with_parent() -> None:
 
 def _perform_here(work: Work) -> Any:
     return perform(_HELD["here"], work)
-
-
-# -------------------------------------------------------------------------------------------- a cluster
 
 
 @contextmanager

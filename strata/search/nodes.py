@@ -257,10 +257,6 @@ def some_points_inside(space: Space, plans: PlanTable, node: Node) -> np.ndarray
     return digits[space.legal(digits)]
 
 
-# ---------------------------------------------------------------------------------------------------- cutting
-# to what is possible
-
-
 def trim_nodes(space: Space, nodes: list[Node]) -> list[Node]:
     """Nodes cut to the ranges in which some design has their cores; those without any are gone. Coarse ones
     stay as they are.
@@ -329,9 +325,6 @@ def boxes_with_rows(nodes: list[Node]) -> Boxes:
         coarse=stage == COARSE,
         nearest=stage < WHOLE,
     )
-
-
-# ---------------------------------------------------------------------------------------------------- keeping
 
 
 def as_arrays(nodes: list[Node]) -> dict[str, np.ndarray]:

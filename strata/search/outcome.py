@@ -158,21 +158,16 @@ class SearchOutcome(Tabular):
         """What a reader of the best point should know: axes it ends, and axes that are free."""
         best = self.frontier.take(slice(0, 1))
         told = [f"widen the axis: {text}" for text in on_the_edge(self.space, best, self.gains()[0])]
-        free = costs_nothing(self.space, best)
-        return told + (
-            [f"more of it costs nothing here, no price follows: {', '.join(free)}"] if free else []
-        )
+        free = ", ".join(costs_nothing(self.space, best))
+        return told + ([f"more of it costs nothing here, no price follows: {free}"] if free else [])
 
     def evaluated(self) -> Evaluated:
         """Every row of the study, from disk where it has a folder."""
-        if self.out is None:
-            return concatenate_points(list(self.kept)) if self.kept else self.frontier
-        store = Store(self.out)
-        return (
-            concatenate_points([store.read(number, self.space) for number in store.rounds()])
-            if store.rounds()
-            else self.frontier
-        )
+        parts = list(self.kept)
+        if self.out is not None:
+            store = Store(self.out)
+            parts = [store.read(number, self.space) for number in store.rounds()]
+        return concatenate_points(parts) if parts else self.frontier
 
     def __repr__(self) -> str:
         front = f"{len(self.frontier):,} on the frontier" if self.found else "no point is in"

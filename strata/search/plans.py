@@ -16,7 +16,7 @@ from strata.errors import require
 from strata.evaluate import evaluate
 from strata.expression import holds_at
 from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import DIRECT
+from strata.hardware.fabric_parts import DIRECT, Dimension
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
@@ -236,23 +236,17 @@ def orders_matter(fabric: Fabric) -> bool:
 
 def _without_links(system: System) -> System:
     """The system with links that cost nothing: no order on the real fabric is quicker."""
-    first = system.fabric.dimension[0]
-    free = replace(
-        first,
-        kind="full",
-        size=system.devices,
-        bandwidth=1e30,
-        efficiency=1.0,
-        latency=0.0,
-        energy=0.0,
-        reduction=None,
-        transport_model=None,
-        transport="",
-        oversubscription=None,
-        links=None,
-        shares_links_of="",
-    )
+    nothing = {"bandwidth": 1e30, "latency": 0.0, "energy": 0.0, "reduction": None}
+    free = plain_dimension(system.fabric.dimension[0], kind="full", size=system.devices, **nothing)
     return replace(system, fabric=replace(system.fabric, dimension=(free,)))
+
+
+def plain_dimension(one: Dimension, **changes: Any) -> Dimension:
+    """A dimension of a fabric that reaches its bandwidth, changed, by links of its own and whatever carries
+    messages.
+    """
+    unlimited: dict[str, Any] = {"efficiency": 1.0, "oversubscription": None, "links": None}
+    return replace(one, **unlimited, transport_model=None, transport="", shares_links_of="", **changes)
 
 
 def _within(value: object, limit: float) -> np.ndarray:

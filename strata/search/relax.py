@@ -27,6 +27,7 @@ from strata.hardware.money import Economics, always_on, fabric_price
 from strata.hardware.thermal.compact import leakage
 from strata.pricing.kernels.dram_access import banks_of
 from strata.search.axes import DesignAxis
+from strata.search.plans import plain_dimension
 from strata.search.points import built_parts, field_choices, set_choices, tied_values
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space
@@ -232,20 +233,14 @@ def best_switch(fabrics: Sequence[Fabric], bandwidth: float, devices: float) -> 
     """
     every = [d for one in fabrics for d in one.dimension]
     adds = [float(np.max(d.reduction)) for d in every if d.reduction is not None]
-    return replace(
+    return plain_dimension(
         every[0],
         kind="switch",
         size=devices,
         bandwidth=bandwidth,
-        efficiency=1.0,
         latency=min(float(d.latency) for d in every),
         energy=min(float(d.energy or 0.0) for d in every),
         reduction=max(adds, default=None),
-        transport_model=None,
-        transport="",
-        oversubscription=None,
-        links=None,
-        shares_links_of="",
     )
 
 

@@ -81,8 +81,6 @@ class Search:
         self._gaps: list[tuple[float, float]] = []  # seconds and gap after each round
         self._started, self._ended = time.perf_counter(), "stopped"
 
-    # ------------------------------------------------------------------------------------------ running
-
     def rounds(self) -> Iterator[Progress]:
         """Run to the end, with word after each round; who stops listening stops it, what is stored stays."""
         self._started = time.perf_counter()
@@ -129,8 +127,6 @@ class Search:
         both = own if self._frontier is None else concatenate_points([self._frontier, own])
         order = np.flatnonzero(self.goal.frontier(both))
         self._frontier = both.take(order[np.argsort(-self.goal.scores(both)[order, 0], kind="stable")])
-
-    # --------------------------------------------------------------------- keeping and taking up
 
     def manifest(self) -> dict[str, Any]:
         """What makes this study: its inputs, resolved, and their hashes."""
@@ -213,30 +209,24 @@ class Search:
         self._note(self.sampler.tell([stored.take(slice(a, b)) for a, b in pairwise(cuts)]))
         self._rounds += 1
 
-    # ------------------------------------------------------------------------------------------ saying
-
     def _proven(self) -> tuple[float, float, float]:
         """Best and bound as values of the first metric, and how far apart they are as a share of the best.
 
         Of several metrics there is no one bound: the gap is that within which no design passes the frontier,
         known when no region is open.
         """
-        found = self._frontier is not None and len(self._frontier) > 0
-        best = (
-            float(self.goal.scores(self._frontier)[0, 0])
-            if found and self._frontier is not None
-            else float("nan")
-        )
-        if len(self.goal.metrics) > 1:
-            return self.goal.value(best), float("nan"), self._frontier_gap()
+        front, unknown = self._frontier, float("nan")
+        best = float(self.goal.scores(front)[0, 0]) if front is not None and len(front) else unknown
+        if len(self.goal.metrics) > 1:  # known once a sampler has ruled out or evaluated all regions
+            done = getattr(self.sampler, "complete", False)
+            return (
+                self.goal.value(best),
+                unknown,
+                float(getattr(self.sampler, "gap", unknown)) if done else unknown,
+            )
         bound = float(getattr(self.sampler, "bound", float("nan")))
         gap = max(bound - best, 0.0) / abs(best) if best else float("nan")
         return self.goal.value(best), self.goal.value(bound), gap
-
-    def _frontier_gap(self) -> float:
-        """The gap of a sampler that rules regions out, once it has ruled out or evaluated all of them."""
-        done = getattr(self.sampler, "complete", False)
-        return float(getattr(self.sampler, "gap", float("nan"))) if done else float("nan")
 
     def _bounded(self) -> int:
         return int(getattr(self.sampler, "bounded", 0))
@@ -266,11 +256,9 @@ class Search:
         """
         if not hasattr(self.sampler, "bound"):
             budget = getattr(self.sampler, "budget", None)
-            return (
-                (min(budget, self.space.size) - self._rows) / rate
-                if budget is not None and rate > 0
-                else float("nan")
-            )
+            if budget is None or rate <= 0:
+                return float("nan")
+            return float((min(budget, self.space.size) - self._rows) / rate)
         _, now = self._gaps[-1]
         since, before = next(
             ((t, g) for t, g in self._gaps if t >= seconds / 2 and g > 0), (seconds, float("nan"))

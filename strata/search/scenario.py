@@ -159,7 +159,7 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
     if name in (*SIZES, "fabric"):
         return name
     owner, _ = split_field(name)
-    if owner == PLAN and scenario.metadata(name) is not None:
+    if owner in (PLAN, "fabric") and scenario.metadata(name) is not None:
         return name
     if owner not in OWNERS:
         raise UnknownName(
@@ -169,8 +169,6 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
             "chip.PATH, fabric.DIMENSION.FIELD, engine.FIELD, model.FIELD, batch, input, output",
         )
     if owner == "fabric":
-        if scenario.metadata(name) is not None:
-            return name
         every = [
             f"fabric.{d.name}.{p}" for o in scenario.owners for d in o.fabric.dimension for p in _LINK_FIELDS
         ]

@@ -229,9 +229,6 @@ def _narrowed(whole: Space, choices: dict[str, list[str]]) -> Space:
     return replace(whole, axes=tuple(axes), narrow=dict(choices))
 
 
-# ---------------------------------------------------------------------------------------------- reading files
-
-
 def _table(name: str, _above: tuple[str, ...] = ()) -> dict[str, Any]:
     """A space's file; one with a `base` is that space with another name, note and question."""
     path = find("space", name)

@@ -83,8 +83,6 @@ class Store:
         self.folder = Path(folder)
         self.manifest_path = self.folder / "manifest.json"
 
-    # ------------------------------------------------------------------------------------------ the study
-
     @property
     def manifest(self) -> dict[str, Any]:
         try:
@@ -168,8 +166,6 @@ class Store:
                 ) from None
             yield
 
-    # ------------------------------------------------------------------------------------------ rounds
-
     def rounds(self) -> list[int]:
         """Rounds that have a part, in order."""
         return sorted(int(p.stem) for p in (self.folder / PARTS).glob("*.parquet") if p.stem.isdecimal())
@@ -213,8 +209,6 @@ class Store:
                 yield self.read(number, space)
             except BadFile:
                 return
-
-    # ------------------------------------------------------------------------------------------ state
 
     def save(self, number: int, state: Mapping[str, np.ndarray]) -> None:
         """A sampler's state after a round; the latest few are kept."""

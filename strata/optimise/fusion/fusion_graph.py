@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ Shape = Callable[[Op], dict[str, float]]  # rows, columns, depth and FLOP of a k
 
 
 def fusion_problem(
-    block: Block | Sequence[Op],
+    block: Block,
     rank: Rank,
     shape: Shape,
     *,
@@ -51,15 +51,11 @@ def fusion_problem(
     There are no more tiles than the shortest kernel has rows along the streamed axes. Buffers and weights lie
     in the chip's shared on-chip memory, and DRAM has room for all. `more`: other fields of the problem.
     """
-    ops = block.ops if isinstance(block, Block) else tuple(block)
     known = dict(sizes or {})
-    left = set[str]()
-    if isinstance(block, Block):
-        if block.entry is not None:
-            known.setdefault(block.entry.name, block.entry.bytes())
-        left = set(block.leaves)
+    if block.entry is not None:
+        known.setdefault(block.entry.name, block.entry.bytes())
     made = _Reader(rank, stream_axes, shape, known)
-    for op in ops:
+    for op in block.ops:
         made.take(op)
     units = min(made.streamed, default=1.0)
     chip = rank.device.chip
@@ -74,7 +70,7 @@ def fusion_problem(
     )
     return FusionProblem(
         kernels=tuple(made.kernels.values()),
-        tensors=(*made.tensors, *made.leaving(left)),
+        tensors=(*made.tensors, *made.leaving(set(block.leaves))),
         chip=limits,
         tiles=tuple(n for n in tiles if n <= units) or (1,),
         rules=fusion_rules(rules),

@@ -42,10 +42,6 @@ class FactorGraph:
     domains: dict[str, int]
     factors: list[Factor] = field(default_factory=list)
 
-    def value(self, choice: dict[str, int]) -> float:
-        """The sum of the tables at a choice."""
-        return float(sum(f.table[tuple(choice[v] for v in f.scope)] for f in self.factors))
-
 
 @dataclass(frozen=True)
 class Assignment:

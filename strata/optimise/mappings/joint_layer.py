@@ -8,6 +8,7 @@ so that the bound of the layer is that of the next node at any time.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -86,10 +87,7 @@ class LayerSearch:
 
     @property
     def combinations(self) -> int:
-        found = 1
-        for own in self.layer.options.values():
-            found *= len(own)
-        return found
+        return math.prod(len(own) for own in self.layer.options.values())
 
     @cached_property
     def root_floors(self) -> list[float]:

@@ -173,11 +173,8 @@ class CandidateSearch:
         key, keeps = self.key(candidate), self.search.keeps(candidate, found.setting)
         if key in self.known:
             other, known = self.known[key]
-            looser = (
-                other.element <= keeps.element
-                and other.weight <= keeps.weight
-                and other.result <= keeps.result
-            )
+            sizes = ("element", "weight", "result")
+            looser = all(getattr(other, size) <= getattr(keeps, size) for size in sizes)
             if (looser or not known.cramped) and (known.best is not None or known.bound >= limit):
                 return known
         self.known[key] = keeps, self.certificate(candidate, found, limit, None)

@@ -38,7 +38,6 @@ class NarrowedSteps:
 
     def __init__(self, pricer: PartitionPricer, steps: Steps):
         problem = pricer.problem
-        self.ends = tensor_ends(problem)
         self.one = problem.rules.tiles == "one"
         self.apart = problem.apart
         self.sets = steps.sets(slice(None))
@@ -83,10 +82,6 @@ class NarrowedSteps:
         pricer.groups = own
         dense = (np.array(rows).T.reshape(len(self.sets), -1) for rows in made)
         return [csr_array(rows.astype(np.float64)) for rows in dense]
-
-    def same(self, problem: FusionProblem) -> bool:
-        """Whether a problem has the same kernels and tensors."""
-        return tensor_ends(problem) == self.ends
 
     def costs(self, pricer: PartitionPricer) -> Array:
         """Times of all useful partitions at every number of tiles; infinite where they are of no use."""
