@@ -14,7 +14,7 @@ import numpy as np
 from strata.errors import StrataError, UnknownName, require
 from strata.expression import holds_at
 from strata.reading import known_keys, number_of, table_of, text_of, texts_of
-from strata.search.fields import PLAN_FIELDS, repeated, si_number
+from strata.search.fields import PLAN_FIELDS, si_number, twice_named
 from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
 
 _AXIS_KEYS = (
@@ -124,7 +124,7 @@ def read_axis(table: dict[str, Any], scenario: Scenario, where: str) -> DesignAx
     if unit is None:
         words = tuple(texts_of(table, "values", at, ()))
         require(bool(words), f"{at} needs values")
-        require(repeated(words) is None, f"{at} names each choice once", twice=repeated(words))
+        require(twice_named(words) is None, f"{at} names each choice once", twice=twice_named(words))
         return DesignAxis(fields=fields, values=words, labels=words, kind="word", **rest)
     return _numbers(table, fields, unit, where, rest)
 
@@ -145,7 +145,7 @@ def _numbers(
     require(bool(numbers) and rising, f"{at} lists rising numbers")
     require(kind == "number" or numbers[0] > 0, f"{at}: multiples are positive", times=numbers[0])
     labels = tuple(v if isinstance(v, str) else f"{v:g}" for v in listed)
-    require(repeated(labels) is None, f"{at} names each choice once", twice=repeated(labels))
+    require(twice_named(labels) is None, f"{at} names each choice once", twice=twice_named(labels))
     return DesignAxis(fields=fields, values=numbers, labels=labels, kind=kind, unit=unit, **rest)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
@@ -24,6 +24,7 @@ SIZES = ("batch", "input", "output")  # of a workload, by their bare names
 OWNERS = ("chip", "fabric", "engine", "model")  # records whose fields are named OWNER.PATH
 ECONOMICS = "economics"  # what is set for all points: prices, lifetime, powers of hosts
 PLAN = "plan"  # degrees of a plan or layout are named plan.DEGREE
+Record = TypeVar("Record", Fabric, Engine)
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
 
@@ -37,10 +38,10 @@ def split_field(name: str) -> tuple[str, str]:
     return owner, path
 
 
-def repeated(names: Sequence[str]) -> str | None:
+def twice_named(names: Sequence[str]) -> str | None:
     """The first name that stands there twice.
 
-    >>> repeated(["tp", "pp", "tp"]), repeated(["tp"])
+    >>> twice_named(["tp", "pp", "tp"]), twice_named(["tp"])
     ('tp', None)
     """
     return next((name for name in names if names.count(name) > 1), None)
@@ -260,7 +261,7 @@ def changed_engine(engine: Engine, changes: Mapping[str, Any]) -> Engine:
     return _changed(engine, changes, "engine")
 
 
-def _changed(record: Any, changes: Mapping[str, Any], kind: str) -> Any:
+def _changed(record: Record, changes: Mapping[str, Any], kind: str) -> Record:
     if not changes:
         return record
     changed, noted = override(record, changes, kind)

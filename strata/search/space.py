@@ -22,7 +22,7 @@ from strata.expression import holds_at, mentions
 from strata.params import find, read_toml
 from strata.reading import known_keys, number_of, table_of, tables_of, text_of
 from strata.search.axes import DesignAxis, read_axis
-from strata.search.fields import repeated
+from strata.search.fields import twice_named
 from strata.search.scenario import Scenario, checked_field
 
 _KEYS = ("name", "title", "note", "question", "axis", "tie", "constraint")
@@ -255,7 +255,7 @@ def _read(table: dict[str, Any]) -> Space:
     scenario = Scenario.read(table_of(table, "question", where), where)
     axes = tuple(read_axis(raw, scenario, where) for raw in tables_of(table, "axis", where))
     require(bool(axes), f"{where} has no axis: write [[axis]] with a name, a field and values")
-    twice = repeated([a.name for a in axes])
+    twice = twice_named([a.name for a in axes])
     require(not twice, f"{where}: each axis has a name of its own", twice=twice)
     at = f"{where}: a tie"
     ties = tuple(
@@ -268,7 +268,7 @@ def _read(table: dict[str, Any]) -> Space:
     )
     for tie in ties:
         require(bool(tie.source), f"{where}: a tie needs a source", field=tie.field)
-    twice = repeated([f for a in axes for f in a.fields] + [t.field for t in ties])
+    twice = twice_named([f for a in axes for f in a.fields] + [t.field for t in ties])
     require(not twice, f"{where}: each field follows from one axis or tie", twice=twice)
     at = f"{where}: a constraint"
     space = Space(

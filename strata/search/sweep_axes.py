@@ -11,7 +11,7 @@ import numpy as np
 
 from strata.errors import BadValue, StrataError, UnknownName, require
 from strata.mapping.plan import layout_degrees
-from strata.search.fields import SIZES, FieldOwners, repeated, split_field
+from strata.search.fields import SIZES, FieldOwners, split_field, twice_named
 from strata.units import finite_number, parse, show
 
 DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "microbatches", "virtual_stages")
@@ -117,7 +117,9 @@ def word_axis(text: str, numbers: bool = False) -> SweepAxis:
             return SweepAxis(name=name, values=found.values, labels=labels, grouped=True)
     apart = ";" if ";" in typed or (name == "plan" and "=" in typed) else ","
     words = [w.strip() for w in typed.split(apart) if w.strip()]
-    require(bool(words) and not repeated(words), f"an axis names each choice once, like {EXAMPLE}", vary=text)
+    require(
+        bool(words) and not twice_named(words), f"an axis names each choice once, like {EXAMPLE}", vary=text
+    )
     return SweepAxis(name=name, values=np.array(words), labels=words, grouped=True)
 
 
@@ -139,7 +141,7 @@ def check_points(sizes: Sequence[float], name: str = "") -> None:
 def check_axes(axes: Sequence[SweepAxis]) -> None:
     """Each thing once, and no more of them than can be shown and priced."""
     names = [a.name for a in axes]
-    require(not repeated(names), "each axis varies something else", vary=repeated(names))
+    require(not twice_named(names), "each axis varies something else", vary=twice_named(names))
     numbers = sum(not a.grouped for a in axes)
     require(
         numbers <= MOST_NUMBERS,

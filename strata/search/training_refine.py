@@ -1,6 +1,6 @@
-"""Levers of training: those that the box of plans does not hold, tried where they can win (recomputing only as
-many layers as memory asks for, sharding over fewer ranks than there are, state in the host's memory); and what
-each value of a lever is worth with the best of all others.
+"""Levers of training: those that the box of plans does not hold, tried where they can win (recomputing only
+as many layers as memory asks for, sharding over fewer ranks than there are); and what each value of a lever
+is worth with the best of all others.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from strata.workload.graph_axes import extents_of
 from strata.workload.ops import is_vector
 
 TILES = tuple(2**i for i in range(11))
-Shape = Callable[[Op], dict[str, float]]  # rows, columns, depth and FLOP of a kernel
+Shape = Callable[[Op], dict[str, Any]]  # rows, columns, depth and FLOP of a kernel
 
 
 def fusion_problem(

@@ -1,5 +1,5 @@
-"""The problem of fusion inside a chip: kernels, the tensors between them, the chip's limits, the rules; and the
-order ideals of its kernels: sets that hold, with each kernel, all that must come before it.
+"""The problem of fusion inside a chip: kernels, the tensors between them, the chip's limits, the rules; and
+the order ideals of its kernels: sets that hold, with each kernel, all that must come before it.
 
 Partitions that run one after the other are the steps of a chain of ideals, from the empty one to all kernels.
 """

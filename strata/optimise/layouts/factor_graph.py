@@ -111,7 +111,7 @@ def eliminated(graph: FactorGraph, limit: int = ENTRIES_LIMIT) -> Assignment | N
 def _bucket(
     factors: list[Factor], variable: str, domains: dict[str, int]
 ) -> tuple[tuple[str, ...], Array, list[Factor]]:
-    """The sum of the factors of a variable, which is its last axis, the others they know, and what is left."""
+    """The other variables of a variable's factors, their sum with it as the last axis, and what is left."""
     own = [f for f in factors if variable in f.scope]
     rest = tuple(dict.fromkeys(v for f in own for v in f.scope if v != variable))
     table = np.zeros([domains[v] for v in (*rest, variable)])

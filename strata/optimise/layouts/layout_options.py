@@ -1,8 +1,8 @@
 """Options of a layout: on which mesh dimension each axis of a module may lie while its ops run; and the rules
 of the choice between chips.
 
-A paper's semantics are switches of `LayoutRules`, read from ``data/layout-rules``; options, tables and solvers
-are the same for all of them.
+A paper's semantics are switches of `LayoutRules`, read from ``data/layout-rules``; options, tables and
+solvers are the same for all of them.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Which tensors cross the border of a partition does not depend on layouts, so that flows are matrices times the
 bytes of tensors; and a partition with a number of tiles that no chain as quick as the incumbent holds at the
-least value of everything is never priced again. The best partitions under one layout (`LeafFusion`) are the end
-of a branch of the search over layouts.
+least value of everything is never priced again. The best partitions under one layout (`LeafFusion`) are the
+end of a branch of the search over layouts.
 """
 
 from __future__ import annotations
