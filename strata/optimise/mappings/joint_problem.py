@@ -1,4 +1,4 @@
-"""The fusion problems of a rank's blocks under one layout: what a mapping of layouts and partitions costs; and
+"""The fusion problems of a rank's blocks under one layout: what a mapping of layouts and partitions costs. And
 what the search of a layer finds: the best mapping, its proof, and what a step takes beside its layers.
 """
 
