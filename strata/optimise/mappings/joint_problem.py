@@ -1,5 +1,5 @@
-"""The fusion problems of a rank's blocks under one layout: what a mapping of layouts and partitions costs. And
-what the search of a layer finds: the best mapping, its proof, and what a step takes beside its layers.
+"""The fusion problems of a rank's blocks under one layout: what a mapping costs; and what the search of a
+layer finds: the best mapping, its proof, and what a step takes beside its layers.
 """
 
 from __future__ import annotations
