@@ -210,9 +210,7 @@ def _box_chips(
     limits: dict[str, Any],
     cheap: System,
 ) -> BoxChips:
-    """The chips that bound boxes of one geometry each (`warm`) or of several; heat where power is asked
-    for.
-    """
+    """The chips that bound boxes of one geometry each (`warm`) or of several; heat for power bounds."""
     rich, chip = corners[0], corners[0].system.chip
     best = dominating_chip(chip, cheap.chip, boxes, warm)
     if len(corners) == 2:

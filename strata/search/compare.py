@@ -145,11 +145,10 @@ def _several(given: Any) -> list[Any]:
 def _inputs(
     system: System | str, model: Model | str, engine: Engine | str, inputs: Callable[..., Any] | None
 ) -> tuple[System, Model, Engine]:
-    made = (
-        inputs(system, model, engine)
-        if inputs is not None
-        else (as_system(system), make_model(model) if isinstance(model, str) else model, as_engine(engine))
-    )
+    if inputs is not None:
+        made = inputs(system, model, engine)
+    else:
+        made = as_system(system), make_model(model) if isinstance(model, str) else model, as_engine(engine)
     if not isinstance(made[1], Model):
         raise BadValue(f"language models are compared, and {getattr(made[1], 'name', made[1])} is none")
     return made
@@ -163,11 +162,9 @@ def _with_reasons(found: Comparison, against: str) -> Comparison:
     first = found.rows[at].answer
     assert first is not None
     rows = [
-        row
-        if row.answer is None
-        else replace(
-            row, difference=why_different(first.measure, row.answer.measure, found.goal, found.means)
-        )
+        replace(row, difference=why_different(first.measure, row.answer.measure, found.goal, found.means))
+        if row.answer is not None
+        else row
         for row in found.rows
     ]
     return replace(found, rows=tuple(rows), against=at)

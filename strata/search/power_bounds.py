@@ -168,9 +168,6 @@ def _least_row(rows: Any, inside: np.ndarray, idle: np.ndarray) -> tuple[np.ndar
     return own, other, other
 
 
-# ---------------------------------------------------------------------------------------- least power
-
-
 def longest_refresh(chip: Chip) -> Number:
     """How much longer a step takes at most because hot DRAM is refreshed twice as often."""
     heat, stack = chip.heat, chip.stack

@@ -15,8 +15,7 @@ from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import plan as make_plan
 from strata.memo import Memo
 from strata.search.fields import parse_changes
-from strata.search.inputs import served_inputs
-from strata.search.relative import set_tables
+from strata.search.inputs import served_inputs, set_tables
 from strata.serving.deployment import Deployment, served
 from strata.serving.simulated_answers import PacedLoad, find_rate
 from strata.serving.speculation import Drafting, named_drafting

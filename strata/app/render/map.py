@@ -9,8 +9,8 @@ from strata.app.terminal import plain_table, titled
 from strata.hardware.system import System
 from strata.optimise.fuse import FusedPartition
 from strata.optimise.joint import ProgramMapping
-from strata.optimise.mappings.joint_certificate import MappedBlock
 from strata.optimise.mappings.joint_compare import ComparedMapping
+from strata.optimise.mappings.joint_problem import MappedBlock
 from strata.units import show
 
 

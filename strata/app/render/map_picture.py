@@ -165,7 +165,7 @@ def draw_map_roofline(
     assert found.best is not None
     shown = [each for each in others if not each.name.startswith("number")]
     points = mapping_points(found.best, shown, system)
-    chip = found.best.layer.blocks[0].problem.problem.chip
+    chip = found.best.layer.blocks[0].problem.chip
     memory, network = ("DRAM", chip.dram_bandwidth), ("network", links_bandwidth(system))
     return draw_mapping_roofline(
         points, memory, network, chip.peak, f"Mappings of {name} on {system.name}", path

@@ -15,7 +15,7 @@ from strata.evaluate import stage_memory
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
 from strata.pricing.price import RESOURCES
 from strata.search.plan_for import why_behind
-from strata.search.training_levers import LeverWorth
+from strata.search.training_refine import LeverWorth
 from strata.search.training_search import TrainingSearch
 from strata.training.reliability import MONTH
 from strata.training.run import DAY, TrainRun, count_text
