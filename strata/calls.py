@@ -79,13 +79,6 @@ def checked_call(function: Function, before: Callable[[dict[str, Any]], None] | 
     return cast(Function, calling)
 
 
-def checked_names(names: dict[str, Any], public: Iterable[str]) -> None:
-    """Replace the public functions among a package's names by checked ones."""
-    for name in public:
-        if name in names:
-            names[name] = if_function(names[name])
-
-
 @lru_cache(maxsize=256)
 def if_function(named: Any) -> Any:
     """A function as `checked_call`, everything else as it is."""

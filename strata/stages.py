@@ -15,12 +15,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from strata.arrays import cores, enable_jax
+from strata.batch import is_list, run_box, unlabelled
+
+# Points that compiled code prices at once: of a list on a CPU, at least and at most of a box.
+LIST_AT_ONCE, BOX_AT_LEAST, AT_MOST = 1 << 15, 1 << 16, 1 << 22
 
 # whose equations are taken as if written in place
 CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
@@ -279,3 +284,35 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree_util.tree_unflatten(out, program(*found))
 
     return run
+
+
+def run_compiled(function: Callable[..., Any], tree: Any, shape: tuple[int, ...], *fixed: Any) -> Any:
+    """Apply a pure function to a box as `run_box` does, compiled once for each structure of the inputs and what
+    stands `fixed` beside them.
+    """
+    compiled, to_numpy = compiled_for(function, *fixed), enable_jax().tree_util.tree_map
+    limit, workers = _at_once(shape)
+
+    def part(inputs: Any) -> Any:
+        return to_numpy(np.asarray, compiled(inputs))
+
+    return run_box(part, unlabelled(tree), shape, limit, even=True, workers=workers)
+
+
+@lru_cache(maxsize=64)
+def compiled_for(function: Callable[..., Any], *fixed: Any) -> Callable[..., Any]:
+    """A function of records and what is fixed beside them, staged."""
+    return staged(lambda tree: function(tree, *fixed))
+
+
+def _at_once(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Points that compiled code prices at once, and how many such chunks side by side.
+
+    On a CPU every core has its own: of a list what stays in its caches, of a box its share, so that small
+    axes stay whole.
+    """
+    if enable_jax().default_backend() != "cpu":
+        return AT_MOST, 1
+    workers = cores()
+    share = -(-math.prod(shape) // workers)
+    return (LIST_AT_ONCE if is_list(shape) else min(max(share, BOX_AT_LEAST), AT_MOST)), workers

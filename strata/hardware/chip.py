@@ -7,11 +7,11 @@ generated from the technology, the budget and the template that the file names (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strata.arrays import Number, leaves, register_pytree
+from strata.arrays import Number, leaves
 from strata.errors import require
 from strata.hardware.chip_parts import (
     Cache,
@@ -44,8 +44,9 @@ from strata.params import (
     of_other_files,
     override,
     part,
-    quantity,
+    positive,
     read_toml,
+    record,
     remembered,
     text,
     value_at,
@@ -65,9 +66,8 @@ KINDS = ("gpu", "systolic", "dataflow")
 KERNEL_MODELS = ("", "tiled", "array", *paper_offers("product models"))
 
 
-@register_pytree
 @readable("name", "title")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Chip:
     """One device of a system."""
 
@@ -75,12 +75,10 @@ class Chip:
     title: str = text("what the vendor calls it")
     kind: str = text("how it computes", choices=KINDS)
     fabric: str = text("the fabric it is usually built into: a file of fabrics/")
-    link_bandwidth: Number | None = quantity(
+    link_bandwidth: Number | None = positive(
         "B/s",
         "peak of one device into the innermost dimension of its fabric, one direction; the fabric's own when "
         "left out",
-        optional=True,
-        positive=True,
         more="faster",
     )
     note: str = text("what a reader of these numbers should know", default="")
@@ -96,7 +94,6 @@ class Chip:
     levels: tuple[MemoryLevel, ...] | None = part(
         MemoryLevel,
         "further levels of memory beside a core's own, the cache and DRAM, innermost first",
-        optional=True,
         many=True,
     )
     kernel_model: str = text(
@@ -108,15 +105,15 @@ class Chip:
         choices=("kernels", "dataflow"),
         default="kernels",
     )
-    stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die", optional=True)
+    stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die")
     cooling_file: str = text(
         "how the stack is built up and cooled: a file of cooling/, or a TOML path", default=""
     )
-    cooling: Cooling | None = part(Cooling, "its quantities, from that file", optional=True)
+    cooling: Cooling | None = part(Cooling, "its quantities, from that file")
     # resistances that follow from stack and cooling; solved when first read
     heat: OnFirstUse[ThermalModel] = OnFirstUse()
     floorplan_file: str = text("how it is made: a file of floorplans/, or a TOML path", default="")
-    silicon: Silicon | None = part(Silicon, "its quantities, from that file", optional=True)
+    silicon: Silicon | None = part(Silicon, "its quantities, from that file")
     # cores that fit the die by the floorplan; below the cores it has, it cannot be built
     cores_fit: Number | None = None
     overhead: Overhead = part(Overhead, "fixed times")
@@ -125,7 +122,7 @@ class Chip:
     experts: ServedExperts = part(ServedExperts, "layers of routed experts of serving frameworks")
     energy: Energy = part(Energy, "energy and power")
     package: Package = part(Package, "silicon and price")
-    generated: Generated | None = part(Generated, "files that it is generated from", optional=True)
+    generated: Generated | None = part(Generated, "files that it is generated from")
     recipe: Recipe | None = of_other_files("what those files hold: it follows from these numbers")
     # its own, sizes open, where its file says that they join its systems
     networks: Fabric | None = None

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric_parts import TAPERED, Dimension, Host
 from strata.hardware.transport import IDEAL, limited
@@ -21,15 +21,15 @@ from strata.params import (
     override,
     part,
     read_record,
+    record,
     remembered,
     text,
 )
 from strata.records import readable
 
 
-@register_pytree
 @readable("name", "title")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Fabric:
     """Dimensions from the innermost (fastest) to the outermost, and the host beside each device."""
 
@@ -37,7 +37,7 @@ class Fabric:
     title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     dimension: tuple[Dimension, ...] = part(Dimension, "dimensions, innermost first", many=True)
-    host: Host | None = part(Host, "beside each device", optional=True)
+    host: Host | None = part(Host, "beside each device")
     sources: Sources = field(default_factory=Sources)
 
 

@@ -5,22 +5,32 @@ of links, powers of hosts, and the price of a device-hour.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link
 from strata.hardware.fabric_parts import Dimension, Host
-from strata.params import Sources, by_name, override, part, quantity, remembered, sourced_record, text
+from strata.params import (
+    Sources,
+    by_name,
+    override,
+    part,
+    positive,
+    quantity,
+    record,
+    remembered,
+    sourced_record,
+    text,
+)
 from strata.records import readable
 from strata.units import parse
 
 HOUR = 3600.0
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class IdleHostPower:
     """Powers of what stands beside devices while nothing runs."""
 
@@ -29,8 +39,7 @@ class IdleHostPower:
     switch_chip: Number = quantity("W", "a switch chip inside the node or rack, its links up")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class HostPower:
     """Powers of what stands beside devices, the same for everybody: while devices work, and idle."""
 
@@ -46,25 +55,23 @@ class HostPower:
     loss: Number = quantity("1", "what power supplies lose over what they deliver")
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Economics:
     """What it costs to own and run a device for an hour."""
 
     name: str = text("short name")
-    lifetime: Number = quantity("s", "years over which the price is written off", positive=True)
+    lifetime: Number = positive("s", "years over which the price is written off")
     electricity: Number = quantity("USD/J", "price of electricity")
     overhead: Number = quantity("1", "facility power over IT power (PUE)", minimum=1)
-    markup: Number = quantity(
-        "1", "price of a chip over what it costs to make, where it has no price of its own", positive=True
+    markup: Number = positive(
+        "1", "price of a chip over what it costs to make, where it has no price of its own"
     )
-    utilisation: Number = quantity("1", "fraction of its lifetime a device is used", positive=True)
+    utilisation: Number = positive("1", "fraction of its lifetime a device is used")
     rent: Number | None = quantity(
         "USD/s",
         "price of a device for as long as it is used, all around it and its power included: in place of "
         "buying and powering it",
-        optional=True,
     )
     link: dict[str, Number] = by_name(
         "USD*s/B", "link of a device, for its bandwidth, by the medium it lies on"

@@ -2,32 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number
 from strata.errors import MissingQuantity
 from strata.hardware.components import Logic, OnChipMemory
-from strata.params import Param, Sources, quantity, stated
+from strata.params import Param, Sources, positive, quantity, record, stated
 
 if TYPE_CHECKING:
     from strata.hardware.technology import Process, Technology
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Scaling:
     """How a file's numbers follow from those of its base: so many nodes on, by constant factors a node."""
 
     generations: Number = quantity("1", "nodes after the base")
-    logic_area: Number = quantity("1", "area of logic over that of the next node", positive=True)
-    logic_power: Number = quantity(
-        "1", "power of logic over that of the next node at equal speed", positive=True
-    )
-    sram_area: Number = quantity("1", "area of memory cells over that of the next node", positive=True)
-    sram_power: Number = quantity(
-        "1", "power of memory banks over that of the next node at equal speed", positive=True
-    )
+    logic_area: Number = positive("1", "area of logic over that of the next node")
+    logic_power: Number = positive("1", "power of logic over that of the next node at equal speed")
+    sram_area: Number = positive("1", "area of memory cells over that of the next node")
+    sram_power: Number = positive("1", "power of memory banks over that of the next node at equal speed")
 
 
 def scaled_node(

@@ -7,9 +7,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
-from strata.arrays import Number
+from strata.arrays import Number, register_pytree
 from strata.errors import BadValue
 from strata.units import show
 
@@ -30,6 +30,7 @@ GIVEN = "given by the caller"
 # slower as long as a chip keeps its number of cores; it takes room of cores and nothing else; it costs money
 # and nothing else.
 MORE_IS = ("faster", "faster at equal cores", "fewer cores", "dearer")
+Described = TypeVar("Described", bound=type)
 
 
 @dataclass(frozen=True)
@@ -121,6 +122,33 @@ class Sources(Mapping[str, Param]):
         return Sources({**self._entries, **entries})
 
 
+@dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
+def record(cls: Described) -> Described:
+    """A frozen dataclass whose fields are named, told apart by what it is, and a tree of quantities to JAX.
+
+    A quantity or part that is annotated ``| None`` may be left out.
+
+    >>> @record
+    ... class Tank:
+    ...     volume: float = positive("m3", "what it holds")
+    ...     price: float | None = quantity("USD", "what it costs")
+    >>> Tank(volume=2.0)
+    Tank(volume=2.0, price=None)
+    """
+    for name, kind in cls.__annotations__.items():
+        held = cls.__dict__.get(name)
+        if (
+            isinstance(held, Field)
+            and held.metadata
+            and held.default is MISSING
+            and f"{kind}".endswith("| None")
+        ):
+            setattr(cls, name, field(default=None, metadata={**held.metadata, "optional": True}))
+    made: Described = dataclass(frozen=True, eq=False, kw_only=True)(cls)
+    register_pytree(made)
+    return made
+
+
 def quantity(
     unit: str,
     doc: str,
@@ -130,12 +158,17 @@ def quantity(
     positive: bool = False,
     more: str = "",
 ) -> Any:
-    """A dataclass field that holds a physical quantity in SI; `positive` where zero would mean that nothing
-    ever ends; `more`, one of `MORE_IS`, where it is known what more of it does.
+    """A dataclass field that holds a physical quantity in SI; `more`, one of `MORE_IS`, where it is known what
+    more of it does.
     """
     meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
     meta |= _direction(more)
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def positive(unit: str, doc: str, *, optional: bool = False, more: str = "") -> Any:
+    """A `quantity` that is above zero, where zero would mean that nothing ever ends."""
+    return quantity(unit, doc, optional=optional, positive=True, more=more)
 
 
 def by_name(unit: str, doc: str, *, optional: bool = False, more: str = "") -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.evaluate import evaluate, memory_needed
+from strata.evaluate import evaluate
 from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine, has_host_time
@@ -19,6 +19,7 @@ from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import TrainingBox, plans_of_training, taken
 from strata.mapping.rules import MEMORY, RULES
+from strata.one_step import memory_needed
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.search.plans import RankedPlan, orders_matter, plan_at

@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, has_axes, leaves, namespace, register_pytree
+from strata.arrays import Number, has_axes, leaves, namespace
 from strata.errors import UnknownName, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice
 from strata.hardware.generate.template import Template, check_template
 from strata.hardware.generate.voltage import Supplied
-from strata.params import Sources, by_name, names, quantity, remembered, sourced_record, text
+from strata.params import (
+    Sources,
+    by_name,
+    names,
+    positive,
+    quantity,
+    record,
+    remembered,
+    sourced_record,
+    text,
+)
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Budget:
     """Limits of one chip with its memory, and their split over its components.
 
@@ -28,18 +37,16 @@ class Budget:
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
-    die_area: Number = quantity("m2", "logic silicon of the chip, all its dies", positive=True)
-    dies: Number | None = quantity("1", "dies it is cut into; left out: one", optional=True, minimum=1)
-    node_area: Number = quantity("m2", "dies and the memory beside them: the package", positive=True)
+    die_area: Number = positive("m2", "logic silicon of the chip, all its dies")
+    dies: Number | None = quantity("1", "dies it is cut into; left out: one", minimum=1)
+    node_area: Number = positive("m2", "dies and the memory beside them: the package")
     power: Number = quantity("W", "power of the chip with its memory")
-    perimeter: Number | None = quantity(
-        "m", "edge of its dies; left out: of square ones", optional=True, positive=True
-    )
+    perimeter: Number | None = positive("m", "edge of its dies; left out: of square ones")
     height: Number | None = quantity(
-        "m", "height over the die for memory on top of it; left out: one device high", optional=True
+        "m", "height over the die for memory on top of it; left out: one device high"
     )
-    money: Number | None = quantity("USD", "what it may cost to make", optional=True)
-    devices: Number | None = quantity("1", "most memory devices", optional=True)
+    money: Number | None = quantity("USD", "what it may cost to make")
+    devices: Number | None = quantity("1", "most memory devices")
     device: str = text("memory off the die, a file of devices/; left out: the template's", default="")
     link: str = text("links of the outermost network, a file of links/; left out: the template's", default="")
     split: str = text(
@@ -47,9 +54,9 @@ class Budget:
         choices=("stated", "auto"),
         default="auto",
     )
-    area_share: dict[str, Number] | None = by_name("1", "share of the die, by component", optional=True)
-    power_share: dict[str, Number] | None = by_name("1", "share of the power, by component", optional=True)
-    perimeter_share: dict[str, Number] | None = by_name("1", "share of the edge, by component", optional=True)
+    area_share: dict[str, Number] | None = by_name("1", "share of the die, by component")
+    power_share: dict[str, Number] | None = by_name("1", "share of the power, by component")
+    perimeter_share: dict[str, Number] | None = by_name("1", "share of the edge, by component")
     sources: Sources = field(default_factory=Sources)
 
 

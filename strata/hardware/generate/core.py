@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from strata.arrays import Number, floor_div, register_pytree
+from strata.arrays import Number, floor_div
 from strata.errors import UnknownName
 from strata.hardware.components import Logic
 from strata.hardware.generate.template import LANES, THROTTLE, Template, or_zero
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
+from strata.params import record
 from strata.precision import bytes_of
 
 LANE_BYTES = 4.0  # a vector lane is 32 bits wide
 LANE_FORMATS = ("fp32", "fp16", "int8")  # what lanes without matrix units do, narrow formats packed
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class BuiltCore:
     """The units of a chip."""
 
@@ -30,8 +30,7 @@ class BuiltCore:
     area: Number  # of all that is built, spares too [m2]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RunningCore:
     """The units of a chip at work."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate.budget import Budget, check_inputs, die_edge, shared_out
@@ -45,10 +45,10 @@ from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
 from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost
 from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging
+from strata.params import record
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Built:
     """What is built of each component."""
 
@@ -58,8 +58,7 @@ class Built:
     networks: tuple[BuiltLanes, ...]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Running:
     """How each component runs."""
 
@@ -70,8 +69,7 @@ class Running:
     networks: tuple[RunningLanes, ...]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Made:
     """Everything a budget was turned into: what is built, and how it runs."""
 

@@ -5,19 +5,18 @@ lanes of a network.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.arrays import Number, floor_div, namespace
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.onchip import BuiltLevel, RunningLevel
 from strata.hardware.generate.template import THROTTLE, Template, TemplateNetwork
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
 from strata.hardware.lanes import edge_lanes
+from strata.params import record
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class BuiltMemory:
     """The memory devices of a chip."""
 
@@ -32,8 +31,7 @@ class BuiltMemory:
     controller_area: Number  # on the die [m2]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RunningMemory:
     """The memory devices of a chip at work."""
 
@@ -204,8 +202,7 @@ def running_memory_of_level(built: BuiltLevel, level: RunningLevel, device: Memo
     return RunningMemory(point=point, pin_rate=rate, bandwidth=level.bandwidth, power=0.0)
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class BuiltLanes:
     """The lanes of a network."""
 
@@ -215,8 +212,7 @@ class BuiltLanes:
     area: Number  # of their PHYs [m2]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RunningLanes:
     """The lanes of a network at work."""
 

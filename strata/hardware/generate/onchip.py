@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from strata.arrays import Number, ceil_div, floor_div, namespace, register_pytree
+from strata.arrays import Number, ceil_div, floor_div, namespace
 from strata.errors import UnknownName
 from strata.hardware.components import OnChipMemory
 from strata.hardware.generate.core import BuiltCore
 from strata.hardware.generate.template import Template, TemplateLevel
 from strata.hardware.technology import Technology
+from strata.params import record
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class BuiltLevel:
     """The banks of a level of memory."""
 
@@ -25,8 +23,7 @@ class BuiltLevel:
     area: Number  # with overhead and crossbar [m2]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RunningLevel:
     """What a level of memory carries."""
 

@@ -5,10 +5,10 @@ device or links may be changed, and the chip follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
-from strata.arrays import namespace, register_pytree
+from strata.arrays import namespace
 from strata.errors import BadValue, Infeasible, UnknownName
 from strata.hardware.chip import Chip, register_maker
 from strata.hardware.chip_parts import Generated
@@ -33,6 +33,7 @@ from strata.params import (
     load_table,
     of_other_files,
     override,
+    record,
     value_at,
     with_value,
     word_paths,
@@ -44,8 +45,7 @@ SHARES = ("area_share", "power_share", "perimeter_share")
 NAMING = ("budget.device", "budget.link", "template.device", "template.fabric", "template.kernel_model")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Recipe:
     """Technology, budget, template, memory device and links: all numbers that a chip is generated from."""
 

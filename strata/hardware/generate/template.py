@@ -5,12 +5,12 @@ counting. A file of `templates`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number
 from strata.errors import UnknownName, require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
@@ -26,8 +26,10 @@ from strata.params import (
     merged,
     names,
     part,
+    positive,
     quantity,
     read_toml,
+    record,
     remembered,
     text,
 )
@@ -46,32 +48,27 @@ def or_zero(stated: Number | None) -> Number:
     return 0.0 if stated is None else stated
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class TemplateLevel:
     """A level of memory on the die."""
 
     name: str = text("what it is called, in budgets too: registers, l1, l2")
     component: str = text("the technology's memory it is made of")
     scope: str = text("who shares one of it: a unit, a bundle of them, the whole chip", choices=SCOPES)
-    efficiency: Number = quantity("1", "sustained fraction of its peak bandwidth", positive=True)
+    efficiency: Number = positive("1", "sustained fraction of its peak bandwidth")
     bytes_per_flop: Number | None = quantity(
         "B/FLOP",
         "bytes it carries for an operation of a well tiled product: its part of the power where a budget "
         "does not state it",
-        optional=True,
     )
-    bytes_per_lane: Number | None = quantity(
+    bytes_per_lane: Number | None = positive(
         "B",
         "capacity for each vector lane of the units: its area where a budget does not state it; left out: by "
         "the template's share of the die",
-        optional=True,
-        positive=True,
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class TemplateNetwork:
     """A network the chip takes part in: inside its package, or between packages."""
 
@@ -79,7 +76,7 @@ class TemplateNetwork:
     link: str = text("the links it is made of: a file of links/")
     topology: str = text("how they join", choices=TOPOLOGIES)
     degree: Number = quantity("1", "neighbours that share the lanes of a chip", minimum=1)
-    efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
+    efficiency: Number = positive("1", "sustained fraction of the peak for long messages")
     collectives: str = text(
         "as in a fabric's dimension: memory-ring, or as is usual when left out",
         choices=COLLECTIVES,
@@ -87,12 +84,11 @@ class TemplateNetwork:
     )
     crossing: str = text("as in a fabric's dimension", choices=("", ONE_RING), default="")
     divisors: tuple[GroupDivisor, ...] | None = part(
-        GroupDivisor, "as in a fabric's dimension; none when left out", many=True, optional=True
+        GroupDivisor, "as in a fabric's dimension; none when left out", many=True
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class GeneratorRules:
     """How counting and clocking is done; the defaults are ours, the others are those of the 2021 program."""
 
@@ -140,8 +136,7 @@ class GeneratorRules:
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Template:
     """An architecture without sizes: what a unit is, what shares what, and how a budget is split."""
 
@@ -165,41 +160,31 @@ class Template:
     array_rows: Number = quantity("1", "rows of a matrix unit's array", minimum=1)
     array_columns: Number = quantity("1", "columns of that array", minimum=1)
     macs: Number = quantity("1", "multiply-adds of a matrix unit a clock", minimum=1)
-    unit_area: Number | None = quantity(
+    unit_area: Number | None = positive(
         "m2",
         "silicon of a unit on every node: its multiply-adds are those that fit, and lanes and array, stated "
         "for `macs`, grow with the side of the array; left out: `macs` on every node",
-        optional=True,
-        positive=True,
     )
     units_per_bundle: Number = quantity("1", "matrix units of a bundle (an SM, a core)", minimum=1)
-    vector_lanes: Number = quantity("1", "fp32 vector lanes beside a matrix unit", positive=True)
-    special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
+    vector_lanes: Number = positive("1", "fp32 vector lanes beside a matrix unit")
+    special_lanes: Number = positive("1", "special functions beside a matrix unit, a clock")
     lane_activity: Number | None = quantity(
         "1",
         "energy of a vector lane a clock while its matrix unit works, over that of its multiply-add: "
         "instructions and addresses; left out: none",
-        optional=True,
     )
-    delivery: Number | None = quantity(
+    delivery: Number | None = positive(
         "1",
         "share of the power that reaches die and memory, the rest being lost in regulators; left out: all",
-        optional=True,
-        positive=True,
     )
-    max_clock: Number | None = quantity(
-        "1",
-        "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone",
-        optional=True,
-        positive=True,
+    max_clock: Number | None = positive(
+        "1", "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone"
     )
     spare: Number = quantity("1", "share of bundles built and switched off, so that some may be bad")
     matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large product sustains")
     memory_efficiency: Number = quantity("1", "sustained fraction of DRAM's peak")
     memory_bytes_per_flop: Number | None = quantity(
-        "B/FLOP",
-        "bytes of DRAM for an operation of a large product, where a budget states no power shares",
-        optional=True,
+        "B/FLOP", "bytes of DRAM for an operation of a large product, where a budget states no power shares"
     )
     levels: tuple[TemplateLevel, ...] = part(TemplateLevel, "memories on the die, innermost first", many=True)
     device: str = text(
@@ -213,15 +198,15 @@ class Template:
     packaging: str = text("what they are put into: a file of packaging/", default="cowos")
     repairable: Number = quantity("1", "share of the die in which a defect is repaired or switched off")
     area: dict[str, Number] | None = by_name(
-        "1", "share of the die for core, levels and networks where a budget states none", optional=True
+        "1", "share of the die for core, levels and networks where a budget states none"
     )
     power: dict[str, Number] | None = by_name(
-        "1", "most of the power for memory and networks where a budget states none", optional=True
+        "1", "most of the power for memory and networks where a budget states none"
     )
     perimeter: dict[str, Number] | None = by_name(
-        "1", "share of the edge for memory and networks where a budget states none", optional=True
+        "1", "share of the edge for memory and networks where a budget states none"
     )
-    rules: GeneratorRules | None = part(GeneratorRules, "rules of counting", optional=True)
+    rules: GeneratorRules | None = part(GeneratorRules, "rules of counting")
     # a chip of this kind with the template's own efficiencies and floors; generated numbers replace the rest
     chip: Chip | None = None
     sources: Sources = field(default_factory=Sources)

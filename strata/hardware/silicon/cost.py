@@ -6,13 +6,13 @@ Made cost is without margin, masks and design. `package.price` stays what a chip
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip, as_chip
 from strata.hardware.silicon.manufacturing import Silicon, made_of
 from strata.hardware.technology import Bonding, Packaging, Process, bonding, packaging, process_node
+from strata.params import record
 
 WAFER = 0.3  # diameter [m]
 
@@ -89,8 +89,7 @@ def stacking_yield(bonding: Bonding, layers: Number, known_good: Number) -> Numb
     return (bonding.step_yield * known_good) ** layers
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Cost:
     """What one packaged chip costs to make [USD]. Parts add up to `made`; `scrap` is what was lost on the
     way.

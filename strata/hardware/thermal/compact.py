@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, namespace, register_pytree, repeated
+from strata.arrays import Array, Number, namespace, repeated
 from strata.errors import require
 from strata.hardware.dram.stack import Stack, connected_layers
 from strata.hardware.thermal.cooling import (
@@ -34,6 +34,7 @@ from strata.hardware.thermal.cooling import (
     stack_thickness,
 )
 from strata.hardware.thermal.solve import Problem
+from strata.params import record
 
 SOURCES = ("logic", "connected DRAM", "idle DRAM")
 MOST_GEOMETRIES = 2000  # distinct ones in a batch; each is a solution of its own
@@ -152,8 +153,7 @@ def _outermost(points: Array) -> Array:
 # ---------------------------------------------------------------------------------------------- batches
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ThermalModel:
     """What a batch needs of heat: resistances of the cells that can be hottest, limits, and how leakage
     follows temperature.
