@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from strata.evaluate import evaluate, evaluate_case
     from strata.hardware.chip import chip
     from strata.hardware.fabric import fabric
-    from strata.hardware.generate.generate import generate, generation
+    from strata.hardware.generate.recipe import generate, generation
     from strata.hardware.system import System, system
     from strata.mapping.engine import Engine, engine
     from strata.mapping.kernel_parallel import Strategy, layout_of, parse_strategy, strategies

@@ -33,7 +33,7 @@ PLACES = (
         "exact mappings of any graph; silicon, strategy and model shape chosen together",
         "optimise",
     ),
-    ("Validation", "how wrong it is", "validation measure study_file studies"),
+    ("Validation", "how wrong it is", "validation measure studies"),
     ("App", "what people type and see", "app"),
     ("The package", "what `import strata as st` and `python -m strata` offer", "__init__ __main__"),
 )

@@ -14,8 +14,8 @@ from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.fabric import Fabric
 from strata.hardware.fabric_parts import Dimension
-from strata.hardware.generate.core import format_rates, operation_energies
 from strata.hardware.generate.made import Made
+from strata.hardware.generate.onchip import format_rates, operation_energies
 from strata.hardware.generate.voltage import clock_ratio
 from strata.hardware.money import economics
 from strata.params import Param, Sources, leaf_paths, value_at

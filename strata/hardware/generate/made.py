@@ -9,14 +9,13 @@ import numpy as np
 from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
-from strata.hardware.generate.budget import Budget, check_inputs, die_edge, shared_out
-from strata.hardware.generate.core import (
-    BuiltCore,
-    RunningCore,
-    built_core,
-    on_node,
-    operation_energies,
-    running_core,
+from strata.hardware.generate.budget import (
+    Budget,
+    check_inputs,
+    die_edge,
+    peak_power,
+    power_split,
+    shared_out,
 )
 from strata.hardware.generate.offchip import (
     BuiltLanes,
@@ -32,15 +31,20 @@ from strata.hardware.generate.offchip import (
     running_memory_of_level,
 )
 from strata.hardware.generate.onchip import (
+    BuiltCore,
     BuiltLevel,
+    RunningCore,
     RunningLevel,
     bank_area,
+    built_core,
     built_level,
     component_of,
     level_ports,
+    on_node,
+    operation_energies,
+    running_core,
     running_level,
 )
-from strata.hardware.generate.split import peak_power, power_split
 from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
 from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost

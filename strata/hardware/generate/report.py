@@ -101,7 +101,7 @@ def product_rate(made: Made) -> Number:
     bytes b_i of energy e_i that an operation moves through level i, of power P_i in a product and p_i at
     rest.
 
-    >>> from strata.hardware.generate.generate import generation
+    >>> from strata.hardware.generate.recipe import generation
     >>> made = generation("n5", "b200", "gpu").made
     >>> round(float(product_rate(made) / made.running.core.rate), 2)
     0.77
