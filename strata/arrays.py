@@ -154,8 +154,7 @@ def _with_slope(how: str) -> Callable[[Any], Any]:
 
     rounding = jax.custom_jvp(getattr(jax.numpy, how))
     rounding.defjvp(lambda primals, tangents: (getattr(jax.numpy, how)(*primals), tangents[0]))
-    found: Callable[[Any], Any] = rounding
-    return found
+    return rounding
 
 
 def has_axes(value: Number) -> TypeGuard[Array]:
@@ -185,8 +184,7 @@ def lead(values: Any, rank: int, like: Any = np) -> Array:
     >>> lead([64.0, 128.0], 2).shape
     (2, 1, 1)
     """
-    column: Array = like.asarray(values).reshape((-1,) + (1,) * rank)
-    return column
+    return like.asarray(values).reshape((-1,) + (1,) * rank)
 
 
 def choose(cost: Array, *others: Array) -> tuple[Number, ...]:

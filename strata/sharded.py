@@ -67,8 +67,7 @@ def _checked(program: Program, plan: Plan | Layout | Strategy | str | None) -> P
 
 def active_groups(plan: Plan | Layout) -> frozenset[str]:
     """The groups of ranks that a plan makes, of several members at any point."""
-    active: frozenset[str] = _ACTIVE.of(value_key(plan), plan.active)
-    return active
+    return _ACTIVE.of(value_key(plan), plan.active)
 
 
 def traced(program: Program, work: Workload) -> Graph:

@@ -196,8 +196,7 @@ def read_chip(name: str, named: Mapping[str, str] = {}) -> tuple[Chip, dict[str,
     """
     for key, value in named.items():
         require(isinstance(value, str), f"{key} is a name or a TOML path", **{key: value})
-    found: tuple[Chip, dict[str, Param], str] = _read(str(name), tuple(sorted(named.items())))
-    return found
+    return _read(str(name), tuple(sorted(named.items())))
 
 
 @remembered

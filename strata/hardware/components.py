@@ -7,14 +7,12 @@ is stated with it: lowest and highest voltage, ports, pins, reach.
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any
 
 from strata.arrays import Number
-from strata.errors import UnknownName
 from strata.params import (
     Sources,
     by_name,
-    names,
+    check_shipped,
     positive,
     quantity,
     record,
@@ -128,20 +126,15 @@ class LinkPhy:
     sources: Sources = field(default_factory=Sources)
 
 
+@remembered
 def memory_device(name: str) -> MemoryDevice:
     """A memory device by name or TOML path: a file of `devices`."""
-    found: MemoryDevice = _component(MemoryDevice, "devices", name)
-    return found
-
-
-def link_phy(name: str) -> LinkPhy:
-    """A link by name or TOML path: a file of `links`."""
-    found: LinkPhy = _component(LinkPhy, "links", name)
-    return found
+    check_shipped("devices", name, "device")
+    return sourced_record(MemoryDevice, "devices", name)
 
 
 @remembered
-def _component(cls: Any, kind: str, name: str) -> Any:
-    if not name.endswith(".toml") and name.lower() not in names(kind):
-        raise UnknownName(kind.removesuffix("s"), name, names(kind), ", ".join(names(kind)))
-    return sourced_record(cls, kind, name)
+def link_phy(name: str) -> LinkPhy:
+    """A link by name or TOML path: a file of `links`."""
+    check_shipped("links", name, "link")
+    return sourced_record(LinkPhy, "links", name)

@@ -44,8 +44,7 @@ class OnFirstUse(Generic[Value]):
         held = record.__dict__[self.name]
         if isinstance(held, UnsolvedHeat):
             held = record.__dict__[self.name] = held.solve()
-        found: Value | None = held
-        return found
+        return held
 
     def __set__(self, record: object, value: Value | UnsolvedHeat | None) -> None:
         record.__dict__[self.name] = value

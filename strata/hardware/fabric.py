@@ -8,21 +8,19 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number, namespace
-from strata.errors import BadValue, UnknownName, require
+from strata.errors import BadValue, require
 from strata.hardware.fabric_parts import TAPERED, Dimension, Host
 from strata.hardware.transport import IDEAL, limited
 from strata.memo import Memo, is_settled, settled_record
 from strata.params import (
     Sources,
     find,
-    load_table,
-    merged,
-    names,
     override,
     part,
     read_record,
     record,
     remembered,
+    table_named,
     text,
 )
 from strata.records import readable
@@ -75,20 +73,14 @@ def with_transports(table: dict[str, Any]) -> dict[str, Any]:
     dimensions = table.get("dimension")
     if not isinstance(dimensions, list):
         return table
-    return table | {
-        "dimension": [
-            d | {"transport_model": _moves(d)} if isinstance(d, dict) and d.get("transport") else d
-            for d in dimensions
-        ]
-    }
+    return table | {"dimension": [_with_transport(d) for d in dimensions]}
 
 
-def _moves(dimension: dict[str, Any]) -> dict[str, Any]:
-    """The table of the transport a dimension names, under what the dimension says of it."""
-    name, known = str(dimension["transport"]), names("transport")
-    if not name.endswith(".toml") and name not in known:
-        raise UnknownName("transport", name, known, ", ".join(known))
-    return merged(load_table("transport", name), dimension.get("transport_model", {}))
+def _with_transport(dimension: Any) -> Any:
+    if not (isinstance(dimension, dict) and dimension.get("transport")):
+        return dimension
+    over = dimension.get("transport_model", {})
+    return dimension | {"transport_model": table_named("transport", str(dimension["transport"]), over)}
 
 
 def _check_dimensions(fabric: Fabric, file: str) -> None:

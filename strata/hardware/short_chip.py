@@ -201,5 +201,4 @@ def _unit_of(record: type, path: str) -> str | None:
         return None
     if meta.metadata.get("part") is not None:
         return _unit_of(meta.metadata["part"], rest) if rest else None
-    unit: str | None = meta.metadata.get("unit")
-    return unit
+    return meta.metadata.get("unit")

@@ -5,15 +5,14 @@ a technology becomes some nodes later, by constant factors a node: DeepFlow's wa
 from __future__ import annotations
 
 from dataclasses import field, fields, replace
-from typing import Any
 
 from strata.arrays import Number
-from strata.errors import MissingQuantity, UnknownName
+from strata.errors import MissingQuantity
 from strata.hardware.components import Logic, OnChipMemory
 from strata.params import (
     Param,
     Sources,
-    names,
+    check_shipped,
     part,
     positive,
     quantity,
@@ -107,6 +106,7 @@ class Packaging:
     sources: Sources = field(default_factory=Sources)
 
 
+@remembered
 def technology(name: str) -> Technology:
     """A process node by name or TOML path.
 
@@ -114,13 +114,8 @@ def technology(name: str) -> Technology:
     >>> round(float(n5.process.sram_cell) * 1e12, 4), n5.sources["process.sram_cell"].assumed
     (0.021, False)
     """
-    found: Technology = _technology(name)
-    return found
-
-
-@remembered
-def _technology(name: str) -> Technology:
-    found: Technology = _read(Technology, "technology", name)
+    check_shipped("technology", name)
+    found = sourced_record(Technology, "technology", name)
     by = found.scaling
     if by is None:
         return found
@@ -142,31 +137,26 @@ def process_node(name: str) -> Process:
     return known.process
 
 
+@remembered
 def bonding(name: str) -> Bonding:
     """A way to join dies by name or TOML path.
 
     >>> bonding("hybrid-bond").pitch < bonding("micro-bump").pitch
     True
     """
-    found: Bonding = _read(Bonding, "bonding", name)
-    return found
+    check_shipped("bonding", name)
+    return sourced_record(Bonding, "bonding", name)
 
 
+@remembered
 def packaging(name: str) -> Packaging:
     """A package by name or TOML path.
 
     >>> float(packaging("organic").interposer_ratio)
     0.0
     """
-    found: Packaging = _read(Packaging, "packaging", name)
-    return found
-
-
-@remembered
-def _read(cls: Any, kind: str, name: str) -> Any:
-    if not name.endswith(".toml") and name.lower() not in names(kind):
-        raise UnknownName(kind, name, names(kind), ", ".join(names(kind)))
-    return sourced_record(cls, kind, name)
+    check_shipped("packaging", name)
+    return sourced_record(Packaging, "packaging", name)
 
 
 def scaled_node(

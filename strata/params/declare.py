@@ -5,7 +5,7 @@ sources.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field
 from typing import Any, TypeVar, dataclass_transform
 
@@ -192,9 +192,18 @@ def needed(one: Field[Any]) -> bool:
     return not (one.metadata.get("optional") or there)
 
 
-def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:
+def part(
+    cls: type,
+    doc: str,
+    *,
+    optional: bool = False,
+    many: bool = False,
+    default: Callable[[], Any] | None = None,
+) -> Any:
     """A dataclass field that is itself described by a dataclass: a table of the file (or a list of them)."""
     meta = {"part": cls, "doc": doc, "optional": optional, "many": many}
+    if default is not None:
+        return field(default_factory=default, metadata=meta)
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 

@@ -147,6 +147,20 @@ def find(kind: str, name: str | Path) -> Path:
     return data_folder(kind) / f"{shipped}.toml"
 
 
+def check_shipped(kind: str, name: str, called: str = "", more: str = "") -> None:
+    """Refuse a name that is neither exactly a shipped one nor a TOML path; all of them are listed, or `more`."""
+    if not name.endswith(".toml") and name.lower() not in names(kind):
+        raise UnknownName(called or kind, name, names(kind), more or ", ".join(names(kind)))
+
+
+def table_named(kind: str, name: str, over: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a file that another file names, under what that says itself."""
+    known = names(kind)
+    if not name.endswith(".toml") and name not in known:
+        raise UnknownName(kind, name, known, ", ".join(known))
+    return merged(load_table(kind, name), dict(over))
+
+
 def dashed(name: str) -> str:
     """A name in lower case with dashes between its words.
 

@@ -22,7 +22,7 @@ from strata.units import parse
 @lru_cache(maxsize=32)
 def file_model(cls: type) -> Any:
     """The pydantic model of a dataclass's file: exact keys, each quantity a value with a source."""
-    from pydantic import BaseModel, ConfigDict, Field, create_model
+    from pydantic import ConfigDict, Field, create_model
 
     stated = create_model(
         "Stated",
@@ -51,8 +51,7 @@ def file_model(cls: type) -> Any:
     if getattr(cls, "DATED_VERSIONS", False):
         entries["versions"] = _versions(entries)
     config = ConfigDict(extra="forbid", strict=True, title=cls.__name__)
-    model: type[BaseModel] = create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
-    return model
+    return create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
 
 
 def _versions(entries: dict[str, Any]) -> tuple[Any, Any]:
@@ -92,8 +91,7 @@ def read_record(
 
     `prepare` is what is done to the file's table first. Read once, and again where a file has changed.
     """
-    found: tuple[Record, dict[str, Param], str] = _read_record(cls, kind, str(name), prepare)
-    return found
+    return _read_record(cls, kind, str(name), prepare)
 
 
 def sourced_record(cls: type[Record], kind: str, name: str | Path, **changes: Any) -> Record:

@@ -165,8 +165,7 @@ def dram_channel(name: str, /, **changes: Any) -> Dram:
         return stated
     changed, given = override(stated, changes, "memory")
     check_dram(changed, find("memory", name).name)
-    known: Dram = replace(changed, sources=stated.sources.updated(given))
-    return known
+    return replace(changed, sources=stated.sources.updated(given))
 
 
 @remembered

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number, ceil_div, namespace
-from strata.errors import UnknownName, require
+from strata.errors import require
 from strata.hardware.dram.channel import Dram, dram_channel
-from strata.params import load_table, merged, names, part, positive, quantity, record, text
+from strata.params import part, positive, quantity, record, table_named, text
 
 PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it once
 
@@ -41,10 +41,8 @@ def with_memory(table: dict[str, Any]) -> dict[str, Any]:
     stack = table.get("stack")
     if not isinstance(stack, dict) or not stack.get("memory"):
         return table
-    name, known = str(stack["memory"]), names("memory")
-    if not name.endswith(".toml") and name not in known:
-        raise UnknownName("memory", name, known, ", ".join(known))
-    return table | {"stack": stack | {"dram": merged(load_table("memory", name), stack.get("dram", {}))}}
+    dram = table_named("memory", str(stack["memory"]), stack.get("dram", {}))
+    return table | {"stack": stack | {"dram": dram}}
 
 
 def dram_of(stack: Stack) -> Dram | None:

@@ -16,7 +16,7 @@ from strata.hardware.generate.voltage import Supplied
 from strata.params import (
     Sources,
     by_name,
-    names,
+    check_shipped,
     positive,
     quantity,
     record,
@@ -60,6 +60,7 @@ class Budget:
     sources: Sources = field(default_factory=Sources)
 
 
+@remembered
 def budget(name: str) -> Budget:
     """A budget by name or TOML path: a file of `budgets`.
 
@@ -67,14 +68,7 @@ def budget(name: str) -> Budget:
     >>> float(v100.power), round(float(die_edge(v100)) * 1e3, 2)  # W, mm
     (300.0, 114.19)
     """
-    found: Budget = _budget(str(name))
-    return found
-
-
-@remembered
-def _budget(name: str) -> Budget:
-    if not name.endswith(".toml") and name.lower() not in names("budget"):
-        raise UnknownName("budget", name, names("budget"), "strata list budgets")
+    check_shipped("budget", str(name), more="strata list budgets")
     return sourced_record(Budget, "budget", name)
 
 
@@ -182,7 +176,6 @@ def check_inputs(
     if any(not isinstance(v, (float, int, np.ndarray, np.generic)) for v in given):
         return
     check_template(template)
-    assert template.rules is not None
     check_shares(budget, names, sums=template.rules.sums == "at most 1")
     supplied: list[tuple[str, Supplied]] = [("logic", logic), (device.name, device)]
     supplied += [(link.name, link) for link in links]

@@ -147,13 +147,11 @@ def _quoted_over_running(made: Made) -> Number:
 
 
 def _by_share(made: Made) -> bool:
-    assert made.template.rules is not None
     return made.template.rules.power == "by share"
 
 
 def _top_voltage(made: Made) -> Number:
     """Voltage of the highest clock: the cap, or the one it runs at where there is none."""
-    assert made.template.rules is not None
     if made.template.rules.voltage_caps == "all" and not _by_share(made):
         return made.logic.max_voltage
     point = made.running.core.point

@@ -89,7 +89,6 @@ def built_memory(
     >>> got.devices, got.pins
     (4.0, 2283.0)
     """
-    assert template.rules is not None
     xp = namespace(room, controllers, edge, device.controller_area, device.pins, device.pins_per_edge)
     some = device.controller_area > 0.0
     by_controller = xp.where(
@@ -264,7 +263,6 @@ def running_lanes(
     51.6054
     """
     rules = template.rules
-    assert rules is not None
     lane = link.lane_energy * link.lane_rate
     if rules.at_min_voltage == THROTTLE:
         point = run_slower(power, built.lanes, lane, link, capped=rules.voltage_caps == "all")

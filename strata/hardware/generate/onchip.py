@@ -86,7 +86,6 @@ def level_ports(
     level: TemplateLevel, core: BuiltCore, template: Template, dies: Number | None = None
 ) -> Number:
     """Who a bank of a level is joined to: its unit, the units of its bundle, or the bundles of its die."""
-    assert template.rules is not None
     if template.rules.crossbar == "all bundles":
         return core.bundles
     if level.scope != "global":
@@ -156,7 +155,6 @@ def running_level(
     >>> round(float(running_level(2.4, l2, v100.on_chip[2], 1.5e9, build).bandwidth) / 1e12, 4)
     2.3073
     """
-    assert template.rules is not None
     energy = component.read_energy
     xp = namespace(power, built.static_power, energy, port_clock)
     some = built.banks > 0.0
@@ -245,7 +243,7 @@ def on_node(template: Template, logic: Logic) -> Template:
 
 def fp32_on_lanes(template: Template) -> bool:
     """Whether products of fp32 run on the vector lanes beside the matrix units."""
-    return template.rules is not None and template.rules.fp32 == "lanes"
+    return template.rules.fp32 == "lanes"
 
 
 def unit_area(logic: Logic, template: Template) -> Number:
@@ -320,7 +318,6 @@ def built_core(area: Number, logic: Logic, template: Template) -> BuiltCore:
     fit = floor_div(area, each)
     bundles_fit = floor_div(fit, template.units_per_bundle)
     bundles = floor_div(bundles_fit * (1.0 - template.spare), 1.0)
-    assert template.rules is not None
     whole = template.rules.count == "bundles"
     leaks = template.rules.leakage == "counted"
     return BuiltCore(
@@ -352,7 +349,6 @@ def running_core(power: Number, built: BuiltCore, logic: Logic, template: Templa
     (0.867855, 125.019)
     """
     rules = template.rules
-    assert rules is not None
     if rules.at_min_voltage == THROTTLE:
         point = run_slower(power, built.units, built.unit_power, logic, capped=rules.voltage_caps == "all")
         units = point.count

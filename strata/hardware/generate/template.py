@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Number
-from strata.errors import UnknownName, require
+from strata.errors import require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
 from strata.hardware.fabric_parts import COLLECTIVES, ONE_RING, GroupDivisor
@@ -20,11 +20,11 @@ from strata.params import (
     Sources,
     build,
     by_name,
+    check_shipped,
     data_folder,
     find,
     load_table,
     merged,
-    names,
     part,
     positive,
     quantity,
@@ -206,12 +206,13 @@ class Template:
     perimeter: dict[str, Number] | None = by_name(
         "1", "share of the edge for memory and networks where a budget states none"
     )
-    rules: GeneratorRules | None = part(GeneratorRules, "rules of counting")
+    rules: GeneratorRules = part(GeneratorRules, "rules of counting", default=GeneratorRules)
     # a chip of this kind with the template's own efficiencies and floors; generated numbers replace the rest
     chip: Chip | None = None
     sources: Sources = field(default_factory=Sources)
 
 
+@remembered
 def template(name: str) -> Template:
     """A template by name or TOML path: a file of `templates`.
 
@@ -219,14 +220,7 @@ def template(name: str) -> Template:
     >>> gpu.kind, [level.scope for level in gpu.levels]
     ('gpu', ['unit', 'bundle', 'global'])
     """
-    found: Template = _template(str(name))
-    return found
-
-
-@remembered
-def _template(name: str) -> Template:
-    if not name.endswith(".toml") and name.lower() not in names("template"):
-        raise UnknownName("template", name, names("template"), "strata list templates")
+    check_shipped("template", str(name), more="strata list templates")
     file = find("template", name).name
     table = load_table("template", name)
     chip = table.pop("chip", {})
@@ -242,9 +236,7 @@ def _template(name: str) -> Template:
         f"{file}: a template has a level of a bundle, and a global one or its outermost level as memory",
         levels=named,
     )
-    return replace(
-        read, rules=read.rules or GeneratorRules(), chip=skeleton(read, chip, file), sources=Sources(params)
-    )
+    return replace(read, chip=skeleton(read, chip, file), sources=Sources(params))
 
 
 def check_template(read: Template) -> None:

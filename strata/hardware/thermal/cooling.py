@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number
-from strata.errors import UnknownName, require
+from strata.errors import require
 from strata.hardware.thermal.grid import Assembly, Layer
-from strata.params import names, override, positive, quantity, read_record, record, text
+from strata.params import check_shipped, override, positive, quantity, read_record, record, text
 
 ARRANGEMENTS = ("logic_bottom", "logic_top")
 CELLS = 16  # across a die, for the temperatures of a search
@@ -90,8 +90,7 @@ def cooling(name: str, /, **changes: Any) -> Cooling:
     >>> cooling("liquid", ambient="40 degC").ambient
     313.15
     """
-    if not name.endswith(".toml") and name.lower() not in names("cooling"):
-        raise UnknownName("cooling", name, names("cooling"), ", ".join(names("cooling")))
+    check_shipped("cooling", name)
     stated, _, _ = read_record(Cooling, "cooling", name)
     changed: Cooling = override(stated, changes, "cooling")[0]
     check_cooling(changed)

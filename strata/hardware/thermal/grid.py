@@ -169,8 +169,7 @@ class LayerBlock:
     @cached_property
     def vertical(self) -> Array:
         """Conductance between neighbouring slices [W/m2/K]."""
-        made: Array = 1.0 / (self.half[1:] + self.half[:-1])
-        return made
+        return 1.0 / (self.half[1:] + self.half[:-1])
 
     @cached_property
     def stiffness(self) -> Array:
@@ -214,8 +213,7 @@ def strip_shares(lines: Array, count: int) -> Array:
     strips = np.linspace(lines[0], lines[-1], count + 1)
     low = np.maximum(strips[:-1, None], lines[None, :-1])
     high = np.minimum(strips[1:, None], lines[None, 1:])
-    shares: Array = np.maximum(high - low, 0.0) / (strips[1] - strips[0])
-    return shares
+    return np.maximum(high - low, 0.0) / (strips[1] - strips[0])
 
 
 Places = dict[str, tuple[LayerBlock, slice]]  # of each layer: its block, and its slices there

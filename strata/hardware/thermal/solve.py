@@ -46,8 +46,7 @@ class Factored:
         x[:, -1] /= self.pivots[-1]
         for i in range(len(link) - 1, -1, -1):
             x[:, i] = (x[:, i] + link[i] * x[:, i + 1]) / self.pivots[i]
-        solved: Array = vectors @ x @ vectors.T
-        return solved
+        return vectors @ x @ vectors.T
 
 
 class Problem:
@@ -214,8 +213,7 @@ class Problem:
         """Heat that leaves by the top face [W]."""
         b = self.blocks[-1]
         last = rise[..., b.start + b.size - len(b.widths) ** 2 : b.start + b.size]
-        out: Array = b.top * last @ np.outer(b.widths, b.widths).ravel()
-        return out
+        return b.top * last @ np.outer(b.widths, b.widths).ravel()
 
     def field(self, rise: Array, name: str) -> Array:
         """A layer's part of a solution [..., slices, y, x]."""
