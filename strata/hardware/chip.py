@@ -25,7 +25,7 @@ from strata.hardware.chip_parts import (
     ServedAttention,
     ServedExperts,
 )
-from strata.hardware.derive import DERIVATIONS, OnFirstUse, derived, restated, set_by_hand
+from strata.hardware.derive import OnFirstUse, derived, restated, set_by_hand
 from strata.hardware.dram.channel import check_dram
 from strata.hardware.dram.stack import Stack, check_stack, with_memory
 from strata.hardware.short_chip import check_complete, chip_table
@@ -37,6 +37,7 @@ from strata.params import (
     Param,
     Sources,
     build,
+    choice,
     find,
     inherited,
     load_table,
@@ -96,14 +97,14 @@ class Chip:
         "further levels of memory beside a core's own, the cache and DRAM, innermost first",
         many=True,
     )
-    kernel_model: str = text(
-        "how matrix products are priced, where not as usual for its kind", choices=KERNEL_MODELS, default=""
+    kernel_model: str = choice(
+        "how matrix products are priced, where not as usual for its kind", *KERNEL_MODELS
     )
-    execution: str = text(
+    execution: str = choice(
         "kernels one after the other, or dataflow: fused partitions whose kernels share the cores and pass "
         "tiles on",
-        choices=("kernels", "dataflow"),
-        default="kernels",
+        "kernels",
+        "dataflow",
     )
     stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die")
     cooling_file: str = text(
@@ -213,7 +214,7 @@ def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str
         stated, params = made, dict(made.sources)
     else:
         table = _written_out(table, taken)
-        check_complete(Chip, table, DERIVATIONS, file)
+        check_complete(Chip, table, file)
         stated, params = build(Chip, table, file)
     for precision in (*stated.compute.matrix_rate, *stated.energy.matrix):
         check(precision)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from strata.arrays import Number
 from strata.hardware.transport import Transport
-from strata.params import part, positive, quantity, record, text
+from strata.params import choice, part, positive, quantity, record, text
 from strata.shipped import paper_offers
 
 MEDIA = ("package", "board", "host", "optical", "network")
@@ -55,11 +55,11 @@ class Dimension:
     latency: Number = quantity("s", "one step: software, wire and switch, to the first byte")
     energy: Number = quantity("J/B", "energy of one byte over one hop")
     reduction: Number | None = quantity("1", "1 where the switch adds up an all-reduce itself, else 0")
-    medium: str = text(
+    medium: str = choice(
         "what its links lie on, for the price list: package, board (backplanes, racks), host (ports of "
         "the processor), optical, network (switches, adapters and cables of their own)",
-        choices=("", *MEDIA),
-        default="",
+        "",
+        *MEDIA,
     )
     price: Number | None = quantity(
         "USD",
@@ -90,17 +90,16 @@ class Dimension:
         "own when left out",
         default="",
     )
-    collectives: str = text(
+    collectives: str = choice(
         "memory-ring where sums, gathers and scatters are rings whose every step passes local memory, with "
         "kernels of their own that add up; as its transport sends, or ideal, when left out",
-        choices=COLLECTIVES,
-        default="",
+        *COLLECTIVES,
     )
-    crossing: str = text(
+    crossing: str = choice(
         "one ring where a group that reaches into this dimension runs over it alone, links of inner "
         "dimensions left idle; dimension by dimension when left out",
-        choices=("", ONE_RING),
-        default="",
+        "",
+        ONE_RING,
     )
     ring_memory: RingMemory | None = part(
         RingMemory, "what such rings find at a rank; the chip's own when left out"
@@ -127,10 +126,8 @@ class Host:
     switch_chips: Number | None = quantity(
         "1", "switch chips of its node or rack for one device; may be a share"
     )
-    cooling: str = text(
-        "how it is cooled: air or liquid; where left out, fans and supplies count in its power",
-        choices=("", *COOLINGS),
-        default="",
+    cooling: str = choice(
+        "how it is cooled: air or liquid; where left out, fans and supplies count in its power", "", *COOLINGS
     )
     power: Number | None = quantity("W", "power beside one device that is always on, in place of the rule's")
     price: Number | None = quantity("USD", "price beside the device, for one device")

@@ -4,8 +4,7 @@ of links, powers of hosts, and the price of a device-hour.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any
 
 from strata.arrays import Number, namespace
@@ -15,7 +14,7 @@ from strata.hardware.fabric_parts import Dimension, Host
 from strata.params import (
     Sources,
     by_name,
-    override,
+    changed_record,
     part,
     positive,
     quantity,
@@ -90,23 +89,12 @@ def economics(name: str = "default", /, **changes: Any) -> Economics:
     >>> round(float(economics(rent="2.5 USD/h").rent) * HOUR, 6)
     2.5
     """
-    stated: Economics = _stated(str(name))
-    return changed_economics(stated, changes)
+    return changed_record(_stated(str(name)), changes, "economics")
 
 
 @remembered
 def _stated(name: str) -> Economics:
     return sourced_record(Economics, "economics", name)
-
-
-def changed_economics(money: Economics, changes: Mapping[str, Any]) -> Economics:
-    """The assumptions with quantities replaced by text with units, numbers or arrays, and their sources
-    noted.
-    """
-    if not changes:
-        return money
-    changed, noted = override(money, changes, "economics")
-    return replace(changed, sources=money.sources.updated(noted))
 
 
 def device_hour_price(text: str, option: str = "--price") -> float:

@@ -12,6 +12,7 @@ from strata.params.declare import (
     Param,
     Sources,
     by_name,
+    choice,
     of_other_files,
     part,
     positive,
@@ -37,6 +38,17 @@ from strata.params.files import (
     table_named,
     unfitted,
 )
-from strata.params.paths import GIVEN, called, leaf_paths, override, stated, value_at, with_value, word_paths
+from strata.params.paths import (
+    GIVEN,
+    called,
+    changed_record,
+    leaf_paths,
+    override,
+    stated,
+    unit_at,
+    value_at,
+    with_value,
+    word_paths,
+)
 from strata.params.records import all_missing, build, file_model, read_record, sourced_record
 from strata.params.short import inherited, missing_paths, spelled_out

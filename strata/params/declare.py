@@ -30,7 +30,7 @@ GIVEN = "given by the caller"
 # slower as long as a chip keeps its number of cores; it takes room of cores and nothing else; it costs money
 # and nothing else.
 MORE_IS = ("faster", "faster at equal cores", "fewer cores", "dearer")
-Described = TypeVar("Described", bound=type)
+Described = TypeVar("Described")
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ class Sources(Mapping[str, Param]):
 
 
 @dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
-def record(cls: Described) -> Described:
+def record(cls: type[Described]) -> type[Described]:
     """A frozen dataclass whose fields are named, told apart by what it is, and a tree of quantities to JAX.
 
     A quantity or part that is annotated ``| None`` may be left out.
@@ -144,7 +144,7 @@ def record(cls: Described) -> Described:
             and f"{kind}".endswith("| None")
         ):
             setattr(cls, name, field(default=None, metadata={**held.metadata, "optional": True}))
-    made: Described = dataclass(frozen=True, eq=False, kw_only=True)(cls)
+    made = dataclass(frozen=True, eq=False, kw_only=True)(cls)
     register_pytree(made)
     return made
 
@@ -223,3 +223,8 @@ def text(doc: str, *, choices: tuple[str, ...] = (), default: Any = MISSING) -> 
     """A dataclass field that holds a word: structure, not a quantity."""
     meta = {"text": True, "doc": doc, "choices": choices}
     return field(metadata=meta) if default is MISSING else field(default=default, metadata=meta)
+
+
+def choice(doc: str, *words: str) -> Any:
+    """A dataclass field that holds one of some words, the first of them where it is left out."""
+    return text(doc, choices=words, default=words[0])

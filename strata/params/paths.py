@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,16 @@ def leaf_paths(record: Any) -> dict[str, Mapping[str, Any]]:
         elif "unit" in meta:
             paths[path] = meta
     return paths
+
+
+@lru_cache(maxsize=256)
+def unit_at(cls: Any, path: str) -> str | None:
+    """The unit of the quantity at a dotted path of a record's file; None where there is none."""
+    head, _, rest = path.partition(".")
+    meta: Mapping[str, Any] = next((f.metadata for f in fields(cls) if f.name == head), {})
+    if meta.get("part") is not None:
+        return unit_at(meta["part"], rest) if rest else None
+    return meta.get("unit")
 
 
 def value_at(record: Any, path: str) -> Any:
@@ -118,6 +129,14 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
         record = with_value(record, hits[0], value)
         noted[hits[0]] = Param(value, meta["unit"], GIVEN)
     return record, noted
+
+
+def changed_record(given: Any, changes: Mapping[str, Any], what: str) -> Any:
+    """A record with some quantities replaced, and their sources noted."""
+    if not changes:
+        return given
+    changed, noted = override(given, changes, what)
+    return replace(changed, sources=given.sources.updated(noted))
 
 
 def _given(value: Any, meta: Mapping[str, Any], path: str) -> Any:

@@ -21,6 +21,7 @@ from strata.params import (
     build,
     by_name,
     check_shipped,
+    choice,
     data_folder,
     find,
     load_table,
@@ -77,12 +78,10 @@ class TemplateNetwork:
     topology: str = text("how they join", choices=TOPOLOGIES)
     degree: Number = quantity("1", "neighbours that share the lanes of a chip", minimum=1)
     efficiency: Number = positive("1", "sustained fraction of the peak for long messages")
-    collectives: str = text(
-        "as in a fabric's dimension: memory-ring, or as is usual when left out",
-        choices=COLLECTIVES,
-        default="",
+    collectives: str = choice(
+        "as in a fabric's dimension: memory-ring, or as is usual when left out", *COLLECTIVES
     )
-    crossing: str = text("as in a fabric's dimension", choices=("", ONE_RING), default="")
+    crossing: str = choice("as in a fabric's dimension", "", ONE_RING)
     divisors: tuple[GroupDivisor, ...] | None = part(
         GroupDivisor, "as in a fabric's dimension; none when left out", many=True
     )
@@ -92,48 +91,30 @@ class TemplateNetwork:
 class GeneratorRules:
     """How counting and clocking is done; the defaults are ours, the others are those of the 2021 program."""
 
-    at_min_voltage: str = text(
-        "where power is short at the lowest voltage: units are left out, or all run slower",
-        choices=(REMOVE, THROTTLE),
-        default=REMOVE,
+    at_min_voltage: str = choice(
+        "where power is short at the lowest voltage: units are left out, or all run slower", REMOVE, THROTTLE
     )
-    voltage_caps: str = text("what keeps its highest voltage", choices=("all", "memory only"), default="all")
-    power: str = text(
+    voltage_caps: str = choice("what keeps its highest voltage", "all", "memory only")
+    power: str = choice(
         "whether units may clock higher while other parts leave of their power, or keep their own share",
-        choices=("one limit", "by share"),
-        default="one limit",
+        "one limit",
+        "by share",
     )
-    ports: str = text(
-        "whether the ports of its banks bound a memory, or power alone",
-        choices=("bound", "unbounded"),
-        default="bound",
+    ports: str = choice("whether the ports of its banks bound a memory, or power alone", "bound", "unbounded")
+    edge: str = choice(
+        "whether die edge bounds the number of memory devices, or only their pins", "devices", "pins"
     )
-    edge: str = text(
-        "whether die edge bounds the number of memory devices, or only their pins",
-        choices=("devices", "pins"),
-        default="devices",
+    crossbar: str = choice(
+        "who a bank is joined to: those that share it, or every bundle of the chip", "sharers", "all bundles"
     )
-    crossbar: str = text(
-        "who a bank is joined to: those that share it, or every bundle of the chip",
-        choices=("sharers", "all bundles"),
-        default="sharers",
-    )
-    count: str = text(
-        "whether only whole bundles count, or units beside them too",
-        choices=("bundles", "units"),
-        default="bundles",
-    )
-    fp32: str = text(
+    count: str = choice("whether only whole bundles count, or units beside them too", "bundles", "units")
+    fp32: str = choice(
         "where products of fp32 run: on the matrix units, by their area, or on the vector lanes beside them",
-        choices=("units", "lanes"),
-        default="units",
+        "units",
+        "lanes",
     )
-    leakage: str = text("whether logic leaks", choices=("counted", "ignored"), default="counted")
-    sums: str = text(
-        "whether shares of a budget may add up to more than it",
-        choices=("at most 1", "any"),
-        default="at most 1",
-    )
+    leakage: str = choice("whether logic leaks", "counted", "ignored")
+    sums: str = choice("whether shares of a budget may add up to more than it", "at most 1", "any")
 
 
 @record
@@ -151,11 +132,11 @@ class Template:
         choices=DATAFLOWS,
         default="best",
     )
-    arithmetic: str = text(
+    arithmetic: str = choice(
         "where multiply-adds run: on matrix units beside the vector lanes, or on the lanes themselves, as "
         "many of a format as fit 32 bits",
-        choices=(UNITS, LANES),
-        default=UNITS,
+        UNITS,
+        LANES,
     )
     array_rows: Number = quantity("1", "rows of a matrix unit's array", minimum=1)
     array_columns: Number = quantity("1", "columns of that array", minimum=1)
