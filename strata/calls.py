@@ -43,8 +43,7 @@ def quiet() -> AbstractContextManager[Any]:
 
 
 def checked_call(function: Function, before: Callable[[dict[str, Any]], None] | None = None) -> Function:
-    """A public function that looks at its arguments first; `before` may change them once they are known to be
-    right.
+    """A public function that checks its arguments first; `before` may change them once they are right.
 
     >>> def decode(batch: float) -> float:
     ...     return batch

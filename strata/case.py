@@ -16,9 +16,7 @@ from strata.workload.tasks import Workload
 @readable("system", "program", "workload", "plan", "engine")
 @record
 class Case:
-    """A program with its workload on a system, divided by a plan or layout, run by an engine. Any number may
-    be an array.
-    """
+    """A program with its workload on a system, divided by a plan, run by an engine; numbers may be arrays."""
 
     system: System
     program: Program

@@ -1,6 +1,4 @@
-"""Inputs of an evaluation as a case, the graph of a step, and that of one rank: each traced and sharded once for
-all evaluations that share it.
-"""
+"""Inputs as a case, and graphs of a step and of one rank, worked out once for all evaluations."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ class Flat:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stage:
-    """Equations that are compiled together, the quantities they take and give, and those that nothing needs
-    afterwards.
-    """
+    """Equations that are compiled together, what they take and give, and what nothing needs afterwards."""
 
     takes: tuple[int, ...]
     gives: tuple[int, ...]
@@ -149,9 +147,7 @@ def flattened(traced: Any) -> Flat:
 
 
 def kept_quantities(flat: Flat) -> set[int]:
-    """Quantities to keep in memory between stages: results, and whatever a compiler would otherwise work out
-    again and again.
-    """
+    """Quantities to keep in memory between stages: results, and what would be worked out again and again."""
     made = {number for e in flat.equations for number in e.gives}
     uses = Counter(number for e in flat.equations for number in set(e.takes))
     whole = max((flat.size(number) for number in flat.results), default=1)
@@ -287,9 +283,7 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def run_compiled(function: Callable[..., Any], tree: Any, shape: tuple[int, ...], *fixed: Any) -> Any:
-    """Apply a pure function to a box as `run_box` does, compiled once for each structure of the inputs and what
-    stands `fixed` beside them.
-    """
+    """Apply a pure function to a box as `run_box`, compiled once for its structure and what is `fixed`."""
     compiled, to_numpy = compiled_for(function, *fixed), enable_jax().tree_util.tree_map
     limit, workers = _at_once(shape)
 

@@ -239,9 +239,7 @@ def _short(axis: SweepAxis) -> str:
 
 
 def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Quantities of a chip as some of them vary: every number it has by the end of its path, and what follows
-    from them.
-    """
+    """Quantities of a chip as some of them vary, by the end of their paths, and what follows from them."""
     known_keys(entry, CHIP_KEYS, where)
     base = chip(entry["chip"])
     units = {path: meta["unit"] for path, meta in leaf_paths(base).items()}

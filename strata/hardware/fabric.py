@@ -40,8 +40,7 @@ class Fabric:
 
 
 def fabric(name: str, /, **changes: Any) -> Fabric:
-    """A fabric by name or TOML path; `bandwidth=` and the like change the one dimension there is, or
-    `"0.bandwidth"`.
+    """A fabric by name or TOML path; `bandwidth=` changes the innermost dimension's, or `"1.bandwidth"`.
 
     >>> [d.kind for d in fabric("hgx-h200").dimension]
     ['switch', 'switch']
@@ -67,9 +66,7 @@ def _stated(name: str) -> Fabric:
 
 
 def with_transports(table: dict[str, Any]) -> dict[str, Any]:
-    """A fabric's table with the transports its dimensions name written out; what a dimension says itself goes
-    before.
-    """
+    """A fabric's table with the transports that dimensions name written out, under what these say."""
     dimensions = table.get("dimension")
     if not isinstance(dimensions, list):
         return table

@@ -83,8 +83,7 @@ class Economics:
 
 
 def economics(name: str = "default", /, **changes: Any) -> Economics:
-    """The assumptions behind money: lifetime, electricity, facility overhead, utilisation, prices of links;
-    with quantities replaced.
+    """The assumptions behind money: lifetime, electricity, overhead, utilisation, links; with changes.
 
     >>> round(float(economics(rent="2.5 USD/h").rent) * HOUR, 6)
     2.5
@@ -149,9 +148,7 @@ def dimension_price(dimension: Dimension, money: Economics) -> Number | None:
 
 
 def fabric_price(joined: Fabric, money: Economics) -> Number:
-    """What links and hosts cost for one device [USD]; dimensions of one member have no links, and what has no
-    price costs nothing.
-    """
+    """What links and hosts cost for one device [USD]: nothing for dimensions of one member or no price."""
     price: Number = 0.0
     for dimension in joined.dimension:
         each = dimension_price(dimension, money)
@@ -166,8 +163,7 @@ def fabric_price(joined: Fabric, money: Economics) -> Number:
 
 
 def always_on(host: Host, rates: HostPower, load: Number = 1.0) -> Number:
-    r"""Power beside a device whatever it draws itself, before cooling and supply [W]: as stated, else by what
-    stands there.
+    r"""Power beside a device whatever it draws, before cooling and supply [W]: stated, else by what is there.
 
     .. math:: P_0 = \sum_i n_i (p_i + u (q_i - p_i))
 
@@ -192,8 +188,7 @@ def always_on(host: Host, rates: HostPower, load: Number = 1.0) -> Number:
 def host_power(
     joined: Fabric, money: Economics, device_power: Number, load: Number = 1.0
 ) -> tuple[Number, Number]:
-    r"""Power beside one device [W]: what is always on, and what cooling and supply add to it and to the
-    device.
+    r"""Power beside one device [W]: what is always on, and what cooling and supply add to both.
 
     .. math:: P_h = P_0 + (P_0 + P_d) \left((1 + c)(1 + l) - 1\right)
 

@@ -168,9 +168,7 @@ def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> 
 
 
 def access_limit(noc: Noc, nodes: Number, local: Number) -> Number:
-    """What the network lets cores draw from vaults however fast those are [B/s]: `access_bandwidth`; infinite
-    where all is local.
-    """
+    """Most that the network lets cores draw from vaults [B/s]; infinite where all is local."""
     away = 1.0 - local
     xp = namespace(nodes, local, noc.width)
     return xp.where(away > 0.0, remote_bandwidth(noc, nodes) / xp.where(away > 0.0, away, 1.0), xp.inf)

@@ -69,8 +69,7 @@ FAR = 1e4
 
 
 def long_form(table: dict[str, Any]) -> dict[str, Any]:
-    """A chip's table with words of data sheets put where the quantities are; names of formats are matrix
-    rates.
+    """A chip's table with words of data sheets as quantities; names of formats are matrix rates.
 
     >>> long_form({"name": "x", "fp8": "2 PFLOP/s", "power": "700 W"})
     {'name': 'x', 'compute': {'matrix_rate': {'fp8': '2 PFLOP/s'}}, 'energy': {'power_limit': '700 W'}}
@@ -106,9 +105,7 @@ def chip_table(record: type, name: str) -> tuple[dict[str, Any], str]:
 
 
 def with_new_formats(table: dict[str, Any], like: str) -> dict[str, Any]:
-    """Efficiency and energy of formats that the chip underneath does not compute in: as its next wider
-    format, and at the power of that.
-    """
+    """Formats that the chip underneath lacks: efficiency of the next wider one, energy at its power."""
     where = f"a chip like {like}"
     compute, energy = dict(table_of(table, "compute", where)), dict(table_of(table, "energy", where))
     rates = table_of(compute, "matrix_rate", where)

@@ -1,5 +1,5 @@
-"""What silicon is made of: process nodes, ways to join dies, and packages, each number with its source; and what
-a technology becomes some nodes later, by constant factors a node: DeepFlow's way of looking ahead.
+"""What silicon is made of: process nodes, ways to join dies, and packages, each number with its source; and
+what a technology becomes some nodes later, by constant factors a node: DeepFlow's way of looking ahead.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""How a dataclass describes its file: quantities with unit and meaning, parts, words; and numbers with their
-sources.
-"""
+"""How a dataclass describes its file: quantities with unit and meaning, parts, words; their sources."""
 
 from __future__ import annotations
 
@@ -99,9 +97,7 @@ def inherited_source(source: str, owner: str) -> str:
 
 
 class Sources(Mapping[str, Param]):
-    """The side table: dotted path of a quantity to its `Param`. Compared by identity, so it never enters
-    arithmetic.
-    """
+    """Dotted path of a quantity to its `Param`; compared by identity, so it never enters arithmetic."""
 
     def __init__(self, entries: Mapping[str, Param] = {}):
         self._entries = dict(entries)
@@ -158,9 +154,7 @@ def quantity(
     positive: bool = False,
     more: str = "",
 ) -> Any:
-    """A dataclass field that holds a physical quantity in SI; `more`, one of `MORE_IS`, where it is known what
-    more of it does.
-    """
+    """A dataclass field with a physical quantity in SI; `more`, of `MORE_IS`, says what more of it does."""
     meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
     meta |= _direction(more)
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
@@ -172,9 +166,7 @@ def positive(unit: str, doc: str, *, optional: bool = False, more: str = "") -> 
 
 
 def by_name(unit: str, doc: str, *, optional: bool = False, more: str = "") -> Any:
-    """A dataclass field that holds one positive quantity for each of several names (precisions, dimensions),
-    as a dict.
-    """
+    """A dataclass field with a positive quantity for each of several names (precisions), as a dict."""
     meta = {"unit": unit, "doc": doc, "table": True, "optional": optional, "minimum": 0.0, "positive": True}
     meta |= _direction(more)
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
@@ -208,9 +200,7 @@ def part(
 
 
 def of_other_files(doc: str) -> Any:
-    """A dataclass field with records that other files hold: their quantities have paths here, but a file of
-    the dataclass does not hold them.
-    """
+    """A dataclass field with records of other files, whose quantities have paths here."""
     return field(default=None, metadata={"part": None, "doc": doc, "optional": True, "many": False})
 
 

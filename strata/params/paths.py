@@ -1,6 +1,4 @@
-"""Quantities of a record by their dotted path: which there are, what they hold, and records with some of them
-replaced.
-"""
+"""Quantities of a record by their dotted path: which there are, their values, records with others."""
 
 from __future__ import annotations
 
@@ -92,8 +90,7 @@ def stated(record: Any) -> dict[str, Param]:
 
 
 def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:
-    """A record with some quantities replaced, each named by its path or by its last part: that of the
-    outermost part that has one.
+    """A record with some quantities replaced, each by its path or its last part, the outermost so called.
 
     A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s"); a field that
     holds a word takes another word.
@@ -140,9 +137,7 @@ def changed_record(given: Any, changes: Mapping[str, Any], what: str) -> Any:
 
 
 def _given(value: Any, meta: Mapping[str, Any], path: str) -> Any:
-    """A quantity as given, inside of what its field allows: text with a unit, a number, an array or a list of
-    numbers.
-    """
+    """A quantity as given, inside of what its field allows: text with a unit, a number, an array, a list."""
     if isinstance(value, str):
         value = parse(value, meta["unit"], path)
     elif isinstance(value, list | tuple | np.ndarray):

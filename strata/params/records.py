@@ -1,5 +1,5 @@
-"""Files to dataclasses: the pydantic model of a record's file, and the record that a table makes; and back: each
-number written with its unit and source, so that reading it gives the record again.
+"""Files to dataclasses: the pydantic model of a record's file, and the record that a table makes; and back:
+each number written with its unit and source, so that reading it gives the record again.
 """
 
 from __future__ import annotations
@@ -86,8 +86,7 @@ def read_record(
     name: str | Path,
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> tuple[Record, dict[str, Param], str]:
-    """A record as the file of a shipped name or a TOML path has it, the `Param` of each quantity by path, and
-    the file's name.
+    """A record as a shipped file or a TOML path has it, the `Param` of each quantity, the file's name.
 
     `prepare` is what is done to the file's table first. Read once, and again where a file has changed.
     """
@@ -122,9 +121,7 @@ def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str
 
 
 def _as_declared(cls: type, table: Any) -> bool:
-    """Whether a table has every key that its record needs and no other, each of its type: what `file_model`
-    takes, and nothing that it refuses.
-    """
+    """Whether a table has all keys a record needs and no other, each right: what `file_model` takes."""
     if not isinstance(table, dict):
         return False
     known = {f.name: f for f in fields(cls) if in_file(f.metadata)}

@@ -309,9 +309,7 @@ class Bus:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Visit:
-    """One visit to a bank: bytes of use in it, less refresh [B]; times that bound it, and the time it takes
-    [s].
-    """
+    """One visit to a bank: useful bytes, less refresh [B]; times that bound it, and the time it takes [s]."""
 
     useful: Number
     moving: Number
@@ -339,9 +337,7 @@ def bus_of(dram: Dram, banks: Number | None = None, hot: Number = 0.0) -> Bus:
 
 
 def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
-    """A visit of `run` bytes, of which the share `reads` reads: the equations of `sustained_channel` but for
-    buffer and port.
-    """
+    """A visit of `run` bytes, a share of which `reads`: as `sustained_channel`, without buffer and port."""
     dram, banks, step = bus.dram, bus.banks, bus.step
     t, controller = dram.timing, dram.controller
     xp = namespace(run, banks, reads, step, bus.left, dram.row, dram.burst, controller.queue)
@@ -361,8 +357,6 @@ def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
 
 
 def in_flight_bound(t: Timing, outstanding: Number, latency: Number | None = None) -> Number:
-    """Bandwidth that bytes outstanding over the latency of a request allow [B/s]; no request is faster than
-    its row opens.
-    """
+    """Bandwidth that bytes outstanding over a request's latency, at least a row's opening, allow [B/s]."""
     first = t.rcd + t.cl + t.ccd_s
     return outstanding / (first if latency is None else namespace(latency, first).maximum(latency, first))

@@ -35,9 +35,7 @@ class Stack:
 
 
 def with_memory(table: dict[str, Any]) -> dict[str, Any]:
-    """A chip's table with the memory its stack names written out; what the stack says itself of it goes
-    before.
-    """
+    """A chip's table with the memory its stack names written out, under what the stack says itself of it."""
     stack = table.get("stack")
     if not isinstance(stack, dict) or not stack.get("memory"):
         return table
@@ -137,8 +135,6 @@ def channel_in_stack(stack: Stack, dram: Dram) -> Dram:
 
 
 def stack_banks(stack: Stack, dram: Dram, banks: Number | None = None) -> Number:
-    """Banks behind a channel of a connected layer: its own (all, or so many), and its part of those of
-    unconnected layers.
-    """
+    """Banks behind a channel of a connected layer: its own, and its part of unconnected layers' banks."""
     own = dram.bank_groups * dram.banks_per_group if banks is None else banks
     return own * (stack.layers / connected_layers(stack))

@@ -1,6 +1,4 @@
-"""Memory devices beside, on top of or away from the die: how many there is room for, and what they carry;
-lanes of a network.
-"""
+"""Memory devices and lanes of networks: how many there is room for, and what they carry."""
 
 from __future__ import annotations
 
@@ -146,8 +144,7 @@ def running_memory(power: Number, built: BuiltMemory, device: MemoryDevice) -> R
 
 
 def on_die_device(component: OnChipMemory, logic: Logic) -> MemoryDevice:
-    """A memory of the die as the device of a chip that has no other: its banks are those of a level, which
-    has their area and power.
+    """A memory of the die as the device of a chip without another: a level's banks have its area and power.
 
     >>> from strata.hardware.technology import technology
     >>> n7 = technology("n7")

@@ -1,6 +1,6 @@
 """What a chip is generated from, as one record of it: any number of technology, budget, template, memory
-device or links may be changed, and the chip follows. generate() is after DeepFlow's architecture generator, with
-what it lacks: highest voltages, ports, leakage, units left out where power is short.
+device or links may be changed, and the chip follows. generate() is after DeepFlow's architecture generator,
+with what it lacks: highest voltages, ports, leakage, units left out where power is short.
 """
 
 from __future__ import annotations
@@ -339,8 +339,7 @@ def generate(
     links: Mapping[str, str | LinkPhy] | None = None,
     **changes: Any,
 ) -> Chip:
-    """The chip that a technology, a budget and a template make; refused in one line where a single one cannot
-    be built.
+    """The chip of a technology, a budget and a template; refused in one line where it cannot be built.
 
     >>> v100 = generate("deepflow-v100", "deepflow-v100", "deepflow-2021")
     >>> round(float(v100.compute.matrix_rate["fp16"]) / 1e12)
@@ -361,8 +360,7 @@ def generation(
     links: Mapping[str, str | LinkPhy] | None = None,
     **changes: Any,
 ) -> Generation:
-    """A generated chip with the whole account of it; changes replace quantities of budget, template,
-    technology or device by name or path.
+    """A generated chip with the whole account of it; changes replace quantities of what it is generated from.
 
     >>> made = generation("deepflow-v100", "deepflow-v100", "deepflow-2021").made
     >>> made.running.core.units, made.built.memory.devices, made.built.levels[2].banks

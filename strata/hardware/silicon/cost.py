@@ -96,9 +96,7 @@ def stacking_yield(bonding: Bonding, layers: Number, known_good: Number) -> Numb
 
 @record
 class Cost:
-    """What one packaged chip costs to make [USD]. Parts add up to `made`; `scrap` is what was lost on the
-    way.
-    """
+    """What one packaged chip costs to make [USD]: parts add up to `made`; `scrap` is lost on the way."""
 
     made: Number
     parts: dict[str, Number]
@@ -212,9 +210,7 @@ def price_of(chip: Chip, markup: Number) -> Number | None:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SystemCost:
-    """What a system costs [USD]: its chips made and bought, and its fabric as priced; None: no price is
-    known.
-    """
+    """What a system costs [USD]: chips made and bought, fabric as priced; None: no price is known."""
 
     devices: Number
     made: Number | None

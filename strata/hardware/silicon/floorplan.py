@@ -185,9 +185,7 @@ def cores_that_fit(floorplan: Floorplan, die: Number, others: Number, each: Numb
 
 @record
 class Area:
-    """A die and its parts [m2]. Parts add up to the die; `unused` is negative where fixed parts alone do not
-    fit.
-    """
+    """A die and its parts [m2], which add up to it; `unused` < 0 where fixed parts alone do not fit."""
 
     die: Number
     cores: Number  # whole cores that fit

@@ -50,9 +50,7 @@ Geometry = tuple[Cooling, int, float, int | None]  # cooling, layers, area [m2],
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """Cells that can be the hottest of a layer: resistances [cells, sources] to powers of logic, connected
-    and idle DRAM [K/W].
-    """
+    """Cells that can be hottest: resistances [cells, sources] to logic, connected and idle DRAM [K/W]."""
 
     rows: dict[str, Array]  # by die
     dram: Array  # of all DRAM
@@ -65,8 +63,7 @@ class Reduction:
 def reduce(
     cooling: Cooling, layers: int, area: float, connected: int | None = None, cells: int = CELLS
 ) -> Reduction:
-    """The reduction of one stack: all its quantities plain numbers. A watt of DRAM is spread evenly over the
-    layers of its kind.
+    """The reduction of one stack of plain numbers; a watt of DRAM is even over the layers of its kind.
 
     Connected layers are those next to the logic die.
     """
@@ -155,9 +152,7 @@ def _outermost(points: Array) -> Array:
 
 @record
 class ThermalModel:
-    """What a batch needs of heat: resistances of the cells that can be hottest, limits, and how leakage
-    follows temperature.
-    """
+    """Resistances of the cells that can be hottest, limits, and how leakage follows temperature."""
 
     logic: tuple[Row, ...]  # K/W to powers of logic, connected DRAM, idle DRAM
     dram: tuple[Row, ...]
@@ -189,8 +184,7 @@ def tabulate(geometries: Sequence[Geometry], cells: int = CELLS) -> tuple[Array,
 
 
 def heat_of(stack: Stack, cooling: Cooling, area: Number, cells: int = CELLS) -> ThermalModel:
-    """Heat of a stack whose quantities may be arrays: distinct geometries are solved once and handed out to
-    the array's shape.
+    """Heat of a stack whose quantities may be arrays: each distinct geometry is solved once.
 
     >>> from strata.hardware.chip import chip
     >>> stack = chip("stack-ref", layers=np.array([1.0, 8.0])).stack
@@ -213,9 +207,7 @@ class UnsolvedHeat:
     cells: int
 
     def solve(self) -> ThermalModel:
-        """Resistances of every geometry, handed out to the points. Where a stack has no room in its package,
-        it is hotter than any limit at any power.
-        """
+        """Resistances of every geometry, handed out to the points; endless without room in its package."""
         fitting = [g for g, fits in zip(self.geometries, self.room, strict=True) if fits]
         logic, dram = (self._rows(table) for table in tabulate(fitting, self.cells))
         taken = {name: getattr(self.cooling, name) for name in TAKEN}
@@ -329,8 +321,7 @@ def leakage(power: Number, temperature: Number, reference: Number, doubling: Num
 def settled_temperature(
     heat: ThermalModel, logic: Number, leaking: Number, connected: Number, idle: Number, steps: int = 16
 ) -> tuple[Number, Number]:
-    r"""Temperature of logic [K] at which its leakage feeds the heat that keeps it there, and that leakage
-    [W].
+    r"""Temperature of logic [K] that its leakage keeps up, and that leakage [W].
 
     .. math:: T = T_0 + \max_i \left( R_i P + R_{i,logic} P_0 \, 2^{(T - T_r) / \Delta} \right)
 

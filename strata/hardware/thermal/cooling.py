@@ -152,8 +152,7 @@ def _check_on_top(relation: str, **sides: Number) -> None:
 
 
 def power_map(hot_share: float) -> Array:
-    """Shares of the logic die's power in equal blocks, row by row: the middle quarter of the area has
-    `hot_share` of it.
+    """Shares of the logic die's power in equal blocks; the middle quarter of the area has `hot_share`.
 
     >>> power_map(0.4)[1].round(3).tolist(), float(power_map(0.4).sum().round(9))
     ([0.05, 0.1, 0.1, 0.05], 1.0)
@@ -184,8 +183,7 @@ MOST_LAYERS = 128  # of DRAM in a stack: each is a sheet of cells of its own
 
 
 def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS, lid_slices: int = 2) -> Assembly:
-    """The layers of a stack of so many DRAM dies on a logic die of some area [m2], from the board to the
-    coolant.
+    """Layers of DRAM dies on a logic die of some area [m2], from the board to the coolant.
 
     >>> [layer.name for layer in assembly(cooling("liquid"), 1, 1e-4).layers]
     ['logic', 'logic bulk', 'bond0', 'dram0', 'dram0 bulk', 'interface', 'lid']
