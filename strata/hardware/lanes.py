@@ -42,7 +42,8 @@ def edge_lanes(link: LinkPhy, bond: Bonding | None = None, package: Packaging | 
 
 
 def area_lanes(link: LinkPhy, bond: Bonding | None = None) -> Number:
-    r"""Lanes of one direction an area of die, with their partners: by their bumps or circuits [1/m2].
+    r"""Lanes of one direction an area of die, with their partners: by their bumps or by their circuits
+    [1/m2].
 
     .. math:: n = \min\left( \frac{1}{a_{lane}}, \; \frac{s}{2 \, w \, p_{bump}^2} \right)
 

@@ -163,7 +163,8 @@ def fabric_price(joined: Fabric, money: Economics) -> Number:
 
 
 def always_on(host: Host, rates: HostPower, load: Number = 1.0) -> Number:
-    r"""Power beside a device whatever it draws, before cooling and supply [W]: stated, else by what is there.
+    r"""Power beside a device whatever it draws itself, before cooling and supply [W]: as stated, else by what
+    stands there.
 
     .. math:: P_0 = \sum_i n_i (p_i + u (q_i - p_i))
 
@@ -188,7 +189,8 @@ def always_on(host: Host, rates: HostPower, load: Number = 1.0) -> Number:
 def host_power(
     joined: Fabric, money: Economics, device_power: Number, load: Number = 1.0
 ) -> tuple[Number, Number]:
-    r"""Power beside one device [W]: what is always on, and what cooling and supply add to both.
+    r"""Power beside one device [W]: what is always on, and what cooling and supply add to it and to the
+    device.
 
     .. math:: P_h = P_0 + (P_0 + P_d) \left((1 + c)(1 + l) - 1\right)
 

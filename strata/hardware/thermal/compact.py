@@ -321,7 +321,8 @@ def leakage(power: Number, temperature: Number, reference: Number, doubling: Num
 def settled_temperature(
     heat: ThermalModel, logic: Number, leaking: Number, connected: Number, idle: Number, steps: int = 16
 ) -> tuple[Number, Number]:
-    r"""Temperature of logic [K] that its leakage keeps up, and that leakage [W].
+    r"""Temperature of logic [K] at which its leakage feeds the heat that keeps it there, and that leakage
+    [W].
 
     .. math:: T = T_0 + \max_i \left( R_i P + R_{i,logic} P_0 \, 2^{(T - T_r) / \Delta} \right)
 
