@@ -22,7 +22,7 @@ PLACES = (
     (
         "Evaluation",
         "the one screen, for one case or a box of them",
-        "case batch stages evaluate result roofline",
+        "case batch stages sharded evaluate one_step result roofline",
     ),
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
