@@ -17,9 +17,7 @@ T = TypeVar("T")
 
 
 def readable(*shown: str) -> Callable[[type[T]], type[T]]:
-    """Give a record a repr of the named fields (all that are not hidden where none is named), a table for
-    notebooks, and `to_dict`.
-    """
+    """Give a record a repr of the named fields (all but hidden ones), a table for notebooks, `to_dict`."""
 
     def decorated(cls: type[T]) -> type[T]:
         names = shown or tuple(f.name for f in fields(cls) if f.name not in HIDDEN)  # type: ignore[arg-type]
@@ -39,8 +37,7 @@ def readable(*shown: str) -> Callable[[type[T]], type[T]]:
 
 
 def brief(value: Any) -> str:
-    """A value in a few characters: numbers as people write them, arrays by their ends and shape, records by
-    their name.
+    """A value in a few characters: numbers as written, arrays by ends and shape, records by their name.
 
     >>> brief(64.0), brief(np.arange(8.0)), brief("bf16"), brief({"tp": 8.0})
     ('64', '[0, 1 ... 7] (8)', "'bf16'", '{tp: 8}')

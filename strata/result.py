@@ -38,9 +38,7 @@ SHARES = ("mfu", "mbu")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Tabular):
-    """The answer for one point or a box. `reason` is 0 where a point fits and is legal, else a bitmask of
-    broken rules.
-    """
+    """The answer for one point or a box; `reason` is 0 where it fits, else a bitmask of broken rules."""
 
     case: Case
     shape: tuple[int, ...]
@@ -176,9 +174,7 @@ class Result(Tabular):
         return self._again(take(self.case, index, len(self.shape)))
 
     def best(self, metric: str = "items_per_s") -> Result:
-        """The full answer of the best feasible point of a box, by what its metric calls better: tokens a
-        second of a language model unless told.
-        """
+        """The full answer of the best feasible point of a box, by what its metric calls better."""
         known = {name: one for name, one in METRICS.items() if hasattr(self.metrics, name)}
         if metric not in known:
             raise UnknownName("metric", metric, known, ", ".join(known))

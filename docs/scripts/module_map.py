@@ -22,7 +22,7 @@ PLACES = (
     (
         "Evaluation",
         "the one screen, for one case or a box of them",
-        "case batch stages evaluate result roofline",
+        "case batch stages sharded evaluate one_step result roofline",
     ),
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
@@ -33,7 +33,7 @@ PLACES = (
         "exact mappings of any graph; silicon, strategy and model shape chosen together",
         "optimise",
     ),
-    ("Validation", "how wrong it is", "validation measure study_file studies"),
+    ("Validation", "how wrong it is", "validation measure studies"),
     ("App", "what people type and see", "app"),
     ("The package", "what `import strata as st` and `python -m strata` offer", "__init__ __main__"),
 )

@@ -147,6 +147,20 @@ def find(kind: str, name: str | Path) -> Path:
     return data_folder(kind) / f"{shipped}.toml"
 
 
+def check_shipped(kind: str, name: str, called: str = "", more: str = "") -> None:
+    """Refuse a name that is neither a shipped one nor a TOML path; all are listed, or `more` is said."""
+    if not name.endswith(".toml") and name.lower() not in names(kind):
+        raise UnknownName(called or kind, name, names(kind), more or ", ".join(names(kind)))
+
+
+def table_named(kind: str, name: str, over: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a file that another file names, under what that says itself."""
+    known = names(kind)
+    if not name.endswith(".toml") and name not in known:
+        raise UnknownName(kind, name, known, ", ".join(known))
+    return merged(load_table(kind, name), dict(over))
+
+
 def dashed(name: str) -> str:
     """A name in lower case with dashes between its words.
 
@@ -157,8 +171,7 @@ def dashed(name: str) -> str:
 
 
 def plain_name(name: str, drop: Iterable[str] = ()) -> str:
-    """What names are compared by: one word of letters, digits and dots, without words that change nothing,
-    which may hang on a number.
+    """What names are compared by: one word, without those that change nothing, which may hang on a number.
 
     >>> plain_name("GPT OSS 120B"), [plain_name(n, ["amd", "sxm"]) for n in ("AMD MI300X", "B200SXM")]
     ('gptoss120b', ['mi300x', 'b200'])

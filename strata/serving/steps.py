@@ -11,7 +11,7 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.hardware.money import Economics
-from strata.hardware.silicon.system_cost import cost_rate
+from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System, economics_of
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan

@@ -24,7 +24,7 @@ from strata.app.terminal import (
 from strata.errors import BadValue
 
 if TYPE_CHECKING:
-    from strata.hardware.silicon.system_cost import SystemCost
+    from strata.hardware.silicon.cost import SystemCost
     from strata.hardware.system import System
 
 
@@ -125,7 +125,7 @@ def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[S
     from dataclasses import replace
 
     from strata.hardware.money import economics
-    from strata.hardware.silicon.system_cost import system_cost
+    from strata.hardware.silicon.cost import system_cost
     from strata.hardware.system import system as make_system
     from strata.search.fields import parse_changes
 

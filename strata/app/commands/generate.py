@@ -65,7 +65,7 @@ def generate_command(
 ) -> None:
     """What fits a die and its package, how fast its power lets it run, what binds, what more would buy."""
     from strata.app.render.generation import draw_generation, generation_dict, generation_tables
-    from strata.hardware.generate.generate import generation, write_chip
+    from strata.hardware.generate.recipe import generation, write_chip
 
     if out is not None:
         require(out.suffix == ".toml", "a chip's file ends in .toml", out=str(out))

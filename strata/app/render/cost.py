@@ -10,9 +10,8 @@ from strata.app.render.prediction import finite
 from strata.app.terminal import plain_table, titled
 from strata.hardware.chip import Chip
 from strata.hardware.money import economics
-from strata.hardware.silicon.cost import Cost
+from strata.hardware.silicon.cost import Cost, SystemCost
 from strata.hardware.silicon.manufacturing import Silicon
-from strata.hardware.silicon.system_cost import SystemCost
 from strata.hardware.system import System
 from strata.units import show
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.terminal import plain_table, titled
-from strata.hardware.generate.generate import Generation
+from strata.hardware.generate.recipe import Generation
 from strata.hardware.generate.report import LOSS, REST
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.units import show

@@ -39,8 +39,8 @@ from strata.app.render.training import (
     train_dict,
 )
 from strata.drawing import COLOURS, DARK, GREY, STYLE, keep, pyplot_of, save
-from strata.evaluate import stage_memory
 from strata.mapping.plan import plan_text
+from strata.one_step import stage_memory
 from strata.search.plan_for import why_behind
 from strata.training.reliability import MONTH
 from strata.training.run import TrainRun, count_text

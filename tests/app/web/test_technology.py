@@ -9,7 +9,7 @@ import strata as st
 from strata.app.web.answers import technology
 from strata.app.web.wire import plain
 from strata.errors import StrataError
-from strata.hardware.generate.generate import generation
+from strata.hardware.generate.recipe import generation
 from strata.hardware.system import System
 
 

@@ -13,7 +13,7 @@ from strata.evaluate import evaluate
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
 from strata.hardware.generate.budget import die_edge
-from strata.hardware.generate.generate import Generation, generation
+from strata.hardware.generate.recipe import Generation, generation
 from strata.hardware.hierarchy import memory_levels
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
