@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, picture, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue
@@ -19,12 +17,6 @@ if TYPE_CHECKING:
 
 
 DEEPEST = 12  # layers the picture goes to unless told
-
-
-SiliconChip = Annotated[
-    str,
-    typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("floorplans")),
-]
 
 
 FloorplanName = Annotated[
@@ -55,11 +47,11 @@ LayerCounts = Annotated[
 
 @command("area", "What fits a chip's logic die.", "strata area stack-ref --layers 1:12 --svg area.svg")
 def area_command(
-    chip: SiliconChip,
+    chip: str = argument(..., "CHIP", "chip name, or a TOML path", names_of("floorplans")),
     set: SiliconChanges = None,
     floorplan: FloorplanName = "",
     layers: LayerCounts = "",
-    svg: Annotated[Path | None, picture("write a picture: area by part over the layers of the stack")] = None,
+    svg: Path | None = picture("write a picture: area by part over the layers of the stack"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

@@ -5,12 +5,9 @@ written.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from strata.app import LISTED
-from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, option, picture
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     item_names,
@@ -46,15 +43,10 @@ DRAWN_KINDS = {"technologies", "devices", "links"}
 
 @command("list", "Names of chips, models, fabrics, engines ...", "strata list chips")
 def list_command(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KIND]",
-            help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}; left out: all",
-            autocompletion=one_of(*LISTED),
-        ),
-    ] = "",
-    svg: Annotated[Path | None, picture("write a picture of technologies, or of devices and links")] = None,
+    kind: str = argument(
+        "", "[KIND]", f"{', '.join(LISTED[:-1])} or {LISTED[-1]}; left out: all", one_of(*LISTED)
+    ),
+    svg: Path | None = picture("write a picture of technologies, or of devices and links"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -83,16 +75,14 @@ def list_command(
 
 @command("show", "Every number of a thing, with its source.", "strata show chip h200")
 def show_command(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
-    ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="its name or path", autocompletion=item_names)],
-    batch: Annotated[str, typed("", "N", "of a program: items of one pass")] = "1",
-    phase: Annotated[str, typed("", "PHASE", "of a program: forward or train; of a model: prefill ...")] = "",
-    svg: Annotated[Path | None, picture("draw the graph of a program or a model")] = None,
-    dot: Annotated[
-        Path | None, typed("", "FILE", "write its graph for graphviz; other endings than .dot are drawn")
-    ] = None,
+    kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS)),
+    name: str = argument(..., "NAME", "its name or path", item_names),
+    batch: str = option("1", "N", "of a program: items of one pass"),
+    phase: str = option("", "PHASE", "of a program: forward or train; of a model: prefill ..."),
+    svg: Path | None = picture("draw the graph of a program or a model"),
+    dot: Path | None = option(
+        None, "FILE", "write its graph for graphviz; other endings than .dot are drawn"
+    ),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -130,9 +120,7 @@ def show_command(
 
 @command("schema", "The JSON schema of a data file.", "strata schema chip > chip.schema.json")
 def schema_command(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
-    ],
+    kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS)),
 ) -> None:
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.render.catalogue import file_schema

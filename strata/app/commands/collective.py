@@ -5,12 +5,19 @@ from __future__ import annotations
 import itertools
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands.fabric import typed_dimensions
-from strata.app.commands.options import JsonFlag, SystemName, TableFile, command, flag, picture, typed
+from strata.app.commands.options import (
+    JsonFlag,
+    SystemName,
+    TableFile,
+    argument,
+    command,
+    flag,
+    option,
+    picture,
+)
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, typed_bytes
 from strata.errors import BadValue
@@ -34,90 +41,52 @@ def _patterns(incomplete: str) -> list[str]:
     return [p for p in PATTERNS if p.startswith(incomplete)]
 
 
-PatternArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATTERN",
-        help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send",
-        autocompletion=_patterns,
-    ),
-]
-BytesOption = Annotated[
-    str, typed("", "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table")
-]
-FabricOption = Annotated[
-    str, typed("", "NAME", "in place of a system: fabric name, or a TOML path", names_of("fabric"))
-]
-SizesOption = Annotated[
-    str,
-    typed(
-        "",
-        "N,N,...",
-        "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
-    ),
-]
-RanksOption = Annotated[
-    str, typed("", "N,...", "members of the group; a list makes a table  [default: every device]")
-]
-StrideOption = Annotated[str, typed("", "N", "distance between members, in devices, innermost first")]
-EngineOption = Annotated[
-    str, typed("", "NAME", "whose ways of sending it may use: strata list engines", names_of("engine"))
-]
-AlgorithmOption = Annotated[
-    str,
-    typed(
-        "",
-        "NAME,...",
-        "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
-        "cheapest]",
-    ),
-]
-AlgorithmsOption = Annotated[
-    bool, flag("--algorithms", "every legal algorithm of each dimension side by side")
-]
-LinksOption = Annotated[bool, flag("--links", "on the links alone, whatever software sends there")]
-PacketsOption = Annotated[
-    str, typed("", "NAME", "packet by packet on the links alone, like ns3", names_of("packets"))
-]
-SimulateOption = Annotated[
-    bool, flag("--simulate", "with --packets ns3: run it in ns-3, too (make ns3 builds the program)")
-]
-BesideOption = Annotated[
-    list[str] | None,
-    typed(
-        "--with", "PATTERN:SIZE[:RANKS[:STRIDE]]", "another collective of the same devices that runs at once"
-    ),
-]
-SvgOption = Annotated[
-    Path | None,
-    picture(
-        "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it "
-        "is one size)"
-    ),
-]
-
-
 @command(
     "collective",
     "One collective on a fabric.",
     "strata collective all_reduce --system 8xh200 --bytes 8kB,1MB,1GB",
 )
 def collective_command(
-    pattern: PatternArgument,
-    bytes: BytesOption,
+    pattern: str = argument(
+        ..., "PATTERN", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send", _patterns
+    ),
+    bytes: str = option(
+        ..., "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
+    ),
     system: SystemName = "",
-    fabric: FabricOption = "",
-    sizes: SizesOption = "",
-    ranks: RanksOption = "",
-    stride: StrideOption = "1",
-    engine: EngineOption = "ideal",
-    algorithm: AlgorithmOption = "",
-    algorithms: AlgorithmsOption = False,
-    links: LinksOption = False,
-    packets: PacketsOption = "",
-    simulate: SimulateOption = False,
-    beside: BesideOption = None,
-    svg: SvgOption = None,
+    fabric: str = option("", "NAME", "in place of a system: fabric name, or a TOML path", names_of("fabric")),
+    sizes: str = option(
+        "",
+        "N,N,...",
+        "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
+    ),
+    ranks: str = option("", "N,...", "members of the group; a list makes a table  [default: every device]"),
+    stride: str = option("1", "N", "distance between members, in devices, innermost first"),
+    engine: str = option(
+        "ideal", "NAME", "whose ways of sending it may use: strata list engines", names_of("engine")
+    ),
+    algorithm: str = option(
+        "",
+        "NAME,...",
+        "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
+        "cheapest]",
+    ),
+    algorithms: bool = flag("--algorithms", "every legal algorithm of each dimension side by side"),
+    links: bool = flag("--links", "on the links alone, whatever software sends there"),
+    packets: str = option("", "NAME", "packet by packet on the links alone, like ns3", names_of("packets")),
+    simulate: bool = flag(
+        "--simulate", "with --packets ns3: run it in ns-3, too (make ns3 builds the program)"
+    ),
+    beside: list[str] | None = option(
+        None,
+        "PATTERN:SIZE[:RANKS[:STRIDE]]",
+        "another collective of the same devices that runs at once",
+        flags="--with",
+    ),
+    svg: Path | None = picture(
+        "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
+        "one size)"
+    ),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

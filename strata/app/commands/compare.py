@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from typer.core import TyperCommand
 
 from strata.app.commands import options
-from strata.app.commands.options import command, picture, typed, with_price
+from strata.app.commands.options import command, option, picture, with_price
 from strata.app.commands.plan import USUAL_BATCHES, BatchList
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, status_line, system_names, wrote
@@ -20,56 +20,6 @@ if TYPE_CHECKING:
     from strata.search.compare import Comparison
 
 SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # options that take several values
-
-ModelNames = Annotated[
-    list[str],
-    typed(
-        "--model -m",
-        "NAME ...",
-        "models by name or Hugging Face config.json, several with blanks or commas between",
-        names_of("models"),
-    ),
-]
-SystemNames = Annotated[
-    list[str],
-    typed("--system -s", "NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names),
-]
-EngineNames = Annotated[
-    list[str] | None,
-    typed(
-        "--engine",
-        "NAME ...",
-        "software: vllm,trtllm or others, or TOML paths  "
-        f"[default: {USUAL_SERVER} where requests are served]",
-        names_of("engine"),
-    ),
-]
-PlanTexts = Annotated[
-    list[str] | None,
-    typed(
-        "--plan -p",
-        "PLAN ...",
-        "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
-    ),
-]
-Prices = Annotated[
-    list[str] | None,
-    typed(
-        "--price",
-        "NAME=USD/h,...",
-        "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
-        "[default: bought, hosted and powered]",
-    ),
-]
-AgainstName = Annotated[
-    str,
-    typed(
-        "",
-        "NAME",
-        "the row all are compared with: a system, model, engine or plan  [default: the first that fits]",
-    ),
-]
-SvgFile = Annotated[Path | None, picture("draw throughput, cost and latency (.svg, .png or .pdf)")]
 
 
 class SeveralValues(TyperCommand):
@@ -105,10 +55,30 @@ def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
     cls=SeveralValues,
 )
 def compare_command(
-    model: ModelNames,
-    system: SystemNames,
-    engine: EngineNames = None,
-    plan: PlanTexts = None,
+    model: list[str] = option(
+        ...,
+        "NAME ...",
+        "models by name or Hugging Face config.json, several with blanks or commas between",
+        names_of("models"),
+        flags="--model -m",
+    ),
+    system: list[str] = option(
+        ..., "NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names, flags="--system -s"
+    ),
+    engine: list[str] | None = option(
+        None,
+        "NAME ...",
+        "software: vllm,trtllm or others, or TOML paths  "
+        f"[default: {USUAL_SERVER} where "
+        "requests are served]",
+        names_of("engine"),
+    ),
+    plan: list[str] | None = option(
+        None,
+        "PLAN ...",
+        "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
+        flags="--plan -p",
+    ),
     input: options.InputTokens = "1024",
     output: options.OutputTokens = "1024",
     batch: BatchList = "",
@@ -117,16 +87,25 @@ def compare_command(
     tpot: options.TpotLimit = "",
     share: options.ShareOption = "",
     goal: options.GoalName = "throughput",
-    against: AgainstName = "",
+    against: str = option(
+        "",
+        "NAME",
+        "the row all are compared with: a system, model, engine or plan  [default: the first that fits]",
+    ),
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
-    price: Prices = None,
+    price: list[str] | None = option(
+        None,
+        "NAME=USD/h,...",
+        "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
+        "[default: bought, hosted and powered]",
+    ),
     speculative: options.DraftText = "",
     quick: options.QuickFlag = False,
     json: options.JsonFlag = False,
     table: options.TableFile = None,
-    svg: SvgFile = None,
+    svg: Path | None = picture("draw throughput, cost and latency (.svg, .png or .pdf)"),
     report: options.PicturesReport = None,
 ) -> None:
     """Systems x models x engines x plans under limits on latency: the best plan and batch of each, what it

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands.area import (
     FloorplanName,
@@ -16,7 +14,16 @@ from strata.app.commands.area import (
     silicon_changes,
     stacked_chips,
 )
-from strata.app.commands.options import DevicePrice, JsonFlag, TableFile, command, flag, typed, with_price
+from strata.app.commands.options import (
+    DevicePrice,
+    JsonFlag,
+    TableFile,
+    argument,
+    command,
+    flag,
+    option,
+    with_price,
+)
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -28,31 +35,18 @@ if TYPE_CHECKING:
     from strata.hardware.system import System
 
 
-OptionalChip = Annotated[
-    str,
-    typer.Argument(metavar="[CHIP]", help="chip name, or a TOML path", autocompletion=names_of("floorplans")),
-]
-
-
-WholeSystem = Annotated[
-    str,
-    typed("--system", "NAME", "a system instead of a chip, like 8xh200 or 256xstack-ref", names_of("system")),
-]
-
-
-DfmodelFlag = Annotated[
-    bool, flag("--dfmodel", "with --system: cost and power as DFModel counts chips, memory, links and ports")
-]
-
-
 @command("cost", "What a chip costs to make, or a system of them.", "strata cost stack-ref --layers 2,4,8")
 def cost_command(
-    chip: OptionalChip = "",
+    chip: str = argument("", "[CHIP]", "chip name, or a TOML path", names_of("floorplans")),
     set: SiliconChanges = None,
     floorplan: FloorplanName = "",
     layers: LayerCounts = "",
-    system: WholeSystem = "",
-    dfmodel: DfmodelFlag = False,
+    system: str = option(
+        "", "NAME", "a system instead of a chip, like 8xh200 or 256xstack-ref", names_of("system")
+    ),
+    dfmodel: bool = flag(
+        "--dfmodel", "with --system: cost and power as DFModel counts chips, memory, links and ports"
+    ),
     price: DevicePrice = "",
     json: JsonFlag = False,
     table: TableFile = None,

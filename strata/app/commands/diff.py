@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command
+from strata.app.commands.options import JsonFlag, TableFile, argument, command
 from strata.app.rows_out import answer
 
 
@@ -17,15 +14,13 @@ from strata.app.rows_out import answer
     "strata diff a.json b.json (each saved with strata predict ... --json), or strata diff n7 n5",
 )
 def diff_command(
-    first: Annotated[
-        str,
-        typer.Argument(
-            metavar="FILE|NAME",
-            help="a result saved with --json; or a technology, device, link, bonding or packaging, by name "
-            "or TOML path",
-        ),
-    ],
-    second: Annotated[str, typer.Argument(metavar="FILE|NAME", help="another one")],
+    first: str = argument(
+        ...,
+        "FILE|NAME",
+        "a result saved with --json; or a technology, device, link, bonding or packaging, by name or "
+        "TOML path",
+    ),
+    second: str = argument(..., "FILE|NAME", "another one"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

@@ -5,11 +5,9 @@ tells.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, flag, option, picture
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -20,10 +18,6 @@ from strata.app.terminal import (
 from strata.errors import BadValue
 from strata.units import whole
 
-MemoriesPicture = Annotated[
-    Path | None, picture("write a picture: every memory's share of its peak over the run")
-]
-
 
 @command(
     "dram",
@@ -31,31 +25,17 @@ MemoriesPicture = Annotated[
     "strata dram hbm3 --run 32,256,1KiB --read-share 0.67",
 )
 def dram_command(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="memory name, or a TOML path", autocompletion=names_of("memory")),
-    ],
-    run: Annotated[
-        str,
-        typed(
-            "",
-            "SIZE,...",
-            "bytes in a row at each visit to a bank; a list makes a table  [default: up to a row]",
-        ),
-    ] = "",
-    read_share: Annotated[str, typed("", "0..1", "share of the visits that read")] = "1",
-    banks: Annotated[str, typed("", "N", "banks it spreads over  [default: all of the channel]")] = "",
-    outstanding: Annotated[
-        str, typed("", "SIZE", "bytes asked for and not yet there  [default: no limit]")
-    ] = "",
-    latency: Annotated[
-        str, typed("", "TIME", "of a request, for --outstanding  [default: the row's own]")
-    ] = "",
-    hot: Annotated[bool, typer.Option("--hot", help="above 85 degC: refreshed twice as often")] = False,
-    set: Annotated[
-        list[str] | None, typed("--set", "PATH=VALUE", "change a number of it: timing.faw='20 ns'")
-    ] = None,
-    svg: MemoriesPicture = None,
+    name: str = argument(..., "NAME", "memory name, or a TOML path", names_of("memory")),
+    run: str = option(
+        "", "SIZE,...", "bytes in a row at each visit to a bank; a list makes a table  [default: up to a row]"
+    ),
+    read_share: str = option("1", "0..1", "share of the visits that read"),
+    banks: str = option("", "N", "banks it spreads over  [default: all of the channel]"),
+    outstanding: str = option("", "SIZE", "bytes asked for and not yet there  [default: no limit]"),
+    latency: str = option("", "TIME", "of a request, for --outstanding  [default: the row's own]"),
+    hot: bool = flag("--hot", "above 85 degC: refreshed twice as often"),
+    set: list[str] | None = option(None, "PATH=VALUE", "change a number of it: timing.faw='20 ns'"),
+    svg: Path | None = picture("write a picture: every memory's share of its peak over the run"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

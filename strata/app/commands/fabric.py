@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, option, picture
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue
@@ -23,23 +21,14 @@ if TYPE_CHECKING:
     "strata fabric hgx-h200 --sizes 8,4 --svg h200.svg",
 )
 def fabric_command(
-    name: Annotated[
-        str,
-        typer.Argument(metavar="NAME", help="fabric name, or a TOML path", autocompletion=names_of("fabric")),
-    ],
-    sizes: Annotated[
-        str,
-        typed(
-            "",
-            "N,N,...",
-            "members of each dimension, innermost first  [default: its own; 4 where it is open]",
-        ),
-    ] = "",
-    set: Annotated[
-        list[str] | None,
-        typed("--set", "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"),
-    ] = None,
-    svg: Annotated[Path | None, picture("write a picture of its topology")] = None,
+    name: str = argument(..., "NAME", "fabric name, or a TOML path", names_of("fabric")),
+    sizes: str = option(
+        "", "N,N,...", "members of each dimension, innermost first  [default: its own; 4 where it is open]"
+    ),
+    set: list[str] | None = option(
+        None, "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"
+    ),
+    svg: Path | None = picture("write a picture of its topology"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

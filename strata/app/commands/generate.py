@@ -3,44 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, command, option, picture
 from strata.app.rows_out import answer, quantity_rows
 from strata.app.terminal import names_of, set_items, wrote
 from strata.errors import BadValue, require
-
-TechnologyName = Annotated[
-    str, typed("", "NAME", "node or library, or a TOML path", names_of("technologies"))
-]
-
-
-BudgetName = Annotated[
-    str, typed("", "NAME", "area, power and their split, or a TOML path", names_of("budget"))
-]
-
-
-TemplateName = Annotated[
-    str, typed("", "NAME", "units, levels of memory and networks, or a TOML path", names_of("template"))
-]
-
-
-DeviceName = Annotated[
-    str, typed("", "NAME", "memory devices, or a TOML path  [default: the template's]", names_of("device"))
-]
-
-
-LinkNames = Annotated[list[str] | None, typed("", "NETWORK=NAME", "links of a network: inter=nvlink5")]
-
-
-BudgetChanges = Annotated[
-    list[str] | None,
-    typed(
-        "--set",
-        "PATH=VALUE",
-        "change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
-    ),
-]
 
 
 @command(
@@ -50,16 +18,22 @@ BudgetChanges = Annotated[
     "--set power=500W --out chip.toml",
 )
 def generate_command(
-    technology: TechnologyName,
-    budget: BudgetName,
-    template: TemplateName = "gpu",
-    device: DeviceName = "",
-    link: LinkNames = None,
-    set: BudgetChanges = None,
-    out: Annotated[
-        Path | None, typed("", "FILE", "write the chip, and the fabric of its networks beside it")
-    ] = None,
-    svg: Annotated[Path | None, picture("write a picture: area and power by component")] = None,
+    technology: str = option(..., "NAME", "node or library, or a TOML path", names_of("technologies")),
+    budget: str = option(..., "NAME", "area, power and their split, or a TOML path", names_of("budget")),
+    template: str = option(
+        "gpu", "NAME", "units, levels of memory and networks, or a TOML path", names_of("template")
+    ),
+    device: str = option(
+        "", "NAME", "memory devices, or a TOML path  [default: the template's]", names_of("device")
+    ),
+    link: list[str] | None = option(None, "NETWORK=NAME", "links of a network: inter=nvlink5"),
+    set: list[str] | None = option(
+        None,
+        "PATH=VALUE",
+        "change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
+    ),
+    out: Path | None = option(None, "FILE", "write the chip, and the fabric of its networks beside it"),
+    svg: Path | None = picture("write a picture: area and power by component"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

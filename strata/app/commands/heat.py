@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from strata.app.commands.options import ChipName, JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import ChipName, JsonFlag, TableFile, command, option, picture
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -15,39 +15,6 @@ from strata.app.terminal import (
 )
 from strata.units import typed_quantity, whole
 
-PowerOption = Annotated[
-    str, typed("", "W", "power of the logic die  [default: what the chip's limit leaves]")
-]
-DramPowerOption = Annotated[
-    str, typed("", "W", "power of each DRAM layer  [default: sustained bandwidth, shared out]")
-]
-LayersOption = Annotated[str, typed("", "N", "DRAM layers  [default: the chip's]")]
-MapOption = Annotated[
-    str,
-    typed(
-        "",
-        "MAP",
-        "power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
-        one_of("uniform", "hotspot"),
-    ),
-]
-CoolingOption = Annotated[
-    str,
-    typed(
-        "", "NAME", "air, liquid or a TOML path  [default: the chip's own, else liquid]", names_of("cooling")
-    ),
-]
-SetOption = Annotated[
-    list[str] | None,
-    typed("--set", "PATH=VALUE", "change a number of the cooling, as often as needed: bond_thickness='5 um'"),
-]
-TransientOption = Annotated[
-    str, typed("", "TIME", "temperatures in time after power is switched on, like 2s")
-]
-SvgOption = Annotated[
-    Path | None, picture("write a picture: a section through the stack, and a map of each die")
-]
-
 
 @command(
     "heat",
@@ -56,14 +23,23 @@ SvgOption = Annotated[
 )
 def heat_command(
     name: ChipName,
-    power: PowerOption = "",
-    dram_power: DramPowerOption = "",
-    layers: LayersOption = "",
-    map: MapOption = "hotspot",
-    cooling: CoolingOption = "",
-    set: SetOption = None,
-    transient: TransientOption = "",
-    svg: SvgOption = None,
+    power: str = option("", "W", "power of the logic die  [default: what the chip's limit leaves]"),
+    dram_power: str = option("", "W", "power of each DRAM layer  [default: sustained bandwidth, shared out]"),
+    layers: str = option("", "N", "DRAM layers  [default: the chip's]"),
+    map: str = option(
+        "hotspot",
+        "MAP",
+        "power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
+        one_of("uniform", "hotspot"),
+    ),
+    cooling: str = option(
+        "", "NAME", "air, liquid or a TOML path  [default: the chip's own, else liquid]", names_of("cooling")
+    ),
+    set: list[str] | None = option(
+        None, "PATH=VALUE", "change a number of the cooling, as often as needed: bond_thickness='5 um'"
+    ),
+    transient: str = option("", "TIME", "temperatures in time after power is switched on, like 2s"),
+    svg: Path | None = picture("write a picture: a section through the stack, and a map of each die"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

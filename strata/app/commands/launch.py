@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 from strata.app.commands import options
-from strata.app.commands.options import command, typed
-from strata.app.commands.simulate_options import NoPrefix, SequencesOption, TokensOption
+from strata.app.commands.options import command, option
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     names_of,
@@ -18,28 +15,6 @@ from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
 from strata.units import whole
 
-PlanOption = Annotated[
-    str, typed("--plan", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", short="-p")
-]
-SystemOption = Annotated[
-    str, typed("--system", "NAME", "system whose best plan it is", short="-s", complete=system_names)
-]
-EngineOption = Annotated[
-    str,
-    typed("--engine", "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", complete=names_of("engine")),
-]
-CheckpointOption = Annotated[
-    str, typed("--checkpoint", "PATH", "weights  [default: where the model was published]")
-]
-ContextOption = Annotated[str, typed("--context", "N", "longest prompt and answer  [default: the model's]")]
-RoleOption = Annotated[str, typed("--role", "ROLE", "of a disaggregated service: prefill or decode")]
-DraftOption = Annotated[
-    str, typed("--draft", "NAME:N", "a draft model that guesses N tokens ahead, or mtp:N")
-]
-PerNodeOption = Annotated[
-    str, typed("--per-node", "N", "devices of a machine  [default: as --system has them, else all]")
-]
-
 
 @command(
     "launch",
@@ -48,17 +23,21 @@ PerNodeOption = Annotated[
 )
 def launched_command(
     model: options.ModelName,
-    plan: PlanOption = "",
-    system: SystemOption = "",
-    engine: EngineOption = USUAL_SERVER,
-    checkpoint: CheckpointOption = "",
-    context: ContextOption = "",
-    sequences: SequencesOption = "",
-    tokens: TokensOption = "",
-    no_prefix_caching: NoPrefix = False,
-    role: RoleOption = "both",
-    draft: DraftOption = "",
-    per_node: PerNodeOption = "",
+    plan: str = option(
+        "", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p"
+    ),
+    system: str = option("", "NAME", "system whose best plan it is", system_names, flags="--system -s"),
+    engine: str = option(
+        USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine")
+    ),
+    checkpoint: str = option("", "PATH", "weights  [default: where the model was published]"),
+    context: str = option("", "N", "longest prompt and answer  [default: the model's]"),
+    sequences: options.RankSequences = "",
+    tokens: options.StepTokens = "",
+    no_prefix_caching: options.NoPrefixFlag = False,
+    role: str = option("both", "ROLE", "of a disaggregated service: prefill or decode"),
+    draft: str = option("", "NAME:N", "a draft model that guesses N tokens ahead, or mtp:N"),
+    per_node: str = option("", "N", "devices of a machine  [default: as --system has them, else all]"),
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,

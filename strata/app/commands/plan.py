@@ -7,7 +7,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, typed, typed_sizes, with_overlap, with_price
+from strata.app.commands.options import command, option, typed, typed_sizes, with_overlap, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import print_json, say, status_line, wrote
 from strata.errors import require
@@ -30,8 +30,6 @@ BatchList = Annotated[
         "sequences at once; every one of a list is tried  [default: the most that keep the limits]",
     ),
 ]
-TopCount = Annotated[str, typed("", "N", "how many to show")]
-PlanCondition = Annotated[str, typed("", "CONDITION", "only plans like this: '(ep == 1) & (cp == 1)'")]
 
 
 @command(
@@ -54,8 +52,8 @@ def plan_command(
     ttft: options.TtftLimit = "",
     tpot: options.TpotLimit = "",
     share: options.ShareOption = "",
-    top: TopCount = "8",
-    where: PlanCondition = "",
+    top: str = option("8", "N", "how many to show"),
+    where: str = option("", "CONDITION", "only plans like this: '(ep == 1) & (cp == 1)'"),
     routing: options.RoutingFile = "",
     lora: options.LoraAdapters = "",
     frozen: options.FrozenModules = "",

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, picture, typed, with_price
+from strata.app.commands.options import command, flag, option, picture, with_price
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -21,68 +21,6 @@ from strata.units import whole
 if TYPE_CHECKING:
     from strata.training.post_training import PostTraining
 
-RecipeOption = Annotated[
-    str,
-    typed(
-        "--recipe -r",
-        "NAME",
-        "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
-        names_of("recipe"),
-    ),
-]
-RolloutPlan = Annotated[
-    str, typed("--rollout-plan", "PLAN", "parallel degrees that sample, like tp=4,dp=8  [default: the best]")
-]
-TrainingPlan = Annotated[
-    str,
-    typed(
-        "--training-plan",
-        "PLAN",
-        "parallel degrees that train, like tp=4,pp=4,dp=2,zero=1  [default: the best]",
-    ),
-]
-RolloutEngine = Annotated[
-    str, typed("--rollout-engine", "NAME", "software that samples: vllm, sglang, trtllm", names_of("engine"))
-]
-TrainingEngine = Annotated[
-    str, typed("--training-engine", "NAME", "software that trains: megatron, pytorch", names_of("engine"))
-]
-PoolsOption = Annotated[
-    str,
-    typed(
-        "--pools",
-        "one|two",
-        "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
-        one_of("one", "two"),
-    ),
-]
-AsyncOption = Annotated[bool, flag("--async", "two pools, one step off policy: both work at the same time")]
-DevicesOption = Annotated[
-    str, typed("--rollout-devices", "N", "devices that sample, of two pools  [default: the best split]")
-]
-KeepOption = Annotated[
-    str,
-    typed(
-        "--keep",
-        "yes|no",
-        "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
-        "[default: the quicker]",
-        one_of("yes", "no"),
-    ),
-]
-PartialOption = Annotated[bool, flag("--partial", "responses that are not done go on in the next iteration")]
-BatchOption = Annotated[str, typed("--batch -b", "N", "prompts of an iteration  [default: the recipe's]")]
-GroupOption = Annotated[str, typed("--group", "N", "responses sampled for each prompt")]
-PromptOption = Annotated[str, typed("--prompt", "N", "tokens of a prompt")]
-ResponseOption = Annotated[str, typed("--response", "N", "tokens of a response, on average")]
-LongestOption = Annotated[str, typed("--longest", "N", "tokens at which a response is cut off")]
-SpreadOption = Annotated[
-    str, typed("--spread", "X", "standard deviation of the logarithm of lengths; 0: all alike")
-]
-MinibatchOption = Annotated[str, typed("--minibatch", "N", "samples of one optimiser step")]
-EpochsOption = Annotated[str, typed("--epochs", "N", "times each sample is trained on")]
-SvgOption = Annotated[Path | None, picture("write a picture: phases on a time line")]
-
 
 @command(
     "post-train",
@@ -92,28 +30,53 @@ SvgOption = Annotated[Path | None, picture("write a picture: phases on a time li
 def post_train_command(
     model: options.ModelName,
     system: options.SystemName,
-    recipe: RecipeOption = "grpo",
-    rollout_plan: RolloutPlan = "",
-    training_plan: TrainingPlan = "",
-    rollout_engine: RolloutEngine = USUAL_SERVER,
-    training_engine: TrainingEngine = "megatron",
-    pools: PoolsOption = "",
-    asynchronous: AsyncOption = False,
-    rollout_devices: DevicesOption = "",
-    keep: KeepOption = "",
-    partial: PartialOption = False,
-    batch: BatchOption = "",
-    group: GroupOption = "",
-    prompt: PromptOption = "",
-    response: ResponseOption = "",
-    longest: LongestOption = "",
-    spread: SpreadOption = "",
-    minibatch: MinibatchOption = "",
-    epochs: EpochsOption = "",
+    recipe: str = option(
+        "grpo",
+        "NAME",
+        "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
+        names_of("recipe"),
+        flags="--recipe -r",
+    ),
+    rollout_plan: str = option(
+        "", "PLAN", "parallel degrees that sample, like tp=4,dp=8  [default: the best]"
+    ),
+    training_plan: str = option(
+        "", "PLAN", "parallel degrees that train, like tp=4,pp=4,dp=2,zero=1  [default: the best]"
+    ),
+    rollout_engine: str = option(
+        USUAL_SERVER, "NAME", "software that samples: vllm, sglang, trtllm", names_of("engine")
+    ),
+    training_engine: str = option(
+        "megatron", "NAME", "software that trains: megatron, pytorch", names_of("engine")
+    ),
+    pools: str = option(
+        "",
+        "one|two",
+        "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
+        one_of("one", "two"),
+    ),
+    asynchronous: bool = flag("--async", "two pools, one step off policy: both work at the same time"),
+    rollout_devices: str = option("", "N", "devices that sample, of two pools  [default: the best split]"),
+    keep: str = option(
+        "",
+        "yes|no",
+        "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
+        "[default: the quicker]",
+        one_of("yes", "no"),
+    ),
+    partial: bool = flag("--partial", "responses that are not done go on in the next iteration"),
+    batch: str = option("", "N", "prompts of an iteration  [default: the recipe's]", flags="--batch -b"),
+    group: str = option("", "N", "responses sampled for each prompt"),
+    prompt: str = option("", "N", "tokens of a prompt"),
+    response: str = option("", "N", "tokens of a response, on average"),
+    longest: str = option("", "N", "tokens at which a response is cut off"),
+    spread: str = option("", "X", "standard deviation of the logarithm of lengths; 0: all alike"),
+    minibatch: str = option("", "N", "samples of one optimiser step"),
+    epochs: str = option("", "N", "times each sample is trained on"),
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
     price: options.DevicePrice = "",
-    svg: SvgOption = None,
+    svg: Path | None = picture("write a picture: phases on a time line"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
 ) -> None:

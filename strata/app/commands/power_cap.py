@@ -3,35 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, picture, typed
+from strata.app.commands.options import command, option, picture
 from strata.app.rows_out import answer
 from strata.app.terminal import wrote
 from strata.errors import BadValue
 from strata.units import whole
-
-CapsOption = Annotated[
-    str,
-    typed(
-        "",
-        "W",
-        "caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)"
-        "  [default: from 40 % of its limit to all of it]",
-    ),
-]
-InputOption = Annotated[
-    str,
-    typed(
-        "--input -i",
-        "N",
-        "prompt tokens of a sequence; 200:800 where only bounds are known: answers are ranges",
-    ),
-]
-SvgOption = Annotated[
-    Path | None, picture("write a picture: speed, latency, power and energy against the cap")
-]
 
 
 @command(
@@ -43,9 +22,19 @@ SvgOption = Annotated[
 def power_cap_command(
     model: options.ModelName,
     system: options.SystemName,
-    caps: CapsOption = "",
+    caps: str = option(
+        "",
+        "W",
+        "caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)  "
+        "[default: from 40 % of its limit to all of it]",
+    ),
     batch: options.BatchSize = "1",
-    input: InputOption = "1024",
+    input: str = option(
+        "1024",
+        "N",
+        "prompt tokens of a sequence; 200:800 where only bounds are known: answers are ranges",
+        flags="--input -i",
+    ),
     output: options.OutputTokens = "1024",
     phase: options.PhaseName = "serve",
     plan: options.PlanText = "",
@@ -54,7 +43,7 @@ def power_cap_command(
     kv: options.CacheFormat = "",
     fabric: options.FabricName = "",
     set: options.SetItems = None,
-    svg: SvgOption = None,
+    svg: Path | None = picture("write a picture: speed, latency, power and energy against the cap"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
 ) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
 from strata.app.commands.options import (
     command,
     flag,
+    option,
     picture_file,
-    typed,
     typed_sizes,
     with_overlap,
     with_price,
@@ -26,13 +26,6 @@ if TYPE_CHECKING:
     from strata.search.plans import RankedPlan
     from strata.search.what_if import Question, WhatIf
     from strata.workload.tasks import Workload
-
-
-ExplainFlag = Annotated[bool, flag("--explain", "say where time and memory go and what would help")]
-TraceFile = Annotated[Path | None, typed("", "FILE", "write the step as a trace for ui.perfetto.dev")]
-RooflinePicture = Annotated[
-    Path | None, typed("", "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file)
-]
 
 
 @command(
@@ -58,12 +51,14 @@ def predict_command(
     frozen: options.FrozenModules = "",
     overlap: options.OverlapMode = "",
     price: options.DevicePrice = "",
-    explain: ExplainFlag = False,
+    explain: bool = flag("--explain", "say where time and memory go and what would help"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
-    trace: TraceFile = None,
+    trace: Path | None = option(None, "FILE", "write the step as a trace for ui.perfetto.dev"),
     chakra: options.ChakraPrefix = None,
-    roofline: RooflinePicture = None,
+    roofline: Path | None = option(
+        None, "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file
+    ),
     report: options.ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""

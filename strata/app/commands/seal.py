@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, option
 from strata.app.rows_out import answer
 from strata.app.terminal import wrote
 from strata.shipped import shipped_folder
@@ -15,10 +12,8 @@ from strata.shipped import shipped_folder
 
 @command("seal", "Predictions before results are public, sealed by a hash.", "strata seal announced-2026")
 def seal_command(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="name of a TOML of questions in the folder")],
-    folder: Annotated[
-        Path | None, typed("", "DIR", "folder of seals  [default: the project's validation/sealed]")
-    ] = None,
+    name: str = argument(..., "NAME", "name of a TOML of questions in the folder"),
+    folder: Path | None = option(None, "DIR", "folder of seals  [default: the project's validation/sealed]"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

@@ -6,11 +6,11 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from strata.app.commands.options import JsonFlag, PicturesReport, TableFile, command, typed
+from strata.app.commands.options import JsonFlag, PicturesReport, TableFile, argument, command, flag, option
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     complain,
@@ -38,69 +38,43 @@ def _goals(incomplete: str) -> list[str]:
     return [n for n in GOAL_METRICS if n.startswith(incomplete)]
 
 
-SpaceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SPACE", help="a space of designs, or a TOML path", autocompletion=names_of("spaces")
-    ),
-]
-GoalOption = Annotated[
-    str, typed("--goal -g", "METRIC,...", "what to make best; several give a frontier", _goals)
-]
-LimitOption = Annotated[
-    list[str] | None, typed("", "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typed(
-        "--set",
-        "AXIS=CHOICES",
-        "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
-    ),
-]
-SamplerOption = Annotated[
-    str, typed("", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers)
-]
-ExecutorOption = Annotated[
-    str, typed("", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray"))
-]
-WorkersOption = Annotated[str, typed("", "N", "processes of cores and ray  [default: one a core]")]
-AddressOption = Annotated[
-    str,
-    typed(
-        "",
-        "ADDRESS",
-        "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
-    ),
-]
-BudgetOption = Annotated[str, typed("", "N", "points to evaluate at most  [default: the sampler's]")]
-GapOption = Annotated[
-    float | None, typed("", "SHARE", "near enough to the proven bound, like 0.001  [default: the sampler's]")
-]
-SeedOption = Annotated[int, typed("", "N", "the same seed asks for the same points")]
-OutOption = Annotated[Path | None, typed("", "FOLDER", "keep every point, as Parquet")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with the study in --out")]
-
-
 @command(
     "search",
     "The best designs of a space, under limits.",
     "strata search next-node --goal tokens_per_s --limit 'tpot<=20ms' --out out/next-node",
 )
 def search_command(
-    space: SpaceArgument,
-    goal: GoalOption = "tokens_per_s",
-    limit: LimitOption = None,
-    set: SetOption = None,
-    sampler: SamplerOption = "exact",
-    executor: ExecutorOption = "one",
-    workers: WorkersOption = "",
-    address: AddressOption = "",
-    budget: BudgetOption = "",
-    gap: GapOption = None,
-    seed: SeedOption = 0,
-    out: OutOption = None,
-    resume: ResumeOption = False,
+    space: str = argument(..., "SPACE", "a space of designs, or a TOML path", names_of("spaces")),
+    goal: str = option(
+        "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"
+    ),
+    limit: list[str] | None = option(
+        None, "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed"
+    ),
+    set: list[str] | None = option(
+        None,
+        "AXIS=CHOICES",
+        "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
+    ),
+    sampler: str = option(
+        "exact", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers
+    ),
+    executor: str = option(
+        "one", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray")
+    ),
+    workers: str = option("", "N", "processes of cores and ray  [default: one a core]"),
+    address: str = option(
+        "",
+        "ADDRESS",
+        "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
+    ),
+    budget: str = option("", "N", "points to evaluate at most  [default: the sampler's]"),
+    gap: float | None = option(
+        None, "SHARE", "near enough to the proven bound, like 0.001  [default: the sampler's]"
+    ),
+    seed: int = option(0, "N", "the same seed asks for the same points"),
+    out: Path | None = option(None, "FOLDER", "keep every point, as Parquet"),
+    resume: bool = flag("--resume", "go on with the study in --out"),
     json: JsonFlag = False,
     table: TableFile = None,
     report: PicturesReport = None,

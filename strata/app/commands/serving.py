@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, typed, with_price
+from strata.app.commands.options import command, flag, option, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     print_json,
@@ -24,29 +24,6 @@ if TYPE_CHECKING:
     from strata.workload.model import Model
 
 
-InputOption = Annotated[str, typed("--input -i", "N", "prompt tokens of a request")]
-OutputOption = Annotated[str, typed("--output -o", "N", "tokens generated for a request")]
-RateOption = Annotated[str, typed("", "N/s", "requests that arrive each second, at random: what they see")]
-ClientsOption = Annotated[str, typed("", "N", "clients that each wait for their answer: what they see")]
-ChunkOption = Annotated[str, typed("", "N", "prompt tokens a step reads at most  [default: the engine's]")]
-SequencesOption = Annotated[str, typed("", "N", "requests at once at most  [default: the engine's]")]
-VariationOption = Annotated[str, typed("", "X", "squared coefficient of variation of prompt lengths")]
-SkewOption = Annotated[str, typed("", "X", "exponent of the experts' popularity: 0 is uniform")]
-RoutingOption = Annotated[
-    str, typed("", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]")
-]
-DisaggregatedFlag = Annotated[
-    bool, flag("--disaggregated", "also devices apart for reading prompts and for generating")
-]
-PrefillDevices = Annotated[
-    str, typed("", "N", "devices that read, with --disaggregated  [default: the best number]")
-]
-FrontierFile = Annotated[
-    Path | None,
-    typed("--frontier", "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf"),
-]
-
-
 @command(
     "serving",
     "A model under load: rates, queues, pools, guesses.",
@@ -55,25 +32,33 @@ FrontierFile = Annotated[
 def serving_command(
     model: options.ModelName,
     system: options.SystemName,
-    input: InputOption = "1024",
-    output: OutputOption = "1024",
-    rate: RateOption = "",
-    clients: ClientsOption = "",
+    input: str = option("1024", "N", "prompt tokens of a request", flags="--input -i"),
+    output: str = option("1024", "N", "tokens generated for a request", flags="--output -o"),
+    rate: str = option("", "N/s", "requests that arrive each second, at random: what they see"),
+    clients: str = option("", "N", "clients that each wait for their answer: what they see"),
     ttft: options.TtftLimit = "",
     tpot: options.TpotLimit = "",
     share: options.ShareOption = "",
     goal: options.GoalName = "throughput",
     plan: options.PlanText = "",
     engine: options.EngineName = USUAL_SERVER,
-    chunk: ChunkOption = "",
-    sequences: SequencesOption = "",
-    variation: VariationOption = "0",
-    skew: SkewOption = "",
-    routing: RoutingOption = "",
-    disaggregated: DisaggregatedFlag = False,
-    prefill_devices: PrefillDevices = "",
+    chunk: str = option("", "N", "prompt tokens a step reads at most  [default: the engine's]"),
+    sequences: str = option("", "N", "requests at once at most  [default: the engine's]"),
+    variation: str = option("0", "X", "squared coefficient of variation of prompt lengths"),
+    skew: str = option("", "X", "exponent of the experts' popularity: 0 is uniform"),
+    routing: str = option(
+        "", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]"
+    ),
+    disaggregated: bool = flag(
+        "--disaggregated", "also devices apart for reading prompts and for generating"
+    ),
+    prefill_devices: str = option(
+        "", "N", "devices that read, with --disaggregated  [default: the best number]"
+    ),
     speculative: options.DraftText = "",
-    picture: FrontierFile = None,
+    picture: Path | None = option(
+        None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
+    ),
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,

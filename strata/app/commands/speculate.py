@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-from strata.app.commands.options import EngineName, JsonFlag, TableFile, command, flag, picture, typed
+from strata.app.commands.options import EngineName, JsonFlag, TableFile, command, flag, option, picture
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     names_of,
@@ -20,45 +19,6 @@ from strata.units import whole
 
 MOST = 64  # windows or acceptances of a table
 
-TargetOption = Annotated[
-    str,
-    typed("", "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")),
-]
-DraftOption = Annotated[str, typed("", "NAME,...", "models that guess, one table each", names_of("models"))]
-SystemOption = Annotated[
-    str, typed("--system -s", "NAME", "system of both, like 16xsn40l, or a TOML path", system_names)
-]
-WindowOption = Annotated[str, typed("", "K", "tokens a guess is deep: 4, a list 2,4,8 or a range 1:8")]
-AcceptanceOption = Annotated[
-    str, typed("", "SHARE,...", "chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8")
-]
-TreeFlag = Annotated[bool, flag("--tree", "guess trees of two branches; --branches for others")]
-BranchesOption = Annotated[
-    str, typed("", "N", "alternatives at each level of a guess  [default: 1, a sequence]")
-]
-CountingOption = Annotated[
-    str,
-    typed(
-        "",
-        "NAME",
-        "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
-        one_of("independent", "proportional"),
-    ),
-]
-BatchOption = Annotated[str, typed("--batch -b", "N", "sequences at once")]
-ContextOption = Annotated[str, typed("", "N", "tokens of a sequence so far")]
-PlanOption = Annotated[
-    str, typed("--plan -p", "PLAN", "of the target, like tp=16  [default: its quickest that fits]")
-]
-DraftPlanOption = Annotated[str, typed("", "PLAN", "of the drafts  [default: the quickest of each]")]
-SetOption = Annotated[
-    list[str] | None,
-    typed("--set", "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"),
-]
-SvgOption = Annotated[
-    Path | None, picture("write a heat map of tokens/s over window and acceptance, by draft")
-]
-
 
 @command(
     "speculate",
@@ -67,21 +27,36 @@ SvgOption = Annotated[
     "--window 1:8 --acceptance 0.6,0.8",
 )
 def speculate_command(
-    target: TargetOption,
-    draft: DraftOption,
-    system: SystemOption,
-    window: WindowOption = "1:8",
-    acceptance: AcceptanceOption = "0.6,0.8",
-    tree: TreeFlag = False,
-    branches: BranchesOption = "",
-    counting: CountingOption = "independent",
-    batch: BatchOption = "1",
-    context: ContextOption = "2048",
-    plan: PlanOption = "",
-    draft_plan: DraftPlanOption = "",
+    target: str = option(
+        ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
+    ),
+    draft: str = option(..., "NAME,...", "models that guess, one table each", names_of("models")),
+    system: str = option(
+        ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
+    ),
+    window: str = option("1:8", "K", "tokens a guess is deep: 4, a list 2,4,8 or a range 1:8"),
+    acceptance: str = option(
+        "0.6,0.8", "SHARE,...", "chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8"
+    ),
+    tree: bool = flag("--tree", "guess trees of two branches; --branches for others"),
+    branches: str = option("", "N", "alternatives at each level of a guess  [default: 1, a sequence]"),
+    counting: str = option(
+        "independent",
+        "NAME",
+        "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
+        one_of("independent", "proportional"),
+    ),
+    batch: str = option("1", "N", "sequences at once", flags="--batch -b"),
+    context: str = option("2048", "N", "tokens of a sequence so far"),
+    plan: str = option(
+        "", "PLAN", "of the target, like tp=16  [default: its quickest that fits]", flags="--plan -p"
+    ),
+    draft_plan: str = option("", "PLAN", "of the drafts  [default: the quickest of each]"),
     engine: EngineName = USUAL_SERVER,
-    set: SetOption = None,
-    svg: SvgOption = None,
+    set: list[str] | None = option(
+        None, "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"
+    ),
+    svg: Path | None = picture("write a heat map of tokens/s over window and acceptance, by draft"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

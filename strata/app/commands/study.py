@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command, flag, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, flag, option
 from strata.app.rows_out import answer
 from strata.app.terminal import (
     wrote,
@@ -26,20 +23,13 @@ def _study_names(incomplete: str) -> list[str]:
     "strata study deepstack-layers --report out/layers.html",
 )
 def study_command(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="[NAME]",
-            help="a study, or the path of its folder; left out: all there are",
-            autocompletion=_study_names,
-        ),
-    ] = "",
+    name: str = argument(
+        "", "[NAME]", "a study, or the path of its folder; left out: all there are", _study_names
+    ),
     json: JsonFlag = False,
     table: TableFile = None,
-    report: Annotated[Path | None, typed("", "FILE", "write an HTML page with pictures")] = None,
-    write: Annotated[
-        bool, flag("--write", "keep what was found, and the pictures, in the study's folder")
-    ] = False,
+    report: Path | None = option(None, "FILE", "write an HTML page with pictures"),
+    write: bool = flag("--write", "keep what was found, and the pictures, in the study's folder"),
 ) -> None:
     """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
     from rich.console import Console

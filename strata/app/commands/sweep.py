@@ -2,36 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, typed, typed_sizes, with_price
+from strata.app.commands.options import command, flag, option, typed_sizes, with_price
 from strata.app.rows_out import write_rows
 from strata.app.terminal import metric_names, print_json, say, wrote
-
-VaryOption = Annotated[
-    list[str],
-    typed(
-        "",
-        "AXIS",
-        "an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
-        "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: system=8xh200,8xb200, "
-        "engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', model.layers=40,80",
-    ),
-]
-PlanOption = Annotated[
-    str,
-    typed(
-        "--plan -p",
-        "PLAN",
-        "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
-    ),
-]
-MetricOption = Annotated[str, typed("", "NAME", "what to show; --json has all of them", metric_names)]
-WhereOption = Annotated[
-    str, typed("", "CONDITION", "with --plan best: only plans like this, '(ep == 1) & (cp == 1)'")
-]
-OrdersOption = Annotated[bool, flag("--orders", "with --plan best: every order of each plan on the fabric")]
 
 
 @command(
@@ -40,25 +16,37 @@ OrdersOption = Annotated[bool, flag("--orders", "with --plan best: every order o
     "strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 --vary chip.memory.bandwidth='2:8:4 TB/s'",
 )
 def sweep_command(
-    vary: VaryOption,
+    vary: list[str] = option(
+        ...,
+        "AXIS",
+        "an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
+        "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: "
+        "system=8xh200,8xb200, engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', "
+        "model.layers=40,80",
+    ),
     model: options.ModelName = "",
     system: options.SystemName = "",
     batch: options.BatchSize = "1",
     input: options.InputTokens = "1024",
     output: options.OutputTokens = "1024",
     phase: options.PhaseName = "serve",
-    plan: PlanOption = "",
+    plan: str = option(
+        "",
+        "PLAN",
+        "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
+        flags="--plan -p",
+    ),
     engine: options.EngineName = "ideal",
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     fabric: options.FabricName = "",
     set: options.SetItems = None,
     price: options.DevicePrice = "",
-    metric: MetricOption = "",
+    metric: str = option("", "NAME", "what to show; --json has all of them", metric_names),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
-    where: WhereOption = "",
-    orders: OrdersOption = False,
+    where: str = option("", "CONDITION", "with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"),
+    orders: bool = flag("--orders", "with --plan best: every order of each plan on the fabric"),
     report: options.PicturesReport = None,
 ) -> None:
     """Vary several things at once, each on its own axis, and see what they do: up to three quantities, and

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, typed, typed_sizes, with_overlap, write_chakra
+from strata.app.commands.options import command, flag, option, typed_sizes, with_overlap, write_chakra
 from strata.app.rows_out import answer
 from strata.app.terminal import one_of, wrote
 from strata.errors import BadValue
-
-ScheduleName = Annotated[
-    str,
-    typed(
-        "--schedule",
-        "NAME",
-        "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
-        one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
-    ),
-]
-CompareFlag = Annotated[bool, flag("--compare", "every schedule side by side, a stage's passes as tasks")]
-SerialFlag = Annotated[bool, flag("--serial", "nothing runs beside anything, as the closed form counts")]
-DetailName = Annotated[
-    str,
-    typed(
-        "--detail",
-        "WHAT",
-        "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
-        one_of("auto", "op", "block", "stage"),
-    ),
-]
-GanttFile = Annotated[Path | None, typed("--html", "FILE", "write a Gantt chart as one HTML file")]
-TraceFile = Annotated[Path | None, typed("--trace", "FILE", "write a trace for ui.perfetto.dev")]
 
 
 @command(
@@ -54,12 +30,22 @@ def timeline_command(
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
     overlap: options.OverlapMode = "",
-    schedule: ScheduleName = "",
-    compare: CompareFlag = False,
-    serial: SerialFlag = False,
-    detail: DetailName = "auto",
-    html: GanttFile = None,
-    trace: TraceFile = None,
+    schedule: str = option(
+        "",
+        "NAME",
+        "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
+        one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
+    ),
+    compare: bool = flag("--compare", "every schedule side by side, a stage's passes as tasks"),
+    serial: bool = flag("--serial", "nothing runs beside anything, as the closed form counts"),
+    detail: str = option(
+        "auto",
+        "WHAT",
+        "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
+        one_of("auto", "op", "block", "stage"),
+    ),
+    html: Path | None = option(None, "FILE", "write a Gantt chart as one HTML file"),
+    trace: Path | None = option(None, "FILE", "write a trace for ui.perfetto.dev"),
     chakra: options.ChakraPrefix = None,
     json: options.JsonFlag = False,
     table: options.TableFile = None,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, picture, typed, with_price
+from strata.app.commands.options import command, option, picture, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import (
     names_of,
@@ -23,47 +23,6 @@ if TYPE_CHECKING:
     from strata.training.run import TrainRun
     from strata.training.scaling import ScalingCurve
 
-TokenCount = Annotated[str, typed("--tokens", "N", "tokens to train on, like 2T or 300B")]
-TrainBatch = Annotated[
-    str, typed("--batch -b", "N", "sequences of a step  [default: about 4M tokens a step]")
-]
-TrainLength = Annotated[str, typed("--length -l", "N", "tokens of a sequence")]
-TrainGoal = Annotated[
-    str,
-    typed(
-        "--goal",
-        "GOAL",
-        "what the best plan is: throughput, cheapest (USD/token) or efficient (J/token)",
-        one_of("throughput", "cheapest", "efficient"),
-    ),
-]
-PlanFilter = Annotated[str, typed("--where", "CONDITION", "only plans like this: '(tp == 8) & (cp == 1)'")]
-Shown = Annotated[str, typed("--top", "N", "how many plans to show")]
-ReliabilityName = Annotated[
-    str,
-    typed(
-        "--reliability",
-        "NAME",
-        "failures, checkpoints and stragglers as stated: a name or a TOML path",
-        names_of("reliability"),
-    ),
-]
-CheckpointEvery = Annotated[
-    str, typed("--checkpoint-every", "TIME", "like 1800s  [default: the best interval]")
-]
-ScaleCounts = Annotated[
-    str, typed("--scale", "N,N,...", "device counts: the best plan of each, strong and weak")
-]
-TimelineFile = Annotated[
-    Path | None,
-    typed(
-        "--timeline",
-        "FILE",
-        "the step by stage, as a page (.html), a trace for ui.perfetto.dev (.json) or a picture (.svg)",
-    ),
-]
-RunPicture = Annotated[Path | None, picture("draw the run (and its scaling)")]
-
 
 @command(
     "train",
@@ -73,25 +32,41 @@ RunPicture = Annotated[Path | None, picture("draw the run (and its scaling)")]
 def train_command(
     model: options.ModelName,
     system: options.SystemName,
-    tokens: TokenCount,
-    batch: TrainBatch = "",
-    length: TrainLength = "4096",
+    tokens: str = option(..., "N", "tokens to train on, like 2T or 300B"),
+    batch: str = option(
+        "", "N", "sequences of a step  [default: about 4M tokens a step]", flags="--batch -b"
+    ),
+    length: str = option("4096", "N", "tokens of a sequence", flags="--length -l"),
     plan: options.PlanText = "",
     engine: options.EngineName = "megatron",
     weights: options.WeightFormat = "",
     set: options.SetItems = None,
     fabric: options.FabricName = "",
-    goal: TrainGoal = "throughput",
-    where: PlanFilter = "",
-    top: Shown = "5",
+    goal: str = option(
+        "throughput",
+        "GOAL",
+        "what the best plan is: throughput, cheapest (USD/token) or efficient (J/token)",
+        one_of("throughput", "cheapest", "efficient"),
+    ),
+    where: str = option("", "CONDITION", "only plans like this: '(tp == 8) & (cp == 1)'"),
+    top: str = option("5", "N", "how many plans to show"),
     price: options.DevicePrice = "",
     lora: options.LoraAdapters = "",
     frozen: options.FrozenModules = "",
-    reliability: ReliabilityName = "default",
-    checkpoint_every: CheckpointEvery = "",
-    scale: ScaleCounts = "",
-    timeline: TimelineFile = None,
-    svg: RunPicture = None,
+    reliability: str = option(
+        "default",
+        "NAME",
+        "failures, checkpoints and stragglers as stated: a name or a TOML path",
+        names_of("reliability"),
+    ),
+    checkpoint_every: str = option("", "TIME", "like 1800s  [default: the best interval]"),
+    scale: str = option("", "N,N,...", "device counts: the best plan of each, strong and weak"),
+    timeline: Path | None = option(
+        None,
+        "FILE",
+        "the step by stage, as a page (.html), a trace for ui.perfetto.dev (.json) or a picture (.svg)",
+    ),
+    svg: Path | None = picture("draw the run (and its scaling)"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
     report: options.PicturesReport = None,

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, flag, typed
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, argument, command, flag, option
 from strata.app.rows_out import answer
 from strata.app.terminal import wrote
 from strata.errors import BadFile, UnknownName, require
@@ -19,53 +17,30 @@ if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched
 
 SHOWN = 10  # families and rows of --by without --worst
-MeasuredName = Annotated[
-    str,
-    typer.Argument(
-        metavar="[FILE]", help="one file of the folder, like serving/silicon.csv, or the path of your own"
-    ),
-]
-SomeRows = Annotated[
-    list[str] | None,
-    typed("", "NAME", "some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'"),
-]
-RowOfFile = Annotated[
-    int | None, typed("", "N", "one line of FILE: the command that predicts it, beside what was measured")
-]
-WorstCount = Annotated[
-    int, typed("", "N", "where the error is: the N families with most of it, the N worst rows")
-]
-WorstBy = Annotated[
-    str, typed("", "NAMES", "families of --worst: some of chip, model, engine, network, file, group")
-]
-RivalFile = Annotated[
-    Path | None, typed("", "FILE", "score another predictor's CSV (file, row, predicted) on the same rows")
-]
-SealedFlag = Annotated[
-    bool, flag("--sealed", "sealed predictions for which a result was added since; see strata seal")
-]
-PicturesFolder = Annotated[
-    Path | None, typed("", "DIR", "write a picture (SVG) for each file, and an overview")
-]
-AccuracyReport = Annotated[
-    Path | None, typed("", "FILE", "write an HTML page with predicted against measured")
-]
 
 
 @command("validate", "Predictions against measurements.", "strata validate --report out/accuracy.html")
 def validate_command(
-    file: MeasuredName = "",
+    file: str = argument(
+        "", "[FILE]", "one file of the folder, like serving/silicon.csv, or the path of your own"
+    ),
     data: MeasuredFolder = None,
-    only: SomeRows = None,
-    row: RowOfFile = None,
-    worst: WorstCount = 0,
-    by: WorstBy = "",
-    predictions: RivalFile = None,
-    sealed: SealedFlag = False,
+    only: list[str] | None = option(
+        None, "NAME", "some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'"
+    ),
+    row: int | None = option(
+        None, "N", "one line of FILE: the command that predicts it, beside what was measured"
+    ),
+    worst: int = option(0, "N", "where the error is: the N families with most of it, the N worst rows"),
+    by: str = option("", "NAMES", "families of --worst: some of chip, model, engine, network, file, group"),
+    predictions: Path | None = option(
+        None, "FILE", "score another predictor's CSV (file, row, predicted) on the same rows"
+    ),
+    sealed: bool = flag("--sealed", "sealed predictions for which a result was added since; see strata seal"),
     json: JsonFlag = False,
     table: TableFile = None,
-    report: AccuracyReport = None,
-    pictures: PicturesFolder = None,
+    report: Path | None = option(None, "FILE", "write an HTML page with predicted against measured"),
+    pictures: Path | None = option(None, "DIR", "write a picture (SVG) for each file, and an overview"),
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
     from strata.app.render.validated import unread_line, validated_rows, validated_tables
