@@ -24,6 +24,21 @@ ChipOrGpu = Annotated[
 ]
 
 
+OUTPUT = option(
+    None,
+    "PATH",
+    "write the fitted chip as a TOML that starts from the shipped one; with --log a folder for the "
+    "rows, the fitted transports and the fabric that uses them",
+    flags="--output -o",
+)
+LOG = option(
+    None,
+    "FILE",
+    "a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
+    "collectives`; several times for several",
+)
+
+
 @command(
     "calibrate",
     "Fit a chip to its measured kernels, or links to logs of collectives.",
@@ -35,12 +50,7 @@ def calibrate_command(
     only: list[str] | None = option(
         None, "FAMILY", "one family of kernels: products, streams, experts, attention ..."
     ),
-    log: list[Path] | None = option(
-        None,
-        "FILE",
-        "a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
-        "collectives`; several times for several",
-    ),
+    log: list[Path] | None = LOG,
     op: str = option("", "OP", "the collective of the logs, where they do not say it"),
     fabric: str = option("", "NAME", "what joins the nodes of the logs: infiniband, roce, efa ..."),
     links: str = option("", "TEXT", "adapters of a node of the logs, as '8x400G'"),
@@ -56,13 +66,7 @@ def calibrate_command(
     worth: bool = flag(
         "--worth", "with --all: every fitted number, with the errors on families left out with it and without"
     ),
-    output: Path | None = option(
-        None,
-        "PATH",
-        "write the fitted chip as a TOML that starts from the shipped one; with --log a folder for the "
-        "rows, the fitted transports and the fabric that uses them",
-        flags="--output -o",
-    ),
+    output: Path | None = OUTPUT,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

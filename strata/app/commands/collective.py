@@ -41,6 +41,28 @@ def _patterns(incomplete: str) -> list[str]:
     return [p for p in PATTERNS if p.startswith(incomplete)]
 
 
+ALGORITHM = option(
+    "",
+    "NAME,...",
+    "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
+)
+BESIDE = option(
+    None,
+    "PATTERN:SIZE[:RANKS[:STRIDE]]",
+    "another collective of the same devices that runs at once",
+    flags="--with",
+)
+SIZES = option(
+    "",
+    "N,N,...",
+    "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
+)
+SVG = picture(
+    "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
+    "one size)"
+)
+
+
 @command(
     "collective",
     "One collective on a fabric.",
@@ -55,38 +77,21 @@ def collective_command(
     ),
     system: SystemName = "",
     fabric: str = option("", "NAME", "in place of a system: fabric name, or a TOML path", names_of("fabric")),
-    sizes: str = option(
-        "",
-        "N,N,...",
-        "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
-    ),
+    sizes: str = SIZES,
     ranks: str = option("", "N,...", "members of the group; a list makes a table  [default: every device]"),
     stride: str = option("1", "N", "distance between members, in devices, innermost first"),
     engine: str = option(
         "ideal", "NAME", "whose ways of sending it may use: strata list engines", names_of("engine")
     ),
-    algorithm: str = option(
-        "",
-        "NAME,...",
-        "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
-        "cheapest]",
-    ),
+    algorithm: str = ALGORITHM,
     algorithms: bool = flag("--algorithms", "every legal algorithm of each dimension side by side"),
     links: bool = flag("--links", "on the links alone, whatever software sends there"),
     packets: str = option("", "NAME", "packet by packet on the links alone, like ns3", names_of("packets")),
     simulate: bool = flag(
         "--simulate", "with --packets ns3: run it in ns-3, too (make ns3 builds the program)"
     ),
-    beside: list[str] | None = option(
-        None,
-        "PATTERN:SIZE[:RANKS[:STRIDE]]",
-        "another collective of the same devices that runs at once",
-        flags="--with",
-    ),
-    svg: Path | None = picture(
-        "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
-        "one size)"
-    ),
+    beside: list[str] | None = BESIDE,
+    svg: Path | None = SVG,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

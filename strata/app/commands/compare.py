@@ -48,6 +48,33 @@ def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
     return found
 
 
+ENGINE = option(
+    None,
+    "NAME ...",
+    f"software: vllm,trtllm or others, or TOML paths  [default: {USUAL_SERVER} where requests are served]",
+    names_of("engine"),
+)
+MODEL = option(
+    ...,
+    "NAME ...",
+    "models by name or Hugging Face config.json, several with blanks or commas between",
+    names_of("models"),
+    flags="--model -m",
+)
+PLAN = option(
+    None,
+    "PLAN ...",
+    "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
+    flags="--plan -p",
+)
+PRICE = option(
+    None,
+    "NAME=USD/h,...",
+    "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
+    "[default: bought, hosted and powered]",
+)
+
+
 @command(
     "compare",
     "Systems, models, engines and plans side by side, and why they differ.",
@@ -55,30 +82,12 @@ def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
     cls=SeveralValues,
 )
 def compare_command(
-    model: list[str] = option(
-        ...,
-        "NAME ...",
-        "models by name or Hugging Face config.json, several with blanks or commas between",
-        names_of("models"),
-        flags="--model -m",
-    ),
+    model: list[str] = MODEL,
     system: list[str] = option(
         ..., "NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names, flags="--system -s"
     ),
-    engine: list[str] | None = option(
-        None,
-        "NAME ...",
-        "software: vllm,trtllm or others, or TOML paths  "
-        f"[default: {USUAL_SERVER} where "
-        "requests are served]",
-        names_of("engine"),
-    ),
-    plan: list[str] | None = option(
-        None,
-        "PLAN ...",
-        "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
-        flags="--plan -p",
-    ),
+    engine: list[str] | None = ENGINE,
+    plan: list[str] | None = PLAN,
     input: options.InputTokens = "1024",
     output: options.OutputTokens = "1024",
     batch: BatchList = "",
@@ -95,12 +104,7 @@ def compare_command(
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
-    price: list[str] | None = option(
-        None,
-        "NAME=USD/h,...",
-        "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
-        "[default: bought, hosted and powered]",
-    ),
+    price: list[str] | None = PRICE,
     speculative: options.DraftText = "",
     quick: options.QuickFlag = False,
     json: options.JsonFlag = False,

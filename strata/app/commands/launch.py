@@ -15,6 +15,9 @@ from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
 from strata.units import whole
 
+PLAN = option("", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p")
+ENGINE = option(USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine"))
+
 
 @command(
     "launch",
@@ -23,13 +26,9 @@ from strata.units import whole
 )
 def launched_command(
     model: options.ModelName,
-    plan: str = option(
-        "", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p"
-    ),
+    plan: str = PLAN,
     system: str = option("", "NAME", "system whose best plan it is", system_names, flags="--system -s"),
-    engine: str = option(
-        USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine")
-    ),
+    engine: str = ENGINE,
     checkpoint: str = option("", "PATH", "weights  [default: where the model was published]"),
     context: str = option("", "N", "longest prompt and answer  [default: the model's]"),
     sequences: options.RankSequences = "",

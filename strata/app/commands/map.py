@@ -41,6 +41,22 @@ MapProgram = Annotated[
 ]
 
 
+PHASE = option(
+    "forward",
+    "PHASE",
+    "forward, train, prefill or decode",
+    one_of("forward", "train", "prefill", "decode"),
+)
+PRECISION = option(
+    "",
+    "FORMAT",
+    "precision of all tensors of a program, like bf16  [default: the program's]",
+    precision_names,
+)
+PLAN = option("", "DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]", flags="--plan -p")
+RULES = option("strata", "NAME", "whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path")
+
+
 @command(
     "map",
     "Kernels of a program on chips: layouts and fused partitions, proved best.",
@@ -52,25 +68,11 @@ def map_command(
     system: options.SystemName,
     batch: options.BatchSize = "1",
     input: options.InputTokens = "2048",
-    phase: str = option(
-        "forward",
-        "PHASE",
-        "forward, train, prefill or decode",
-        one_of("forward", "train", "prefill", "decode"),
-    ),
-    plan: str = option(
-        "", "DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]", flags="--plan -p"
-    ),
+    phase: str = PHASE,
+    plan: str = PLAN,
     layouts: str = option("free", "free|given", "layouts are searched, or those of the --plan"),
-    precision: str = option(
-        "",
-        "FORMAT",
-        "precision of all tensors of a program, like bf16  [default: the program's]",
-        precision_names,
-    ),
-    rules: str = option(
-        "strata", "NAME", "whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path"
-    ),
+    precision: str = PRECISION,
+    rules: str = RULES,
     rule: list[str] | None = option(None, "SWITCH=WORD", "change a switch of fusion, like overlap=none"),
     pin: Path | None = option(
         None, "FILE.toml", "groups of kernels to compare with: [[partition]] kernels = [...]"

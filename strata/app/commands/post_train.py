@@ -22,6 +22,28 @@ if TYPE_CHECKING:
     from strata.training.post_training import PostTraining
 
 
+RECIPE = option(
+    "grpo",
+    "NAME",
+    "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
+    names_of("recipe"),
+    flags="--recipe -r",
+)
+KEEP = option(
+    "",
+    "yes|no",
+    "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
+    "[default: the quicker]",
+    one_of("yes", "no"),
+)
+POOLS = option(
+    "",
+    "one|two",
+    "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
+    one_of("one", "two"),
+)
+
+
 @command(
     "post-train",
     "Reinforcement learning: rollouts, scoring, training.",
@@ -30,13 +52,7 @@ if TYPE_CHECKING:
 def post_train_command(
     model: options.ModelName,
     system: options.SystemName,
-    recipe: str = option(
-        "grpo",
-        "NAME",
-        "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
-        names_of("recipe"),
-        flags="--recipe -r",
-    ),
+    recipe: str = RECIPE,
     rollout_plan: str = option(
         "", "PLAN", "parallel degrees that sample, like tp=4,dp=8  [default: the best]"
     ),
@@ -49,21 +65,10 @@ def post_train_command(
     training_engine: str = option(
         "megatron", "NAME", "software that trains: megatron, pytorch", names_of("engine")
     ),
-    pools: str = option(
-        "",
-        "one|two",
-        "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
-        one_of("one", "two"),
-    ),
+    pools: str = POOLS,
     asynchronous: bool = flag("--async", "two pools, one step off policy: both work at the same time"),
     rollout_devices: str = option("", "N", "devices that sample, of two pools  [default: the best split]"),
-    keep: str = option(
-        "",
-        "yes|no",
-        "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
-        "[default: the quicker]",
-        one_of("yes", "no"),
-    ),
+    keep: str = KEEP,
     partial: bool = flag("--partial", "responses that are not done go on in the next iteration"),
     batch: str = option("", "N", "prompts of an iteration  [default: the recipe's]", flags="--batch -b"),
     group: str = option("", "N", "responses sampled for each prompt"),

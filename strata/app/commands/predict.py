@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from strata.workload.tasks import Workload
 
 
+ROOFLINE = option(None, "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file)
+
+
 @command(
     "predict",
     "Predict a model on a system.",
@@ -56,9 +59,7 @@ def predict_command(
     table: options.TableFile = None,
     trace: Path | None = option(None, "FILE", "write the step as a trace for ui.perfetto.dev"),
     chakra: options.ChakraPrefix = None,
-    roofline: Path | None = option(
-        None, "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file
-    ),
+    roofline: Path | None = ROOFLINE,
     report: options.ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""

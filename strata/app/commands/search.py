@@ -38,6 +38,28 @@ def _goals(incomplete: str) -> list[str]:
     return [n for n in GOAL_METRICS if n.startswith(incomplete)]
 
 
+SET = option(
+    None,
+    "AXIS=CHOICES",
+    "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
+)
+ADDRESS = option(
+    "",
+    "ADDRESS",
+    "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
+)
+GOAL = option(
+    "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"
+)
+LIMIT = option(None, "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
+SAMPLER = option(
+    "exact", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers
+)
+EXECUTOR = option(
+    "one", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray")
+)
+
+
 @command(
     "search",
     "The best designs of a space, under limits.",
@@ -45,29 +67,13 @@ def _goals(incomplete: str) -> list[str]:
 )
 def search_command(
     space: str = argument(..., "SPACE", "a space of designs, or a TOML path", names_of("spaces")),
-    goal: str = option(
-        "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"
-    ),
-    limit: list[str] | None = option(
-        None, "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed"
-    ),
-    set: list[str] | None = option(
-        None,
-        "AXIS=CHOICES",
-        "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
-    ),
-    sampler: str = option(
-        "exact", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers
-    ),
-    executor: str = option(
-        "one", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray")
-    ),
+    goal: str = GOAL,
+    limit: list[str] | None = LIMIT,
+    set: list[str] | None = SET,
+    sampler: str = SAMPLER,
+    executor: str = EXECUTOR,
     workers: str = option("", "N", "processes of cores and ray  [default: one a core]"),
-    address: str = option(
-        "",
-        "ADDRESS",
-        "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
-    ),
+    address: str = ADDRESS,
     budget: str = option("", "N", "points to evaluate at most  [default: the sampler's]"),
     gap: float | None = option(
         None, "SHARE", "near enough to the proven bound, like 0.001  [default: the sampler's]"

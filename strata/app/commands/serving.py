@@ -24,6 +24,16 @@ if TYPE_CHECKING:
     from strata.workload.model import Model
 
 
+ROUTING = option(
+    "", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]"
+)
+DISAGGREGATED = flag("--disaggregated", "also devices apart for reading prompts and for generating")
+PREFILL_DEVICES = option("", "N", "devices that read, with --disaggregated  [default: the best number]")
+PICTURE = option(
+    None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
+)
+
+
 @command(
     "serving",
     "A model under load: rates, queues, pools, guesses.",
@@ -46,19 +56,11 @@ def serving_command(
     sequences: str = option("", "N", "requests at once at most  [default: the engine's]"),
     variation: str = option("0", "X", "squared coefficient of variation of prompt lengths"),
     skew: str = option("", "X", "exponent of the experts' popularity: 0 is uniform"),
-    routing: str = option(
-        "", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]"
-    ),
-    disaggregated: bool = flag(
-        "--disaggregated", "also devices apart for reading prompts and for generating"
-    ),
-    prefill_devices: str = option(
-        "", "N", "devices that read, with --disaggregated  [default: the best number]"
-    ),
+    routing: str = ROUTING,
+    disaggregated: bool = DISAGGREGATED,
+    prefill_devices: str = PREFILL_DEVICES,
     speculative: options.DraftText = "",
-    picture: Path | None = option(
-        None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
-    ),
+    picture: Path | None = PICTURE,
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,

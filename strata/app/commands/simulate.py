@@ -22,6 +22,47 @@ if TYPE_CHECKING:
     from strata.simulate.server.fleet import Load
 
 
+LOAD = option(
+    "",
+    "LOAD",
+    "requests in a line: poisson:rate=8, gamma, bursty, daily, closed:clients=64, sessions, agents "
+    "(docs/simulate.md)  [default: by --rate or --clients]",
+)
+ROUTER = option(
+    "least-loaded",
+    "NAME",
+    "round-robin, least-loaded, power-of-two or prefix-aware",
+    one_of("round-robin", "least-loaded", "power-of-two", "prefix-aware"),
+)
+EVICTION = option(
+    "recompute",
+    "HOW",
+    "of requests without room: recompute (read again), swap (to the host) or none (let in with all)",
+    one_of("recompute", "swap", "none"),
+)
+KV_TIERS = option(
+    "",
+    "NAMES",
+    "where caches go that a device has no room for, like host,disk  [default: nowhere]",
+    names_of("kv-tiers"),
+)
+POOLS = option(None, "FILE", "pools of a fleet, TOML: models, systems, limits, adapters (docs/simulate.md)")
+INPUT = option(
+    "", "LENGTHS", "prompt tokens: 1024, uniform:1024, lognormal:1024:0.5, ...", flags="--input -i"
+)
+PLAN = option(
+    "", "PLAN", "parallel degrees, like tp=8  [default: the best of the mean request]", flags="--plan -p"
+)
+ENGINE = option(
+    USUAL_SERVER, "NAME", "software: vllm, sglang, trtllm, ideal, or a TOML path", names_of("engine")
+)
+FLEET = flag("--fleet", "how many such systems keep the limits; with --or the best of several kinds")
+OTHER = option(
+    None, "SYSTEM[:PLAN]", "another system, for --fleet and --cost; as often as needed", flags="--or"
+)
+GOAL = option("cheapest", "GOAL", "of --fleet: cheapest or smallest", one_of("cheapest", "smallest"))
+
+
 @command(
     "simulate",
     "A service request by request: percentiles, goodput, fleets.",
@@ -31,41 +72,23 @@ if TYPE_CHECKING:
 def simulate_command(
     model: options.ModelName = "",
     system: options.SystemName = "",
-    pools: Path | None = option(
-        None, "FILE", "pools of a fleet, TOML: models, systems, limits, adapters (docs/simulate.md)"
-    ),
-    load: str = option(
-        "",
-        "LOAD",
-        "requests in a line: poisson:rate=8, gamma, bursty, daily, closed:clients=64, sessions, agents "
-        "(docs/simulate.md)  [default: by --rate or --clients]",
-    ),
+    pools: Path | None = POOLS,
+    load: str = LOAD,
     trace: str = option("", "FILE", "recorded requests, CSV or JSONL: arrival, input, output ..."),
     rate: str = option("", "N/s", "requests that arrive at random each second"),
     clients: str = option("", "N", "clients that each wait for their answer"),
-    input: str = option(
-        "", "LENGTHS", "prompt tokens: 1024, uniform:1024, lognormal:1024:0.5, ...", flags="--input -i"
-    ),
+    input: str = INPUT,
     output: str = option("", "LENGTHS", "tokens of answers, as --input", flags="--output -o"),
     count: str = option("", "N", "requests in all  [default: 1000]", flags="--count -n"),
     seed: str = option("", "N", "of all draws  [default: 0]"),
     speed: str = option("", "X", "arrivals so many times as fast as the load says"),
-    plan: str = option(
-        "", "PLAN", "parallel degrees, like tp=8  [default: the best of the mean request]", flags="--plan -p"
-    ),
-    engine: str = option(
-        USUAL_SERVER, "NAME", "software: vllm, sglang, trtllm, ideal, or a TOML path", names_of("engine")
-    ),
+    plan: str = PLAN,
+    engine: str = ENGINE,
     sequences: options.RankSequences = "",
     tokens: options.StepTokens = "",
     kv_blocks: str = option("", "N", "blocks of a rank's KV cache  [default: what memory holds]"),
     no_prefix_caching: options.NoPrefixFlag = False,
-    router: str = option(
-        "least-loaded",
-        "NAME",
-        "round-robin, least-loaded, power-of-two or prefix-aware",
-        one_of("round-robin", "least-loaded", "power-of-two", "prefix-aware"),
-    ),
+    router: str = ROUTER,
     replicas: str = option("1", "N", "such systems behind the router"),
     prefill: str = option("", "PLAN", "devices apart that read prompts, like tp=4 (with --decode)"),
     decode: str = option("", "PLAN", "devices apart that generate, like tp=4 (with --prefill)"),
@@ -73,18 +96,8 @@ def simulate_command(
     decode_workers: str = option("", "N", "workers that generate  [default: 1]"),
     power_cap: str = option("", "W", "limit of each device's power"),
     speculative: options.DraftText = "",
-    eviction: str = option(
-        "recompute",
-        "HOW",
-        "of requests without room: recompute (read again), swap (to the host) or none (let in with all)",
-        one_of("recompute", "swap", "none"),
-    ),
-    kv_tiers: str = option(
-        "",
-        "NAMES",
-        "where caches go that a device has no room for, like host,disk  [default: nowhere]",
-        names_of("kv-tiers"),
-    ),
+    eviction: str = EVICTION,
+    kv_tiers: str = KV_TIERS,
     priorities: bool = flag("--priorities", "requests with the lowest priority number first"),
     skew: str = option("", "X", "exponent of the experts' popularity (1); 0: uniform"),
     ttft: str = option("", "TIME", "limit on a request's time to first token"),
@@ -93,15 +106,9 @@ def simulate_command(
     share: str = option("95%", "SHARE", "of requests that must keep all limits  [default: 95%]"),
     find_rate: bool = flag("--find-rate", "the largest rate at which the share keeps the limits"),
     rates: str = option("", "LIST", "latency over load: rates like 2,4,8, or auto"),
-    fleet: bool = flag(
-        "--fleet", "how many such systems keep the limits; with --or the best of several kinds"
-    ),
-    other: list[str] | None = option(
-        None, "SYSTEM[:PLAN]", "another system, for --fleet and --cost; as often as needed", flags="--or"
-    ),
-    goal: str = option(
-        "cheapest", "GOAL", "of --fleet: cheapest or smallest", one_of("cheapest", "smallest")
-    ),
+    fleet: bool = FLEET,
+    other: list[str] | None = OTHER,
+    goal: str = GOAL,
     cost: bool = flag("--cost", "frontier of USD/Mtoken against TPOT (or --against) over rates and systems"),
     against: str = option("tpot", "LATENCY", "ttft, tpot or latency", one_of("ttft", "tpot", "latency")),
     caps: str = option("", "LIST", "compare power caps of a device, like 400,500 [W], and fixed clocks"),

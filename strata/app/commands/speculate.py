@@ -20,6 +20,20 @@ from strata.units import whole
 MOST = 64  # windows or acceptances of a table
 
 
+COUNTING = option(
+    "independent",
+    "NAME",
+    "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
+    one_of("independent", "proportional"),
+)
+TARGET = option(
+    ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
+)
+SYSTEM = option(
+    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
+)
+
+
 @command(
     "speculate",
     "Speculative decoding: drafts, windows, acceptances.",
@@ -27,25 +41,16 @@ MOST = 64  # windows or acceptances of a table
     "--window 1:8 --acceptance 0.6,0.8",
 )
 def speculate_command(
-    target: str = option(
-        ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
-    ),
+    target: str = TARGET,
     draft: str = option(..., "NAME,...", "models that guess, one table each", names_of("models")),
-    system: str = option(
-        ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
-    ),
+    system: str = SYSTEM,
     window: str = option("1:8", "K", "tokens a guess is deep: 4, a list 2,4,8 or a range 1:8"),
     acceptance: str = option(
         "0.6,0.8", "SHARE,...", "chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8"
     ),
     tree: bool = flag("--tree", "guess trees of two branches; --branches for others"),
     branches: str = option("", "N", "alternatives at each level of a guess  [default: 1, a sequence]"),
-    counting: str = option(
-        "independent",
-        "NAME",
-        "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
-        one_of("independent", "proportional"),
-    ),
+    counting: str = COUNTING,
     batch: str = option("1", "N", "sequences at once", flags="--batch -b"),
     context: str = option("2048", "N", "tokens of a sequence so far"),
     plan: str = option(

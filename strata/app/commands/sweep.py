@@ -9,6 +9,21 @@ from strata.app.commands.options import command, flag, option, typed_sizes, with
 from strata.app.rows_out import write_rows
 from strata.app.terminal import metric_names, print_json, say, wrote
 
+VARY = option(
+    ...,
+    "AXIS",
+    "an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
+    "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: "
+    "system=8xh200,8xb200, engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', "
+    "model.layers=40,80",
+)
+PLAN = option(
+    "",
+    "PLAN",
+    "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
+    flags="--plan -p",
+)
+
 
 @command(
     "sweep",
@@ -16,26 +31,14 @@ from strata.app.terminal import metric_names, print_json, say, wrote
     "strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 --vary chip.memory.bandwidth='2:8:4 TB/s'",
 )
 def sweep_command(
-    vary: list[str] = option(
-        ...,
-        "AXIS",
-        "an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
-        "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: "
-        "system=8xh200,8xb200, engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', "
-        "model.layers=40,80",
-    ),
+    vary: list[str] = VARY,
     model: options.ModelName = "",
     system: options.SystemName = "",
     batch: options.BatchSize = "1",
     input: options.InputTokens = "1024",
     output: options.OutputTokens = "1024",
     phase: options.PhaseName = "serve",
-    plan: str = option(
-        "",
-        "PLAN",
-        "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
-        flags="--plan -p",
-    ),
+    plan: str = PLAN,
     engine: options.EngineName = "ideal",
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",

@@ -10,6 +10,19 @@ from strata.app.rows_out import answer
 from strata.app.terminal import one_of, wrote
 from strata.errors import BadValue
 
+SCHEDULE = option(
+    "",
+    "NAME",
+    "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
+    one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
+)
+DETAIL = option(
+    "auto",
+    "WHAT",
+    "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
+    one_of("auto", "op", "block", "stage"),
+)
+
 
 @command(
     "timeline",
@@ -30,20 +43,10 @@ def timeline_command(
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
     overlap: options.OverlapMode = "",
-    schedule: str = option(
-        "",
-        "NAME",
-        "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
-        one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
-    ),
+    schedule: str = SCHEDULE,
     compare: bool = flag("--compare", "every schedule side by side, a stage's passes as tasks"),
     serial: bool = flag("--serial", "nothing runs beside anything, as the closed form counts"),
-    detail: str = option(
-        "auto",
-        "WHAT",
-        "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
-        one_of("auto", "op", "block", "stage"),
-    ),
+    detail: str = DETAIL,
     html: Path | None = option(None, "FILE", "write a Gantt chart as one HTML file"),
     trace: Path | None = option(None, "FILE", "write a trace for ui.perfetto.dev"),
     chakra: options.ChakraPrefix = None,

@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from strata.training.scaling import ScalingCurve
 
 
+GOAL = option(
+    "throughput",
+    "GOAL",
+    "what the best plan is: throughput, cheapest (USD/token) or efficient (J/token)",
+    one_of("throughput", "cheapest", "efficient"),
+)
+RELIABILITY = option(
+    "default",
+    "NAME",
+    "failures, checkpoints and stragglers as stated: a name or a TOML path",
+    names_of("reliability"),
+)
+
+
 @command(
     "train",
     "A run of training: days, money, energy, and the best plan.",
@@ -42,23 +56,13 @@ def train_command(
     weights: options.WeightFormat = "",
     set: options.SetItems = None,
     fabric: options.FabricName = "",
-    goal: str = option(
-        "throughput",
-        "GOAL",
-        "what the best plan is: throughput, cheapest (USD/token) or efficient (J/token)",
-        one_of("throughput", "cheapest", "efficient"),
-    ),
+    goal: str = GOAL,
     where: str = option("", "CONDITION", "only plans like this: '(tp == 8) & (cp == 1)'"),
     top: str = option("5", "N", "how many plans to show"),
     price: options.DevicePrice = "",
     lora: options.LoraAdapters = "",
     frozen: options.FrozenModules = "",
-    reliability: str = option(
-        "default",
-        "NAME",
-        "failures, checkpoints and stragglers as stated: a name or a TOML path",
-        names_of("reliability"),
-    ),
+    reliability: str = RELIABILITY,
     checkpoint_every: str = option("", "TIME", "like 1800s  [default: the best interval]"),
     scale: str = option("", "N,N,...", "device counts: the best plan of each, strong and weak"),
     timeline: Path | None = option(
