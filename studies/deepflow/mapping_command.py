@@ -107,7 +107,7 @@ def strategy_mesh(text: str) -> tuple[LogicalDimension, ...]:
 def _typed_grid(fabric: str, sizes: str, package: str, packages: str, links: tuple[str, str]) -> DeviceGrid:
     """The devices: a fabric's, or those of packages."""
     from deepflow.link_sharing import fabric_grid, package_grid
-    from strata.app.commands.fabric import typed_dimensions
+    from strata.app.commands.network import typed_dimensions
     from strata.hardware.fabric import fabric as make_fabric
     from strata.hardware.fabric import sized
 

@@ -15,7 +15,8 @@ from strata.app.terminal import (
     system_names,
     wrote,
 )
-from strata.units import whole
+from strata.errors import require
+from strata.units import parse, typed_time, whole
 
 if TYPE_CHECKING:
     from strata.result import Result
@@ -241,6 +242,14 @@ def typed_sizes(batch: str, input: str, output: str) -> dict[str, float]:
         "input": whole(input, "--input"),
         "output": whole(output, "--output"),
     }
+
+
+def typed_limits(ttft: str, tpot: str, share: str, goal: str) -> dict[str, Any]:
+    """Limits on latency and what is best, as typed; the share of requests is 95% or 0.95."""
+    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    kept = parse(share, "1", "--share") if share else None
+    require(kept is None or 0.5 <= kept < 1.0, "--share lies between 50% and 100%", given=share)
+    return limits | {"share": kept, "goal": goal}
 
 
 def with_price(changes: list[str] | None, price: str) -> list[str]:

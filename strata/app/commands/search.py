@@ -1,4 +1,4 @@
-"""`strata search`: the best designs of a space, live, stopped and resumed at will."""
+"""`strata search`, `strata study`: the best designs of a space, and published studies repeated claim by claim."""
 
 from __future__ import annotations
 
@@ -171,3 +171,54 @@ def _watched(searching: Search) -> tuple[list[Progress], bool]:
     except KeyboardInterrupt:
         return history, True
     return history, False
+
+
+def _study_names(incomplete: str) -> list[str]:
+    from strata.studies import study_names
+
+    return [n for n in study_names() if n.startswith(incomplete)]
+
+
+@command(
+    "study",
+    "Repeat a published study, claim by claim.",
+    "strata study deepstack-layers --report out/layers.html",
+)
+def study_command(
+    name: str = argument(
+        "", "[NAME]", "a study, or the path of its folder; left out: all there are", _study_names
+    ),
+    json: JsonFlag = False,
+    table: TableFile = None,
+    report: Path | None = option(None, "FILE", "write an HTML page with pictures"),
+    write: bool = flag("--write", "keep what was found, and the pictures, in the study's folder"),
+) -> None:
+    """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
+    from rich.console import Console
+
+    from strata import studies
+    from strata.app.render.study import claims_table, studies_table, study_dict
+
+    if not name:
+        known = {n: studies.study(n).title for n in studies.study_names()}
+        answer(
+            lambda: known,
+            lambda: [studies_table(known)],
+            json,
+            table,
+            lambda told: [{"study": n, "title": title} for n, title in told.items()],
+        )
+        return
+    with Console(stderr=True).status(f"running study {name}"):
+        outcome = studies.run_study(name)
+    answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
+    if write:
+        from strata.app.render.study_picture import draw_study
+
+        wrote("result", studies.store_result(outcome))
+        drawn = draw_study(outcome, outcome.study.folder)
+        wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
+    if report:
+        from strata.app.render.study import study_report
+
+        wrote("report", study_report(outcome, report))

@@ -1,13 +1,16 @@
-"""`strata sweep`: several things varied at once."""
+"""`strata sweep`, `strata power-cap`: several things varied at once; speed and energy against a cap of power."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, option, typed_sizes, with_price
-from strata.app.rows_out import write_rows
+from strata.app.commands.options import command, flag, option, picture, typed_sizes, with_price
+from strata.app.rows_out import answer, write_rows
 from strata.app.terminal import metric_names, print_json, say, wrote
+from strata.errors import BadValue
+from strata.units import whole
 
 VARY = option(
     ...,
@@ -87,3 +90,94 @@ def sweep_command(
         from strata.app.render.sweep import sweep_report
 
         wrote("report", sweep_report(swept, report))
+
+
+@command(
+    "power-cap",
+    "Speed and energy against a cap of power.",
+    "strata power-cap -m llama-3-70b -s 8xh200 -b 256 -i 1024 -o 256 --plan tp=8 "
+    "--caps 300:700:9 --svg caps.svg",
+)
+def power_cap_command(
+    model: options.ModelName,
+    system: options.SystemName,
+    caps: str = option(
+        "",
+        "W",
+        "caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)  "
+        "[default: from 40 % of its limit to all of it]",
+    ),
+    batch: options.BatchSize = "1",
+    input: str = option(
+        "1024",
+        "N",
+        "prompt tokens of a sequence; 200:800 where only bounds are known: answers are ranges",
+        flags="--input -i",
+    ),
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "serve",
+    plan: options.PlanText = "",
+    engine: options.EngineName = "ideal",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    fabric: options.FabricName = "",
+    set: options.SetItems = None,
+    svg: Path | None = picture("write a picture: speed, latency, power and energy against the cap"),
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
+) -> None:
+    """What a lower power limit of each device costs in speed and saves in energy: tokens/s, latency, clock,
+    power and joules a token at each cap, of the devices and at the plug, and the cap with the least of them.
+    """
+    from strata.app.render.power_cap import power_cap_dict, power_cap_tables
+    from strata.search.inputs import make_workload, named_inputs, phase_of
+    from strata.search.power_caps import power_caps
+
+    hardware, program, software = named_inputs(model, system, engine, weights, kv, set or [], fabric)
+    wanted = phase_of(program, phase)
+    lengths: Any = typed_lengths(input)
+    work = make_workload(wanted, whole(batch, "--batch"), lengths, whole(output, "--output"))
+    found = power_caps(
+        hardware, program, work, plan, software, caps=typed_caps(caps) if caps.strip() else None
+    )
+    answer(lambda: power_cap_dict(found), lambda: power_cap_tables(found), json, table, "rows")
+    if svg is not None:
+        from strata.app.render.power_cap import draw_power_caps
+
+        wrote("picture", draw_power_caps(found, svg))
+
+
+def typed_caps(text: str) -> list[float]:
+    """Caps as typed, in watts unless a unit is said.
+
+    >>> typed_caps("300:500:3"), typed_caps("0.4,0.5 kW")
+    ([300.0, 400.0, 500.0], [400.0, 500.0])
+    """
+    from strata.search.sweep_axes import parse_axis
+
+    told = text.strip()
+    said = told if told[-1:].isalpha() else f"{told} W"
+    try:
+        values: list[float] = parse_axis(f"caps={said}", {"caps": "W"}, {}).values.tolist()
+    except BadValue as error:
+        if "an axis" in str(error):
+            raise BadValue(f"--caps are watts, like 400,500,600 or 300:700:9, but got '{text}'") from None
+        raise
+    return values
+
+
+def typed_lengths(text: str) -> Any:
+    """Prompts as typed: one length, or the ends of an interval.
+
+    >>> typed_lengths("1024"), typed_lengths("200:800").tolist()
+    (1024.0, [200.0, 800.0])
+    """
+    import numpy as np
+
+    first, between, last = text.partition(":")
+    if not between:
+        return whole(text, "--input")
+    low, high = whole(first.strip(), "--input"), whole(last.strip(), "--input")
+    if low > high:
+        raise BadValue(f"--input is a length or an interval like 200:800, but got '{text}'")
+    return np.array([low, high]) if low < high else low

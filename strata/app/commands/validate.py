@@ -1,4 +1,4 @@
-"""`strata validate`: predictions against measurements."""
+"""`strata validate`, `strata seal`: predictions against measurements, and before there are any."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from strata.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched
+
 
 SHOWN = 10  # families and rows of --by without --worst
 
@@ -159,3 +160,22 @@ def files_bar() -> Iterator[Callable[[Watched], None]]:
             bar.update(task, description=said, completed=at.size, total=max(at.of_size, 1))
 
         yield tell
+
+
+@command("seal", "Predictions before results are public, sealed by a hash.", "strata seal announced-2026")
+def seal_command(
+    name: str = argument(..., "NAME", "name of a TOML of questions in the folder"),
+    folder: Path | None = option(None, "DIR", "folder of seals  [default: the project's validation/sealed]"),
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """Predict the questions of NAME.toml and seal the answers as NAME.json: version, inputs, predictions,
+    intervals, and a hash over them and the seal before. A seal is never written again.
+    """
+    from strata.app.render.validated import seal_table
+    from strata.validation.accuracy.sealed import write_seal
+
+    path, content = write_seal(folder or shipped_folder("validation") / "sealed", name)
+    content.pop("chips")  # their numbers stand in the file
+    answer(lambda: content, lambda: [seal_table(content)], json, table, "entries")
+    wrote("seal", path)

@@ -1,4 +1,4 @@
-"""`strata collective`: one collective on a fabric, or a table of them where bytes or ranks are a list."""
+"""`strata fabric`, `strata collective`: how a fabric is wired, and collectives on it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strata.app.commands.fabric import typed_dimensions
 from strata.app.commands.options import (
     JsonFlag,
     SystemName,
@@ -19,7 +18,7 @@ from strata.app.commands.options import (
     picture,
 )
 from strata.app.rows_out import answer
-from strata.app.terminal import names_of, typed_bytes
+from strata.app.terminal import names_of, set_items, typed_bytes, wrote
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -27,6 +26,59 @@ if TYPE_CHECKING:
     from strata.hardware.chip import Chip
     from strata.hardware.fabric import Fabric
     from strata.pricing.network.collective_cost import CollectiveCost
+
+
+@command(
+    "fabric",
+    "How a fabric is wired, and what that offers.",
+    "strata fabric hgx-h200 --sizes 8,4 --svg h200.svg",
+)
+def fabric_command(
+    name: str = argument(..., "NAME", "fabric name, or a TOML path", names_of("fabric")),
+    sizes: str = option(
+        "", "N,N,...", "members of each dimension, innermost first  [default: its own; 4 where it is open]"
+    ),
+    set: list[str] | None = option(
+        None, "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"
+    ),
+    svg: Path | None = picture("write a picture of its topology"),
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """How a fabric is wired: bisection, diameter, hops, links, cost, energy and bounds of collectives, for
+    each dimension and in all.
+    """
+    from strata.app.render.fabric import topology_dict, topology_tables
+    from strata.hardware.fabric import fabric as make_fabric
+    from strata.hardware.topology import topology
+
+    fabric = make_fabric(name, **set_items(set, "fabric", "infiniband.oversubscription=2"))
+    wired = topology(fabric, typed_dimensions(fabric, sizes))
+    answer(
+        lambda: topology_dict(wired),
+        lambda: topology_tables(wired),
+        json,
+        table,
+        lambda told: [*told["dimensions"], told["whole"]],
+    )
+    if svg:
+        from strata.app.render.fabric_picture import draw_fabric
+
+        wrote("picture", draw_fabric(wired, svg))
+
+
+def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:
+    """Members of each dimension of a fabric, as typed; None where nothing is."""
+    if not sizes:
+        return None
+    given = tuple(whole(item, "--sizes") for item in sizes.split(","))
+    if len(given) > len(fabric.dimension):
+        known = ", ".join(d.name for d in fabric.dimension)
+        raise BadValue(
+            f"--sizes has {len(given)} numbers, but fabric {fabric.name} has {len(fabric.dimension)} "
+            f"dimensions: {known}"
+        )
+    return given
 
 
 MOST = 1000  # rows of a table of collectives
