@@ -120,13 +120,8 @@ def _fit_chip(
         only=tuple(only),
         date=datetime.date.today().isoformat(),
     )
-    answer(
-        lambda: fitted_dict(fitted_chip, outcomes),
-        lambda: [fitted_table(fitted_chip, outcomes)],
-        json,
-        table,
-        "families",
-    )
+    fitted = (fitted_chip, outcomes)
+    answer(fitted_dict, lambda *of: [fitted_table(*of)], json, table, "families", of=fitted)
     if output:
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
         document = tomlkit.document()

@@ -1,6 +1,4 @@
-"""`strata list`, `strata show`, `strata schema`, `strata diff`: what there is, every number of it, how its files are
-written, and two of them line by line.
-"""
+"""`strata list`, `strata show`, `strata schema`, `strata diff`: what there is, and two of it side by side."""
 
 from __future__ import annotations
 

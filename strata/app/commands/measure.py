@@ -13,6 +13,7 @@ from strata.app.commands.options import JsonFlag, command, flag, option
 from strata.app.terminal import (
     names_of,
     print_json,
+    progress_bar,
     say,
     wrote,
 )
@@ -99,11 +100,10 @@ def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple
 
 
 def _bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    counted = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return progress_bar(TextColumn("{task.description}"), *counted)
 
 
 # ------------------------------------------------------------------------------------- collectives

@@ -54,17 +54,15 @@ def fabric_command(
 
     fabric = make_fabric(name, **set_items(set, "fabric", "infiniband.oversubscription=2"))
     wired = topology(fabric, typed_dimensions(fabric, sizes))
-    answer(
-        lambda: topology_dict(wired),
-        lambda: topology_tables(wired),
-        json,
-        table,
-        lambda told: [*told["dimensions"], told["whole"]],
-    )
+    answer(topology_dict, topology_tables, json, table, _topology_rows, of=[wired])
     if svg:
         from strata.app.render.fabric_picture import draw_fabric
 
         wrote("picture", draw_fabric(wired, svg))
+
+
+def _topology_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*told["dimensions"], told["whole"]]
 
 
 def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:

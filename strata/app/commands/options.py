@@ -252,15 +252,15 @@ def typed_limits(ttft: str, tpot: str, share: str, goal: str) -> dict[str, Any]:
     return limits | {"share": kept, "goal": goal}
 
 
-def with_price(changes: list[str] | None, price: str) -> list[str]:
-    """`--set` items with the price of a device-hour among them, where it is told.
+def with_price(changes: list[str] | None, price: str, said: str = "--price") -> list[str]:
+    """`--set` items with the price of a device-hour among them, where it is told; `said`: where.
 
     >>> with_price(None, "3.6 USD/h"), with_price(["model.kv=fp8"], "")
     (['economics.rent=3.6 USD/h'], ['model.kv=fp8'])
     """
     from strata.hardware.money import HOUR, device_hour_price
 
-    rent = [f"economics.rent={device_hour_price(price) * HOUR:.12g} USD/h"] if price else []
+    rent = [f"economics.rent={device_hour_price(price, said) * HOUR:.12g} USD/h"] if price else []
     return [*(changes or []), *rent]
 
 

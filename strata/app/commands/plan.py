@@ -1,6 +1,4 @@
-"""`strata plan`, `strata compare`: the best plans of a model on a system under limits on latency, and systems,
-models, engines and plans side by side.
-"""
+"""`strata plan`, `strata compare`: the best plans under limits on latency; systems side by side."""
 
 from __future__ import annotations
 
@@ -305,13 +303,8 @@ def tell_comparison(
     from strata.validation.accuracy.compared import trust_compared
 
     trusted = trust_compared(found)
-    answer(
-        lambda: compared_dict(found, trusted),
-        lambda: compared_parts(found, trusted),
-        json,
-        table,
-        lambda _: compared_rows(found, trusted),
-    )
+    both = (found, trusted)
+    answer(compared_dict, compared_parts, json, table, lambda _: compared_rows(*both), of=both)
     if svg is not None:
         from strata.app.render.compare_picture import draw_compared
 

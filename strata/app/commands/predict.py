@@ -113,11 +113,19 @@ def _write_files(
 ) -> None:
     """The trace, the picture and the page that were asked for."""
     if trace:
-        wrote("trace", _write_trace(result, trace), " (open it at https://ui.perfetto.dev)")
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        wrote("trace", result.timeline.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")
     if roofline:
-        wrote("roofline", _draw_roofline(result, roofline))
+        from strata.app.render.roofline_picture import draw_roofline
+        from strata.roofline import roofline_of
+
+        work = result.workload
+        question = f"{result.program.name} on {result.system.name}, {work.phase}, batch {work.batch:g}"
+        wrote("roofline", draw_roofline(roofline_of(result), question, roofline))
     if report:
-        wrote("report", _write_report(result, report, lines))
+        from strata.app.render.prediction_report import prediction_report
+
+        wrote("report", prediction_report(result, report, lines))
 
 
 def _beside(asked: Question, result: Result, changes: list[str]) -> WhatIf | None:
@@ -138,26 +146,6 @@ def _work_of(
     return lambda program: make_workload(
         phase_of(program, phase), **size, routing=routing_from_file(routing, program), **trained
     )
-
-
-def _write_trace(result: Result, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return result.timeline.to_perfetto(path)
-
-
-def _write_report(result: Result, path: Path, lines: list[str]) -> Path:
-    from strata.app.render.prediction_report import prediction_report
-
-    return prediction_report(result, path, lines)
-
-
-def _draw_roofline(result: Result, path: Path) -> Path:
-    from strata.app.render.roofline_picture import draw_roofline
-    from strata.roofline import roofline_of
-
-    work = result.workload
-    question = f"{result.program.name} on {result.system.name}, {work.phase}, batch {work.batch:g}"
-    return draw_roofline(roofline_of(result), question, path)
 
 
 SCHEDULE = option(

@@ -1,4 +1,4 @@
-"""`strata search`, `strata study`: the best designs of a space, and published studies repeated claim by claim."""
+"""`strata search`, `strata study`: the best designs of a space; published studies, claim by claim."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`strata serving`, `strata launch`, `strata speculate`: a model under load, the command that starts it, and
-decoding with guesses of drafts.
-"""
+"""`strata serving`, `strata launch`, `strata speculate`: a model under load, as a command, with drafts."""
 
 from __future__ import annotations
 
@@ -281,7 +279,12 @@ def speculate_command(
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.
     """
-    from strata.app.render.speculate import draft_comparison_dict, draft_comparison_tables, draft_rows
+    from strata.app.render.speculate import (
+        draft_comparison_dict,
+        draft_comparison_tables,
+        draft_rows,
+        draw_comparison,
+    )
     from strata.search.inputs import named_inputs
     from strata.serving.drafts import compare_drafts
     from strata.workload.model import Model
@@ -305,12 +308,8 @@ def speculate_command(
         engine=software,
         counting=counting,
     )
-    answer(
-        lambda: draft_comparison_dict(found), lambda: draft_comparison_tables(found), json, table, draft_rows
-    )
+    answer(draft_comparison_dict, draft_comparison_tables, json, table, draft_rows, of=[found])
     if svg is not None:
-        from strata.app.render.speculate import draw_comparison
-
         wrote("picture", draw_comparison(found, svg))
 
 

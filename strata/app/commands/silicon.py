@@ -1,4 +1,4 @@
-"""`strata generate`, `strata area`, `strata cost`: a chip from technology, what fits its die, what it costs to make."""
+"""`strata generate`, `strata area`, `strata cost`: a chip from technology, its die, and its costs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from strata.app.commands import options
 from strata.app.commands.options import command, flag, option
 from strata.app.commands.simulate_inputs import SimulateInputs
 from strata.app.rows_out import answer, write_rows
-from strata.app.terminal import names_of, one_of, say, status_line, wrote
+from strata.app.terminal import names_of, one_of, progress_bar, say, status_line, wrote
 from strata.errors import BadValue
 from strata.mapping.engine import USUAL_SERVER
 from strata.units import typed_quantity
@@ -307,19 +307,13 @@ def _caps(asked: SimulateInputs) -> bool:
 @contextmanager
 def _bar(load: Load) -> Iterator[Callable[[float, int], bool] | None]:
     """A bar on stderr, where that is a terminal: requests served, how fast, and the time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = Console(stderr=True)
-    if not screen.is_terminal:
-        yield None
-        return
     from time import monotonic
 
-    inner = getattr(load, "load", load)
-    total = getattr(inner, "count", None)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
+    total = getattr(getattr(load, "load", load), "count", None)
+    with progress_bar() as bar:
+        if bar.disable:
+            yield None
+            return
         task, began = bar.add_task("pricing", total=total), monotonic()
 
         def progress(clock: float, done: int) -> bool:

@@ -1,4 +1,4 @@
-"""`strata dram`, `strata heat`: what banks leave of a memory's interface, and how warm a chip and its DRAM become."""
+"""`strata dram`, `strata heat`: what banks leave of a memory's bandwidth; temperatures of chip and DRAM."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dram_command(
     table: TableFile = None,
 ) -> None:
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
-    from strata.app.render.dram import channel_dict, channel_table
+    from strata.app.render.dram import channel_dict, channel_table, draw_memories
     from strata.hardware.dram.channel import Stream, dram_channel, sustained_channel
     from strata.units import parse
 
@@ -65,8 +65,6 @@ def dram_command(
     told = channel_dict(memory, share, runs, channels)
     answer(lambda: told, lambda: [channel_table(told)], json, table, "runs")
     if svg:
-        from strata.app.render.dram import draw_memories
-
         wrote("picture", draw_memories(svg, share, limits, float(hot)))
 
 
@@ -127,7 +125,12 @@ def heat_command(
     """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant;
     what binds.
     """
-    from strata.app.render.heat import temperature_rows, temperatures_dict, temperatures_tables
+    from strata.app.render.heat import (
+        draw_temperatures,
+        temperature_rows,
+        temperatures_dict,
+        temperatures_tables,
+    )
     from strata.hardware.thermal.report import heat
     from strata.units import parse
 
@@ -142,14 +145,6 @@ def heat_command(
         duration=parse(transient, "s", "--transient") if transient else None,
         **changes,
     )
-    answer(
-        lambda: temperatures_dict(temperatures),
-        lambda: temperatures_tables(temperatures),
-        json,
-        table,
-        temperature_rows,
-    )
+    answer(temperatures_dict, temperatures_tables, json, table, temperature_rows, of=[temperatures])
     if svg:
-        from strata.app.render.heat import draw_temperatures
-
         wrote("picture", draw_temperatures(temperatures, svg))

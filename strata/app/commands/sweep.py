@@ -1,4 +1,4 @@
-"""`strata sweep`, `strata power-cap`: several things varied at once; speed and energy against a cap of power."""
+"""`strata sweep`, `strata power-cap`: several things varied at once; speed against a cap of power."""
 
 from __future__ import annotations
 
@@ -58,38 +58,24 @@ def sweep_command(
     """Vary several things at once, each on its own axis, and see what they do: up to three quantities, and
     words besides.
     """
+    from strata.app.render import sweep as render
     from strata.app.render.prediction import dimmed
-    from strata.app.render.sweep import (
-        best_line,
-        sweep_dict,
-        sweep_intervals,
-        sweep_remarks,
-        sweep_rows,
-        sweep_table,
-    )
     from strata.search.sweep import sweep as run_sweep
 
     size: dict[str, Any] = {**typed_sizes(batch, input, output)}
-    software: dict[str, Any] = {
-        "engine": engine,
-        "weights": weights,
-        "kv": kv,
-        "fabric": fabric,
-        "changes": with_price(set, price),
-    }
+    software: dict[str, Any] = {"engine": engine, "weights": weights, "kv": kv, "fabric": fabric}
     asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
-    swept = run_sweep(system, model, vary, **size, **software, **asked)
-    intervals, lines = sweep_intervals(swept)
+    swept = run_sweep(system, model, vary, **size, **software, **asked, changes=with_price(set, price))
+    intervals, lines = render.sweep_intervals(swept)
     if json:
-        print_json({**sweep_dict(swept), **intervals})
+        print_json({**render.sweep_dict(swept), **intervals})
     else:
-        say(sweep_table(swept), *sweep_remarks(swept), *best_line(swept), *dimmed(lines))
+        remarks = (*render.sweep_remarks(swept), *render.best_line(swept))
+        say(render.sweep_table(swept), *remarks, *dimmed(lines))
     if table:
-        wrote("table", write_rows(table, *sweep_rows(swept)))
+        wrote("table", write_rows(table, *render.sweep_rows(swept)))
     if report:
-        from strata.app.render.sweep import sweep_report
-
-        wrote("report", sweep_report(swept, report))
+        wrote("report", render.sweep_report(swept, report))
 
 
 @command(
@@ -129,7 +115,7 @@ def power_cap_command(
     """What a lower power limit of each device costs in speed and saves in energy: tokens/s, latency, clock,
     power and joules a token at each cap, of the devices and at the plug, and the cap with the least of them.
     """
-    from strata.app.render.power_cap import power_cap_dict, power_cap_tables
+    from strata.app.render.power_cap import draw_power_caps, power_cap_dict, power_cap_tables
     from strata.search.inputs import make_workload, named_inputs, phase_of
     from strata.search.power_caps import power_caps
 
@@ -140,10 +126,8 @@ def power_cap_command(
     found = power_caps(
         hardware, program, work, plan, software, caps=typed_caps(caps) if caps.strip() else None
     )
-    answer(lambda: power_cap_dict(found), lambda: power_cap_tables(found), json, table, "rows")
+    answer(power_cap_dict, power_cap_tables, json, table, "rows", of=[found])
     if svg is not None:
-        from strata.app.render.power_cap import draw_power_caps
-
         wrote("picture", draw_power_caps(found, svg))
 
 

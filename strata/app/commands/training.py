@@ -1,4 +1,4 @@
-"""`strata train`, `strata post-train`: runs of training with days, money and energy, and reinforcement learning."""
+"""`strata train`, `strata post-train`: runs of training, and reinforcement learning."""
 
 from __future__ import annotations
 
@@ -247,14 +247,16 @@ def post_train_command(
 
 def _tell(found: PostTraining, json: bool, table: Path | None, svg: Path | None) -> None:
     """The answer, in the ways that are asked for; what does not fit is one line."""
-    from strata.app.render.post_training import post_training_dict, post_training_rows, post_training_tables
+    from strata.app.render.post_training import (
+        draw_post_training,
+        post_training_dict,
+        post_training_rows,
+        post_training_tables,
+    )
 
     if json or not found.why_none:
-        told, shown = (lambda: post_training_dict(found)), (lambda: post_training_tables(found))
-        answer(told, shown, json, table, post_training_rows)
+        answer(post_training_dict, post_training_tables, json, table, post_training_rows, of=[found])
     if found.why_none:
         raise BadValue(found.why_none)
     if svg is not None:
-        from strata.app.render.post_training import draw_post_training
-
         wrote("picture", draw_post_training(found, svg))

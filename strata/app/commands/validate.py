@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, argument, command, flag, option
 from strata.app.rows_out import answer
-from strata.app.terminal import wrote
+from strata.app.terminal import progress_bar, wrote
 from strata.errors import BadFile, UnknownName, require
 from strata.shipped import shipped_folder
 
@@ -147,12 +147,7 @@ def _sealed(folder: Path, json: bool, table: Path | None) -> None:
 @contextmanager
 def files_bar() -> Iterator[Callable[[Watched], None]]:
     """A bar on stderr, where that is a terminal: files and rows done, and the time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    screen = Console(stderr=True)
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("reading", total=None)
 
         def tell(at: Watched) -> None:

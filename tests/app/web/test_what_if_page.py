@@ -5,11 +5,11 @@ import shlex
 import pytest
 
 import strata as st
+from strata.app.terminal import plain_json
 from strata.app.web.answers import all_routes
 from strata.app.web.answers.compared import systems_compared
-from strata.app.web.answers.numbers import SWEPT, SweptDesign, numbers, swept
+from strata.app.web.answers.numbers import SweptDesign, numbers, swept
 from strata.app.web.answers.what_if import START, Design, command_of, gains, predicted, ranked_plans
-from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.pricing.metrics import METRICS
 from strata.search.sweep import sweep
@@ -18,7 +18,7 @@ DECODE = {"model": "llama-3-8b", "system": "8xstack-ref", "phase": "decode", "ba
 
 
 def test_cards_are_the_librarys_metrics_each_with_a_formula():
-    told = plain(predicted({"phase": "decode", "plan": "tp=8"}))
+    told = plain_json(predicted({"phase": "decode", "plan": "tp=8"}))
     result = st.evaluate("8xh200", "llama-3-70b", st.decode(64, 1536), "tp=8")
     for card in told["cards"]:
         assert card["value"] == pytest.approx(float(getattr(result.metrics, card["name"])))
@@ -32,7 +32,7 @@ def test_every_metric_says_how_it_is_worked_out():
 
 
 def test_layers_of_the_step_fill_its_time():
-    told = plain(predicted({"phase": "decode", "plan": "tp=8"}))
+    told = plain_json(predicted({"phase": "decode", "plan": "tp=8"}))
     layers, kinds = told["timeline"]["layers"], told["timeline"]["kinds"]
     assert sum(layer["time"] for layer in layers) == pytest.approx(told["step"])
     assert sum(layer["layer"] in range(80) for layer in layers) == 80
@@ -67,7 +67,7 @@ def test_a_number_that_cannot_be_set_is_told_beside_the_others():
 
 def test_a_sweep_marks_the_best_layers():
     values = [2, 4, 6, 8, 12, 16]
-    told = plain(swept({**DECODE, "plan": "", "path": "chip.stack.layers", "values": values}))
+    told = plain_json(swept({**DECODE, "plan": "", "path": "chip.stack.layers", "values": values}))
     asked = ["chip.stack.layers=2,4,6,8,12,16"]
     sizes = {"batch": 4.0, "phase": "decode", "plan": "best"}
     found = sweep("8xstack-ref", "llama-3-8b", asked, **sizes)
@@ -91,7 +91,7 @@ def test_a_program_that_has_no_plans_is_swept_as_it_divides_itself():
 @pytest.mark.parametrize("path", ["nonesuch", "chip.nonesuch", "economics.lifetime", "plan.tp"])
 def test_what_cannot_be_swept_is_one_line(path):
     with pytest.raises(StrataError) as said:
-        swept({**SWEPT, "path": path, "values": [1.5, 2.5]})
+        swept({"path": path, "values": [1.5, 2.5]})
     assert "\n" not in str(said.value)
 
 
