@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from strata.errors import BadValue
 
 
 def _no_file(name: str) -> str:
@@ -44,6 +46,13 @@ class NoQuestion(WebQuestion):
     """A request that says nothing."""
 
 
+def first_mistake(mistakes: Sequence[Any]) -> str:
+    """The first thing that is wrong with a question, in one line."""
+    place = ".".join(str(p) for p in mistakes[0]["loc"] if p not in ("body", "query", "path"))
+    said = mistakes[0]["msg"].removeprefix("Value error, ")
+    return f"{place}: {said}" if place else said
+
+
 @dataclass(frozen=True, kw_only=True)
 class Route:
     """One thing that can be asked: its path under /api/, the function that answers, what it takes."""
@@ -67,7 +76,11 @@ def answers(
     def named(function: Answer) -> Answer:
         @wraps(function)
         def answer(asked: dict[str, Any], *tell: Tell) -> Any:
-            return function(question(**asked).model_dump(), *tell)
+            try:
+                whole = question(**asked)
+            except ValidationError as error:
+                raise BadValue(first_mistake(error.errors())) from None
+            return function(whole.model_dump(), *tell)
 
         call = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
         answer.__dict__["route"] = Route(path=path, call=call, says=says, question=question, **more)
