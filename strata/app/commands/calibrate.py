@@ -9,9 +9,7 @@ import typer
 
 from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, flag, option
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    wrote,
-)
+from strata.app.terminal import wrote
 from strata.errors import BadValue, require
 
 if TYPE_CHECKING:
@@ -115,10 +113,7 @@ def _fit_chip(
     from strata.validation.fit.calibrate import calibrate, fitted_entries, overlay_toml
 
     fitted_chip, outcomes = calibrate(
-        chip,
-        data or shipped_folder("validation"),
-        only=tuple(only),
-        date=datetime.date.today().isoformat(),
+        chip, data or shipped_folder("validation"), only=tuple(only), date=datetime.date.today().isoformat()
     )
     fitted = (fitted_chip, outcomes)
     answer(fitted_dict, lambda *of: [fitted_table(*of)], json, table, "families", of=fitted)

@@ -7,12 +7,7 @@ from pathlib import Path
 from strata.app import LISTED
 from strata.app.commands.options import JsonFlag, TableFile, argument, command, option, picture
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    item_names,
-    one_of,
-    print_json,
-    wrote,
-)
+from strata.app.terminal import item_names, one_of, print_json, wrote
 from strata.errors import BadValue
 
 KINDS = (
@@ -117,9 +112,7 @@ def show_command(
 
 
 @command("schema", "The JSON schema of a data file.", "strata schema chip > chip.schema.json")
-def schema_command(
-    kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS)),
-) -> None:
+def schema_command(kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS))) -> None:
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.render.catalogue import file_schema
 

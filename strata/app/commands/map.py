@@ -13,12 +13,7 @@ import typer
 from strata.app.commands import options
 from strata.app.commands.options import command, option, picture, typed
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    precision_names,
-    wrote,
-)
+from strata.app.terminal import names_of, one_of, precision_names, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
 from strata.units import whole
 
@@ -42,10 +37,7 @@ MapProgram = Annotated[
 
 
 PHASE = option(
-    "forward",
-    "PHASE",
-    "forward, train, prefill or decode",
-    one_of("forward", "train", "prefill", "decode"),
+    "forward", "PHASE", "forward, train, prefill or decode", one_of("forward", "train", "prefill", "decode")
 )
 PRECISION = option(
     "",

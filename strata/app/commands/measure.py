@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from strata.app.commands.options import JsonFlag, command, flag, option
-from strata.app.terminal import (
-    names_of,
-    print_json,
-    progress_bar,
-    say,
-    wrote,
-)
+from strata.app.terminal import names_of, print_json, progress_bar, say, wrote
 from strata.errors import BadValue, StrataError, require
 
 if TYPE_CHECKING:

@@ -8,13 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    precision_names,
-    system_names,
-    wrote,
-)
+from strata.app.terminal import names_of, one_of, precision_names, system_names, wrote
 from strata.errors import require
 from strata.units import parse, typed_time, whole
 

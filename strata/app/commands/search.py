@@ -12,12 +12,7 @@ import typer
 
 from strata.app.commands.options import JsonFlag, PicturesReport, TableFile, argument, command, flag, option
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    complain,
-    names_of,
-    one_of,
-    wrote,
-)
+from strata.app.terminal import complain, names_of, one_of, wrote
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -44,9 +39,7 @@ SET = option(
     "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
 )
 ADDRESS = option(
-    "",
-    "ADDRESS",
-    "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
+    "", "ADDRESS", "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]"
 )
 GOAL = option(
     "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"

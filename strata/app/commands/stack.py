@@ -16,13 +16,7 @@ from strata.app.commands.options import (
     picture,
 )
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    set_items,
-    typed_bytes,
-    wrote,
-)
+from strata.app.terminal import names_of, one_of, set_items, typed_bytes, wrote
 from strata.errors import BadValue
 from strata.units import typed_quantity, whole
 

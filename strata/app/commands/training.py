@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strata.app.commands import options
 from strata.app.commands.options import command, flag, option, picture, with_price
 from strata.app.rows_out import answer, keep_table
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    print_json,
-    say,
-    typed_number,
-    wrote,
-)
+from strata.app.terminal import names_of, one_of, print_json, say, typed_number, wrote
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
 from strata.units import typed_time, whole
