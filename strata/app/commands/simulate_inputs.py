@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strata.app.commands.options import picture_file, with_price
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
-from strata.serving.served_options import (
-    deployment_of,
-    limits_of_options,
-    load_of_options,
-    share_of_options,
-)
+from strata.serving.served_options import deployment_of, limits_of_options, load_of_options, share_of_options
 
 if TYPE_CHECKING:
     from strata.serving.deployment import Deployment

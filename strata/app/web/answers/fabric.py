@@ -11,6 +11,7 @@ from strata.app.render.collective import collective_dicts
 from strata.app.render.fabric import shape_text, topology_dict
 from strata.app.render.fabric_picture import caption, panels_of
 from strata.app.render.prediction import finite
+from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, require
 from strata.hardware.fabric import check_group
@@ -22,7 +23,6 @@ from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.pricing.network.collective_cost import CollectiveCost, group_collective
 from strata.pricing.network.link_loads import LevelLoads, collective_loads, load_schedules
-from strata.search.inputs import make_workload, phase_of
 from strata.search.what_if import Question
 from strata.units import show
 from strata.workload.graph import is_collective
@@ -131,17 +131,8 @@ def _ranks(chosen: Plan, devices: int, name: str) -> dict[str, Any]:
 def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
     """Every kind of collective of one micro-batch through the model, longest in all first."""
     _, chosen = _placed(question)
-    sizes = float(question["batch"]), float(question["input"]), 1.0
-    asked = Question(
-        system=question["system"],
-        model=question["model"],
-        engine=question["engine"],
-        weights="",
-        kv="",
-        fabric=question["fabric"],
-        plan=plan_text(chosen),
-        work=lambda program: make_workload(phase_of(program, question["phase"]), *sizes),
-    )
+    named = {key: question[key] for key in ("system", "model", "engine", "fabric")}
+    asked = Question(**named, plan=plan_text(chosen), work=work_asked(question | {"output": 1.0}))
     result, _ = asked.answer([])
     rows: dict[tuple[str, str, float], dict[str, Any]] = {}
     step = result.steps[-1]

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from strata.app.render.prediction import finite
 from strata.app.render.serving import under_load_dict
+from strata.app.web.answers.what_if import changes
 from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, StrataError
 from strata.mapping.engine import USUAL_SERVER
@@ -65,9 +66,8 @@ def limits_of(service: dict[str, Any]) -> dict[str, float]:
 
 def inputs_of(service: dict[str, Any], system: str = "") -> tuple[Any, Any, Any]:
     """System, language model and engine by their names."""
-    changes = [f"{path}={value}" for path, value in service["set"].items()]
     names = (service["model"], system or service["system"], service["engine"])
-    found = named_inputs(*names, service["weights"], service["kv"], changes)
+    found = named_inputs(*names, service["weights"], service["kv"], changes(service))
     if not hasattr(found[1], "has_experts"):
         raise BadValue(f"{service['model']} is no language model: it serves no requests")
     return found
@@ -89,7 +89,6 @@ def input_variation(service: dict[str, Any]) -> float:
 )
 def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
     """What `strata serving --quick` says: the best plans under limits, what requests see, the curve."""
-    service = Service(**service).model_dump()
     system, model, engine = inputs_of(service)
     asked = Requests(service["input"], service["output"], input_variation(service))
     load = (

@@ -1,18 +1,24 @@
-"""`strata collective`: one collective on a fabric, or a table of them where bytes or ranks are a list."""
+"""`strata fabric`, `strata collective`: how a fabric is wired, and collectives on it."""
 
 from __future__ import annotations
 
 import itertools
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from strata.app.commands.fabric import typed_dimensions
-from strata.app.commands.options import JsonFlag, SystemName, TableFile, command, flag, picture, typed
+from strata.app.commands.options import (
+    JsonFlag,
+    SystemName,
+    TableFile,
+    argument,
+    command,
+    flag,
+    option,
+    picture,
+)
 from strata.app.rows_out import answer
-from strata.app.terminal import names_of, typed_bytes
+from strata.app.terminal import names_of, set_items, typed_bytes, wrote
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -20,6 +26,57 @@ if TYPE_CHECKING:
     from strata.hardware.chip import Chip
     from strata.hardware.fabric import Fabric
     from strata.pricing.network.collective_cost import CollectiveCost
+
+
+@command(
+    "fabric",
+    "How a fabric is wired, and what that offers.",
+    "strata fabric hgx-h200 --sizes 8,4 --svg h200.svg",
+)
+def fabric_command(
+    name: str = argument(..., "NAME", "fabric name, or a TOML path", names_of("fabric")),
+    sizes: str = option(
+        "", "N,N,...", "members of each dimension, innermost first  [default: its own; 4 where it is open]"
+    ),
+    set: list[str] | None = option(
+        None, "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"
+    ),
+    svg: Path | None = picture("write a picture of its topology"),
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """How a fabric is wired: bisection, diameter, hops, links, cost, energy and bounds of collectives, for
+    each dimension and in all.
+    """
+    from strata.app.render.fabric import topology_dict, topology_tables
+    from strata.hardware.fabric import fabric as make_fabric
+    from strata.hardware.topology import topology
+
+    fabric = make_fabric(name, **set_items(set, "fabric", "infiniband.oversubscription=2"))
+    wired = topology(fabric, typed_dimensions(fabric, sizes))
+    answer(topology_dict, topology_tables, json, table, _topology_rows, of=[wired])
+    if svg:
+        from strata.app.render.fabric_picture import draw_fabric
+
+        wrote("picture", draw_fabric(wired, svg))
+
+
+def _topology_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
+    return [*told["dimensions"], told["whole"]]
+
+
+def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:
+    """Members of each dimension of a fabric, as typed; None where nothing is."""
+    if not sizes:
+        return None
+    given = tuple(whole(item, "--sizes") for item in sizes.split(","))
+    if len(given) > len(fabric.dimension):
+        known = ", ".join(d.name for d in fabric.dimension)
+        raise BadValue(
+            f"--sizes has {len(given)} numbers, but fabric {fabric.name} has {len(fabric.dimension)} "
+            f"dimensions: {known}"
+        )
+    return given
 
 
 MOST = 1000  # rows of a table of collectives
@@ -34,67 +91,26 @@ def _patterns(incomplete: str) -> list[str]:
     return [p for p in PATTERNS if p.startswith(incomplete)]
 
 
-PatternArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="PATTERN",
-        help="all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send",
-        autocompletion=_patterns,
-    ),
-]
-BytesOption = Annotated[
-    str, typed("", "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table")
-]
-FabricOption = Annotated[
-    str, typed("", "NAME", "in place of a system: fabric name, or a TOML path", names_of("fabric"))
-]
-SizesOption = Annotated[
-    str,
-    typed(
-        "",
-        "N,N,...",
-        "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
-    ),
-]
-RanksOption = Annotated[
-    str, typed("", "N,...", "members of the group; a list makes a table  [default: every device]")
-]
-StrideOption = Annotated[str, typed("", "N", "distance between members, in devices, innermost first")]
-EngineOption = Annotated[
-    str, typed("", "NAME", "whose ways of sending it may use: strata list engines", names_of("engine"))
-]
-AlgorithmOption = Annotated[
-    str,
-    typed(
-        "",
-        "NAME,...",
-        "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the "
-        "cheapest]",
-    ),
-]
-AlgorithmsOption = Annotated[
-    bool, flag("--algorithms", "every legal algorithm of each dimension side by side")
-]
-LinksOption = Annotated[bool, flag("--links", "on the links alone, whatever software sends there")]
-PacketsOption = Annotated[
-    str, typed("", "NAME", "packet by packet on the links alone, like ns3", names_of("packets"))
-]
-SimulateOption = Annotated[
-    bool, flag("--simulate", "with --packets ns3: run it in ns-3, too (make ns3 builds the program)")
-]
-BesideOption = Annotated[
-    list[str] | None,
-    typed(
-        "--with", "PATTERN:SIZE[:RANKS[:STRIDE]]", "another collective of the same devices that runs at once"
-    ),
-]
-SvgOption = Annotated[
-    Path | None,
-    picture(
-        "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it "
-        "is one size)"
-    ),
-]
+ALGORITHM = option(
+    "",
+    "NAME,...",
+    "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
+)
+BESIDE = option(
+    None,
+    "PATTERN:SIZE[:RANKS[:STRIDE]]",
+    "another collective of the same devices that runs at once",
+    flags="--with",
+)
+SIZES = option(
+    "",
+    "N,N,...",
+    "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
+)
+SVG = picture(
+    "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
+    "one size)"
+)
 
 
 @command(
@@ -103,21 +119,29 @@ SvgOption = Annotated[
     "strata collective all_reduce --system 8xh200 --bytes 8kB,1MB,1GB",
 )
 def collective_command(
-    pattern: PatternArgument,
-    bytes: BytesOption,
+    pattern: str = argument(
+        ..., "PATTERN", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send", _patterns
+    ),
+    bytes: str = option(
+        ..., "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
+    ),
     system: SystemName = "",
-    fabric: FabricOption = "",
-    sizes: SizesOption = "",
-    ranks: RanksOption = "",
-    stride: StrideOption = "1",
-    engine: EngineOption = "ideal",
-    algorithm: AlgorithmOption = "",
-    algorithms: AlgorithmsOption = False,
-    links: LinksOption = False,
-    packets: PacketsOption = "",
-    simulate: SimulateOption = False,
-    beside: BesideOption = None,
-    svg: SvgOption = None,
+    fabric: str = option("", "NAME", "in place of a system: fabric name, or a TOML path", names_of("fabric")),
+    sizes: str = SIZES,
+    ranks: str = option("", "N,...", "members of the group; a list makes a table  [default: every device]"),
+    stride: str = option("1", "N", "distance between members, in devices, innermost first"),
+    engine: str = option(
+        "ideal", "NAME", "whose ways of sending it may use: strata list engines", names_of("engine")
+    ),
+    algorithm: str = ALGORITHM,
+    algorithms: bool = flag("--algorithms", "every legal algorithm of each dimension side by side"),
+    links: bool = flag("--links", "on the links alone, whatever software sends there"),
+    packets: str = option("", "NAME", "packet by packet on the links alone, like ns3", names_of("packets")),
+    simulate: bool = flag(
+        "--simulate", "with --packets ns3: run it in ns-3, too (make ns3 builds the program)"
+    ),
+    beside: list[str] | None = BESIDE,
+    svg: Path | None = SVG,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
