@@ -64,7 +64,7 @@ def area_command(
     table: TableFile = None,
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
-    from strata.app.render.area import area_dict, area_tables, draw_die_areas, stacks_table
+    from strata.app.render.silicon import area_dict, area_tables, draw_die_areas, stacks_table
     from strata.hardware.silicon.manufacturing import area_of
 
     counts = layer_counts(layers)

@@ -60,7 +60,7 @@ def dram_command(
     table: TableFile = None,
 ) -> None:
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
-    from strata.app.render.dram import channel_dict, channel_table
+    from strata.app.render.silicon import channel_dict, channel_table
     from strata.hardware.dram.channel import Stream, dram_channel, sustained_channel
     from strata.units import parse
 
@@ -77,7 +77,7 @@ def dram_command(
     told = channel_dict(memory, share, runs, channels)
     answer(lambda: told, lambda: [channel_table(told)], json, table, "runs")
     if svg:
-        from strata.app.render.dram import draw_memories
+        from strata.app.render.silicon import draw_memories
 
         wrote("picture", draw_memories(svg, share, limits, float(hot)))
 

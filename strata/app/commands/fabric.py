@@ -60,7 +60,7 @@ def fabric_command(
         lambda told: [*told["dimensions"], told["whole"]],
     )
     if svg:
-        from strata.app.render.fabric_picture import draw_fabric
+        from strata.app.render.fabric import draw_fabric
 
         wrote("picture", draw_fabric(wired, svg))
 

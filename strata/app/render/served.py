@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strata.app.render.tables import floats
 from strata.mapping.plan import plan_text
 from strata.serving.load_metrics import LoadMetrics
 from strata.units import show
@@ -41,19 +42,14 @@ def seen_dict(load: LoadMetrics) -> dict[str, float]:
         "tokens_per_s": float(load.tokens_per_s),
         "tokens_per_s_per_device": float(load.tokens_per_s / load.devices),
         "tokens_per_s_per_user": float(1.0 / load.tpot),
-        "ttft": float(load.ttft),
-        "ttft_p95": float(load.ttft_p95),
-        "tpot": float(load.tpot),
-        "in_flight": float(load.active),
-        "power": float(load.power),
-        "energy_per_mtoken": float(load.energy_per_mtoken),
-        "cost_per_mtoken": float(load.cost_per_mtoken),
+        **floats(load, "ttft ttft_p95 tpot in_flight=active power energy_per_mtoken cost_per_mtoken"),
         "cost_per_device_hour": float(load.cost_per_device_hour),
     }
 
 
 def served_dict(one: ServedPlan) -> dict[str, Any]:
-    """One plan with its clients."""
+    """One plan with its clients, and what the closed form says of those that were simulated, or why not."""
+    closed = one.closed
     return {
         "plan": plan_text(one.plan),
         "batch": one.clients,
@@ -63,14 +59,10 @@ def served_dict(one: ServedPlan) -> dict[str, Any]:
         "devices_used": float(one.plan.devices),
         **seen_dict(one.load),
         "simulated": one.simulated,
-        "closed_form": None if one.closed is None else _closed_dict(one.closed),
+        "closed_form": None
+        if closed is None
+        else {**floats(closed, "ttft tpot rate"), "refused": str(closed.refusal) or None},
     }
-
-
-def _closed_dict(closed: LoadMetrics) -> dict[str, Any]:
-    """What the closed form says of clients that were simulated, or why it says nothing."""
-    times = {name: float(getattr(closed, name)) for name in ("ttft", "tpot", "rate")}
-    return {**times, "refused": str(closed.refusal) or None}
 
 
 def simulated_text(found: ServedPlans) -> str:
@@ -82,12 +74,9 @@ def simulated_text(found: ServedPlans) -> str:
         many = found.choices[0].clients > MOST_CLIENTS
         why = f"more than {MOST_CLIENTS:,} clients" if many else "--quick"
         return f"in closed form, not simulated ({why})"
-    rest = ", the others in closed form" if len(found.choices) > len(shown) else ""
-    lines = [
-        f"simulated request by request: the first {len(shown)}{rest}"
-        if rest
-        else "simulated request by request"
-    ]
+    few = len(found.choices) > len(shown)
+    lines = ["simulated request by request"]
+    lines[0] += f": the first {len(shown)}, the others in closed form" if few else ""
     words = {"ttft": "TTFT", "tpot": "TPOT", "rate": "requests/s"}
     for one in shown:
         off = [f"{words[name]} {value:+.0%}" for name, value in closed_form_errors(one).items()]
@@ -120,8 +109,8 @@ def device_hour_text(found: ServedPlans) -> str:
     """What a device of the best plan costs an hour, and what columns mean."""
     text = (
         "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting included "
-        "(mean, 95th percentile of TTFT, mean)"
     )
+    text += "(mean, 95th percentile of TTFT, mean)"
     text += f"\n{simulated_text(found)}" if found.choices else ""
     if not found.choices or not np.isfinite(found.choices[0].load.cost_per_device_hour):
         return f"{text}; no price is known"
