@@ -173,11 +173,11 @@ def tell_comparison(
         lambda _: compared_rows(found, trusted),
     )
     if svg is not None:
-        from strata.app.render.compare_picture import draw_compared
+        from strata.app.render.compare import draw_compared
 
         wrote("picture", draw_compared(found, trusted, svg))
     if report is not None:
-        from strata.app.render.compare_report import comparison_report
+        from strata.app.render.compare import comparison_report
 
         wrote("report", comparison_report(found, trusted, report))
     if found.against is None:

@@ -134,7 +134,7 @@ def search_command(
         lambda told: told["frontier"],
     )
     if report:
-        from strata.app.render.search_report import search_report
+        from strata.app.render.search import search_report
 
         wrote("report", search_report(outcome, report, history))
     if stopped:

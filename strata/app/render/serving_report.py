@@ -11,7 +11,6 @@ from strata.app.render.figures import colour_of, note, picture
 from strata.app.render.page import (
     cards_html,
     figure_html,
-    folded_html,
     html_page,
     html_table,
     paragraphs,
@@ -124,7 +123,8 @@ def frontier_table(frontier: ServingFrontier) -> str:
     fields = "plan clients:.4g per_user:.4g per_device:.4g ttft:s tpot:s"
     rows = [texts(p, fields) for p in frontier.best]
     header = ["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"]
-    return folded_html(f"The frontier's {len(rows)} points", html_table(header, rows))
+    table = html_table(header, rows)
+    return f"<details><summary>The frontier's {len(rows)} points</summary>{table}</details>"
 
 
 def frontier_page(frontier: ServingFrontier, question: str, path: Path) -> Path:

@@ -11,7 +11,7 @@ from typing import Any
 from strata.app.terminal import plain_table, titled
 from strata.units import show
 
-FORMATTED = re.compile(r"[,.]|g$|d$")  # how a format begins; all else is a unit
+FORMATTED = re.compile(r"\+?[,.]|g$")  # how a format begins; all else is a unit
 
 
 def rows_table(

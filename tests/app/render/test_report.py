@@ -9,7 +9,7 @@ import re
 import pytest
 
 import strata as st
-from strata.app.render.accuracy_report import accuracy_report
+from strata.app.render.accuracy_pictures import accuracy_report
 from strata.app.render.explanation import op_rows
 from strata.app.render.metrics import metric_label
 from strata.app.render.prediction import headline_rows
