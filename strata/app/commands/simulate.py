@@ -109,7 +109,7 @@ def _told(asked: SimulateInputs, data: Callable[[], Any], shown: Callable[[], An
 
 def _run(asked: SimulateInputs) -> bool:
     from strata.app.render.prediction import dimmed
-    from strata.app.render.served import served_interval
+    from strata.app.render.ranking import served_interval
     from strata.app.render.simulated import run_tables
     from strata.serving.launch import launch_commands
 

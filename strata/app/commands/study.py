@@ -61,7 +61,7 @@ def study_command(
         outcome = studies.run_study(name)
     answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
     if write:
-        from strata.app.render.study_picture import draw_study
+        from strata.app.render.study import draw_study
 
         wrote("result", studies.store_result(outcome))
         drawn = draw_study(outcome, outcome.study.folder)

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.page import (
+    bars_html,
+    bars_section,
     cards_html,
     figure_html,
     html_page,
@@ -18,8 +20,8 @@ from strata.app.render.page import (
     paragraphs,
     plotly_graphs,
     section,
+    series_colour,
 )
-from strata.app.render.page_bars import bars_html, bars_section, series_colour
 from strata.arrays import Array
 from strata.drawing import COLOURS, STYLE, keep, pyplot_of, save
 from strata.units import factor

@@ -9,10 +9,18 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.figures import colour_of, picture
-from strata.app.render.page import cards_html, folded_html, html_page, html_table, paragraphs, section
-from strata.app.render.page_bars import bars_html, series_colour
+from strata.app.render.page import (
+    bars_html,
+    cards_html,
+    folded_html,
+    html_page,
+    html_table,
+    paragraphs,
+    section,
+    series_colour,
+)
 from strata.app.render.page_told import sources_html
-from strata.app.render.served import dollars_text, joules_text
+from strata.app.render.ranking import dollars_text, joules_text
 from strata.app.render.tables import picked
 from strata.app.terminal import plain_json, plain_table, titled
 from strata.drawing import keep
@@ -30,15 +38,10 @@ PHASES_OF = {
     "train": ("step_time", "train_days", "train_cost"),
 }
 COMPARED_UNITS = {
-    "tokens_per_s": "1/s",
-    "tokens_per_s_per_device": "1/s",
-    "ttft": "s",
-    "ttft_p95": "s",
-    "tpot": "s",
-    "step_time": "s",
+    **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_device"), "1/s"),
+    **dict.fromkeys(("ttft", "ttft_p95", "tpot", "step_time"), "s"),
     "train_days": "1",
-    "train_cost": "USD",
-    "cost_per_mtoken": "USD",
+    **dict.fromkeys(("train_cost", "cost_per_mtoken"), "USD"),
     "energy_per_mtoken": "J",
     "cost_per_device_hour": "USD",
     "power": "W",
@@ -222,16 +225,11 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
 
 def _near_best(found: Comparison, trusted: Trusted) -> list[str]:
     """Rows whose interval meets that of the best."""
-
-    def bounds(i: int) -> tuple[float, float] | None:
-        told = trusted[i]
-        return None if told is None else told.bounds
-
-    first, *others = found.ranking
-    best = bounds(first)
+    bounds = [None if told is None else told.bounds for told in trusted]
+    best, others = bounds[found.ranking[0]], found.ranking[1:]
     if best is None:
         return []
-    met = ((i, bounds(i)) for i in others)
+    met = ((i, bounds[i]) for i in others)
     return [found.label(i) for i, own in met if own and own[0] <= best[1] and best[0] <= own[1]]
 
 

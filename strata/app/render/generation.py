@@ -126,7 +126,7 @@ def _worth(found: Generation) -> Any:
         (SHOWN.get(name, name), *(f"{100.0 * row[k]:+.2f} %" if abs(row[k]) > 5e-5 else "-" for k in shown))
         for name, row in worth.items()
     )
-    head = "|".join(["<1 % more", *(f">{key}" for key in shown)])
+    head = ["<1 % more", *(f">{key}" for key in shown)]
     return table("what one more percent of a budget buys", head, rows)
 
 

@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.render.page import cards_html, figure_html, html_page, html_table, paragraphs, section
-from strata.app.render.page_bars import bars_html
+from strata.app.render.page import (
+    bars_html,
+    cards_html,
+    figure_html,
+    html_page,
+    html_table,
+    paragraphs,
+    section,
+)
+from strata.app.render.prediction import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.search_figures import (
     AXES,
@@ -159,7 +166,7 @@ def _several(outcome: SearchOutcome) -> Any:
     varied = varied_axes(points)
     same = {n: label for n, label in designs[0].items() if n not in varied}
     rows = ([*(_value(p, m) for m in goal), *(p["design"][n] for n in varied)] for p in points)
-    made = rows_table("|".join([*(f">{metric_label(m)}" for m in goal), *varied]), rows)
+    made = rows_table([*(f">{metric_label(m)}" for m in goal), *varied], rows)
     for place, column in enumerate(made.columns):
         column.style = "bold" if place < len(goal) else "dim"
     more = f"{count - len(points)} more points on the frontier\n" if count > len(points) else ""

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.app.render.metrics import metric_label
-from strata.app.render.page import log_axis, plotly_graphs
-from strata.app.render.page_bars import heat_html, tint
+from strata.app.render.page import heat_html, log_axis, plotly_graphs, tint
+from strata.app.render.prediction import metric_label
 from strata.mapping.plan import ORDERS, WORDS
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.fields import PLAN_FIELDS

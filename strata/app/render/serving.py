@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.served import (
+from strata.app.render.ranking import (
     SEEN_COLUMNS,
     SEEN_UNITS,
     device_hour_text,
@@ -52,7 +52,7 @@ def _plans(answer: UnderLoad) -> Any:
         below += f"\narriving at random, {rate} keep the limits with the first plan ({how})"
     trusted = trust_of(found)[1] if answer.load is None else []
     names = ("batch", "requests/s", "tokens/s/device", *SEEN_COLUMNS, "slots")
-    head = "|".join(["<plan", *(f">{name}" for name in names)])
+    head = ["<plan", *(f">{name}" for name in names)]
     return table(answer.question, head, rows, "\n".join([below, *trusted]))
 
 

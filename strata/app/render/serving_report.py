@@ -18,7 +18,7 @@ from strata.app.render.page import (
     section,
 )
 from strata.app.render.page_told import printed_html, sources_html
-from strata.app.render.served import SEEN_COLUMNS
+from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
 from strata.app.render.tables import texts
 from strata.drawing import keep

@@ -140,7 +140,7 @@ def stacks_table(name: str, counts: list[float], areas: list[Area]) -> Any:
         (f"{layers:g}", f"{float(each.cores):g}", *(f"{float(v) * MM2:.2f}" for v in each.parts.values()))
         for layers, each in zip(counts, areas, strict=True)
     )
-    head = "|".join(f">{column}" for column in ("layers", "cores", *areas[0].parts))
+    head = [f">{column}" for column in ("layers", "cores", *areas[0].parts)]
     return table(f"{name}: area of its logic die by layers of the stack [mm2]", head, rows)
 
 
@@ -190,7 +190,7 @@ def cost_tables(chip: Chip, silicon: Silicon, counts: list[float], costs: list[C
     below = (
         f"{silicon.technology}, {silicon.bonding}, {silicon.packaging}; without margin, masks and design; "
     )
-    head = "|".join(["<part", *(f">{each}" for each in [f"{n:g} layers" for n in counts] or ["USD"])])
+    head = ["<part", *(f">{each}" for each in [f"{n:g} layers" for n in counts] or ["USD"])]
     title = f"{chip.name}: what one packaged chip costs to make [USD]"
     return [table(title, head, rows, below + bought, styles)]
 
@@ -271,7 +271,7 @@ def channel_table(told: dict[str, Any]) -> Any:
         f"peak {show(told['peak_B_per_s'], 'B/s')} a channel; refresh leaves {told['refresh_leaves']:.1%}; "
     )
     below += f"{told['read_share']:.0%} of the visits read"
-    head = "|".join([")run|)bandwidth|)of peak|binds", *(f"){name}" for name in bounds)])
+    head = [")run", ")bandwidth", ")of peak", "binds", *(f"){name}" for name in bounds)]
     return table(f"{told['memory']}: {told['title']}", head, rows, below)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.app.render.served import dollars_text, joules_text
+from strata.app.render.ranking import dollars_text, joules_text
 from strata.app.render.tables import card_table, picked, rows_table, table, texts
 from strata.app.terminal import titled
 from strata.serving.simulated_answers import CostFrontier, LargestRate, answer_row

@@ -54,10 +54,8 @@ def _draft_table(found: DraftComparison, name: str) -> Any:
             cells.append(fits if rates[i, j] > 0 else "does not fit ")
         rows.append(cells)
     title = f"{name} guesses ({_count(found.sizes[name])}, {plan_text(s.draft.plan)}): tokens/s (speed-up)"
-    head = "|".join(
-        [">window|>verifies|>guessing|>verifying", *(f">a = {chance:g}" for chance in found.acceptances)]
-    )
-    return table(title, head, rows)
+    chances = (f">a = {chance:g}" for chance in found.acceptances)
+    return table(title, [">window", ">verifies", ">guessing", ">verifying", *chances], rows)
 
 
 def _best_table(found: DraftComparison) -> Any:

@@ -15,12 +15,17 @@ FORMATTED = re.compile(r"\+?[,.]|g$")  # how a format begins; all else is a unit
 
 
 def rows_table(
-    head: str, rows: Iterable[Sequence[Any]], styles: Iterable[str] = (), *, headed: bool = True
+    head: str | Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    styles: Iterable[str] = (),
+    *,
+    headed: bool = True,
 ) -> Any:
-    """Rows under a head, which names its columns with | between them: a name after < or > stands at that side
-    and is never folded, one after ) stands at the right, one before ~ is folded anywhere. `styles` of rows.
+    """Rows under a head, which names its columns, with | between them where it is one text: a name after < or
+    > stands at that side and is never folded, one after ) stands at the right, one before ~ is folded
+    anywhere. `styles` of rows.
     """
-    names = [name.strip() for name in head.split("|")] if head else []
+    names = head.split("|") if isinstance(head, str) and head else head
     made = plain_table(*(name.removeprefix(")").removesuffix("~") for name in names), show_header=headed)
     for column, name in zip(made.columns, names, strict=True):
         column.justify = "right" if name.startswith(")") else column.justify
@@ -31,7 +36,11 @@ def rows_table(
 
 
 def table(
-    title: str, head: str, rows: Iterable[Sequence[Any]], below: str = "", styles: Iterable[str] = ()
+    title: str,
+    head: str | Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    below: str = "",
+    styles: Iterable[str] = (),
 ) -> Any:
     """A table (`rows_table`) under its title."""
     return titled(title, rows_table(head, rows, styles), below)

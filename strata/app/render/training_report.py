@@ -12,19 +12,17 @@ import numpy as np
 
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.page import (
+    RESOURCE_COLOURS,
+    bars_html,
+    bars_section,
     cards_html,
     figure_html,
     html_page,
     html_table,
     paragraphs,
     plotly_graphs,
-    section,
-)
-from strata.app.render.page_bars import (
-    RESOURCE_COLOURS,
-    bars_html,
-    bars_section,
     resource_colour,
+    section,
     stacked_html,
 )
 from strata.app.render.page_told import printed_html, result_records, sources_html

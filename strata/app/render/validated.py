@@ -34,7 +34,7 @@ def _families_table(outcome: dict[str, Any]) -> Any:
     columns = FAMILIES if few else HEADLINE
     rows = family_cells(outcome["families"]) if few else headline_cells(outcome)
     text = 3 if few else 2
-    head = "|".join(f"<{name}" if i < text else f">{name}" for i, name in enumerate(columns))
+    head = [f"<{name}" if i < text else f">{name}" for i, name in enumerate(columns)]
     return table("families left out in turn, numbers refitted without each (the last full run)", head, rows)
 
 
@@ -93,7 +93,7 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
         for one in worst["rows"]
     ]
     commands = "\n".join(one["command"] for one in worst["rows"])
-    head = "|".join([*(f"<{name}" for name in by), ">points|>MAPE|>median|>bias|>share"])
+    head = [*(f"<{name}" for name in by), ">points", ">MAPE", ">median", ">bias", ">share"]
     tables = [table(f"where the error is, by {', '.join(by)}", head, families)]
     if left_out:
         head = "<left out|<by|<file|<metric|>rows|>MAPE|>as shipped"

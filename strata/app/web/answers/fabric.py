@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.collective import collective_dicts
 from strata.app.render.fabric import caption, panels_of, shape_text, topology_dict
+from strata.app.render.operations import collective_dicts
 from strata.app.render.prediction import finite
 from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, require
