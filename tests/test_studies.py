@@ -7,7 +7,7 @@ import pytest
 
 from strata import studies
 from strata.app.cli import run_command
-from strata.app.render.study_picture import draw_study
+from strata.app.render.study import draw_study
 from strata.errors import StrataError
 
 STUDY = """

@@ -56,7 +56,7 @@ def test_best_plans_are_simulated_and_so_is_the_load_that_is_asked_for():
 
 
 def test_where_the_closed_form_is_far_off_the_answer_says_so():
-    from strata.app.render.served import simulated_text
+    from strata.app.render.ranking import simulated_text
     from strata.serving.simulated_plans import answered_plans, closed_form_errors
 
     asked = ("8xh200", st.model("llama-3-70b"), ASKED, st.plan("tp=8"))

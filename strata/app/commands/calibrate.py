@@ -129,7 +129,7 @@ def _fit_chip(
 def _fit_all(
     data: Path | None, only: list[str], asked: tuple[bool, bool], json: bool, table: Path | None
 ) -> None:
-    from strata.app.render.calibration import all_dict, all_table, worth_dict, worth_tables
+    from strata.app.render.accuracy import all_dict, all_table, worth_dict, worth_tables
     from strata.errors import UnknownName
     from strata.shipped import shipped_folder
     from strata.validation.fit.shipped import calibrate_all, stale_files, stale_numbers, write_all

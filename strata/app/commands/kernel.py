@@ -60,7 +60,7 @@ def answer_kernel(
     import numpy as np
 
     from strata.app.render.accuracy import with_interval
-    from strata.app.render.kernel import kernel_card, kernel_dicts, kernels_table
+    from strata.app.render.operations import kernel_card, kernel_dicts, kernels_table
     from strata.app.render.prediction import dimmed
     from strata.hardware.chip import chip as make_chip
     from strata.pricing.kernel import kernel

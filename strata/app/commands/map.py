@@ -84,8 +84,7 @@ def map_command(
     """The best mapping of a program's kernels: degrees, places on the fabric, layouts, fused partitions with
     tiles; with the proof that none is quicker, or the gap.
     """
-    from strata.app.render.map import map_dict, map_notes, map_tables
-    from strata.app.render.map_picture import draw_map, draw_map_roofline, svg_name
+    from strata.app.render.map import draw_map, draw_map_roofline, map_dict, map_notes, map_tables, svg_name
     from strata.hardware.system import as_system
     from strata.optimise.mappings.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules

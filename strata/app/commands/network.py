@@ -56,7 +56,7 @@ def fabric_command(
     wired = topology(fabric, typed_dimensions(fabric, sizes))
     answer(topology_dict, topology_tables, json, table, _topology_rows, of=[wired])
     if svg:
-        from strata.app.render.fabric_picture import draw_fabric
+        from strata.app.render.fabric import draw_fabric
 
         wrote("picture", draw_fabric(wired, svg))
 
@@ -182,7 +182,7 @@ def _draw(network: Any, asked: dict[str, Any], path: Path) -> None:
     """The picture of what was asked, at many sizes."""
     import numpy as np
 
-    from strata.app.render.collective import draw_collectives
+    from strata.app.render.operations import draw_collectives
     from strata.app.terminal import wrote
     from strata.pricing.network.collective_cost import collective
 
@@ -220,7 +220,7 @@ def _alone(
     from rich.console import Group
 
     from strata.app.render.accuracy import with_interval
-    from strata.app.render.collective import by_algorithm, collective_dicts, collectives_table
+    from strata.app.render.operations import by_algorithm, collective_dicts, collectives_table
     from strata.app.render.prediction import dimmed
     from strata.hardware.system import system as make_system
     from strata.pricing.network.collective_cost import collective
@@ -267,7 +267,7 @@ def _at_once(
     network: Any, asked: list[dict[str, Any]], options: dict[str, Any], count: int
 ) -> tuple[list[dict[str, Any]], Any]:
     """Collectives that start together: for machines and for people."""
-    from strata.app.render.collective import concurrent_dicts, concurrent_table
+    from strata.app.render.operations import concurrent_dicts, concurrent_table
     from strata.pricing.network.concurrent import concurrent_collectives
 
     costs = concurrent_collectives(network, asked, **options)
@@ -277,7 +277,7 @@ def _at_once(
 
 def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
     """The same collectives in ns-3, beside ours."""
-    from strata.app.render.collective import point_number
+    from strata.app.render.operations import point_number
     from strata.arrays import map_leaves
     from strata.hardware.transport import packets
     from strata.measure.ns3 import simulated

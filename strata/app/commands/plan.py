@@ -306,11 +306,11 @@ def tell_comparison(
     both = (found, trusted)
     answer(compared_dict, compared_parts, json, table, lambda _: compared_rows(*both), of=both)
     if svg is not None:
-        from strata.app.render.compare_picture import draw_compared
+        from strata.app.render.compare import draw_compared
 
         wrote("picture", draw_compared(found, trusted, svg))
     if report is not None:
-        from strata.app.render.compare_report import comparison_report
+        from strata.app.render.compare import comparison_report
 
         wrote("report", comparison_report(found, trusted, report))
     if found.against is None:

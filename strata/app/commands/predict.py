@@ -64,10 +64,10 @@ def predict_command(
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.config_facts import config_notes
     from strata.app.render.difference import difference_dict, difference_table
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
+    from strata.app.render.program_graph import config_notes
     from strata.app.render.ranking import choice_dict
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question

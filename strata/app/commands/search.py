@@ -107,7 +107,7 @@ def search_command(
         lambda told: told["frontier"],
     )
     if report:
-        from strata.app.render.search_report import search_report
+        from strata.app.render.search import search_report
 
         wrote("report", search_report(outcome, report, history))
     if stopped:
@@ -206,7 +206,7 @@ def study_command(
         outcome = studies.run_study(name)
     answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
     if write:
-        from strata.app.render.study_picture import draw_study
+        from strata.app.render.study import draw_study
 
         wrote("result", studies.store_result(outcome))
         drawn = draw_study(outcome, outcome.study.folder)

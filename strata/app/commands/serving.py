@@ -118,7 +118,7 @@ def serving_command(
 def _write_pages(found: UnderLoad, picture: Path | None, report: Path | None) -> None:
     """The picture and the page that were asked for."""
     if picture is not None and found.frontier is not None:
-        from strata.app.render.serving_picture import frontier_picture
+        from strata.app.render.serving_report import frontier_picture
 
         wrote("frontier", frontier_picture(found.frontier, found.question, picture))
     if report is not None:

@@ -130,7 +130,7 @@ def area_command(
     table: TableFile = None,
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
-    from strata.app.render.area import area_dict, area_tables, draw_die_areas, stacks_table
+    from strata.app.render.silicon import area_dict, area_tables, draw_die_areas, stacks_table
     from strata.hardware.silicon.manufacturing import area_of
 
     counts = layer_counts(layers)
@@ -220,7 +220,7 @@ def cost_command(
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
     costs.
     """
-    from strata.app.render.cost import cost_dict, cost_tables
+    from strata.app.render.silicon import cost_dict, cost_tables
     from strata.hardware.silicon.cost import cost_of
 
     if dfmodel and not system:
@@ -267,7 +267,7 @@ def _answer_system(
     table: Path | None,
 ) -> None:
     """What a whole system costs, counted as told."""
-    from strata.app.render.cost import system_cost_dict, system_cost_table
+    from strata.app.render.silicon import system_cost_dict, system_cost_table
 
     if dfmodel:
         from strata.hardware.system import system as make_system

@@ -151,7 +151,7 @@ def _told(asked: SimulateInputs, data: Callable[[], Any], shown: Callable[[], An
 
 def _run(asked: SimulateInputs) -> bool:
     from strata.app.render.prediction import dimmed
-    from strata.app.render.served import served_interval
+    from strata.app.render.ranking import served_interval
     from strata.app.render.simulated import run_tables
     from strata.serving.launch import launch_commands
 
@@ -170,7 +170,7 @@ def _run(asked: SimulateInputs) -> bool:
     if told["requests"] is not None:
         wrote("requests", _write_requests(told["requests"], run))
     if asked.picture is not None:
-        from strata.app.render.simulated_picture import draw_latencies
+        from strata.app.render.simulated_page import draw_latencies
 
         wrote("picture", draw_latencies(run, asked.picture))
     if told["html"] is not None:
@@ -231,7 +231,7 @@ def _rates(asked: SimulateInputs) -> bool:
 
 def _draw_curve(asked: SimulateInputs, runs: Any) -> None:
     if asked.picture is not None and runs:
-        from strata.app.render.simulated_picture import draw_load_latency
+        from strata.app.render.simulated_page import draw_load_latency
 
         wrote("picture", draw_load_latency(runs, asked.slo, asked.picture))
 
@@ -279,7 +279,7 @@ def _cost(asked: SimulateInputs) -> bool:
         )
     _told(asked, lambda: cost_frontier_dict(found), lambda: cost_frontier_tables(found), "points")
     if asked.picture is not None:
-        from strata.app.render.simulated_picture import draw_cost_frontier
+        from strata.app.render.simulated_page import draw_cost_frontier
 
         wrote("picture", draw_cost_frontier(found, asked.picture))
     return found.stopped

@@ -42,7 +42,7 @@ def dram_command(
     table: TableFile = None,
 ) -> None:
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
-    from strata.app.render.dram import channel_dict, channel_table, draw_memories
+    from strata.app.render.silicon import channel_dict, channel_table, draw_memories
     from strata.hardware.dram.channel import Stream, dram_channel, sustained_channel
     from strata.units import parse
 

@@ -63,7 +63,7 @@ def validate_command(
     _add_more(outcome, points, folder, unseen, predictions, worst, by)
     answer(lambda: outcome, lambda: validated_tables(outcome), json, table, validated_rows)
     if report:
-        from strata.app.render.accuracy_report import accuracy_report
+        from strata.app.render.accuracy_pictures import accuracy_report
 
         wrote("report", accuracy_report(outcome, points, report))
     if pictures:

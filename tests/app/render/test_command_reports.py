@@ -10,8 +10,17 @@ import pytest
 from test_report import alone, figures, own_text
 
 import strata as st
-from strata.app.render.page import STATIC, cards_html, figure_html, html_page, picture_html, plotly_graphs
-from strata.app.render.page_bars import bars_html, heat_html, stacked_html
+from strata.app.render.page import (
+    STATIC,
+    bars_html,
+    cards_html,
+    figure_html,
+    heat_html,
+    html_page,
+    picture_html,
+    plotly_graphs,
+    stacked_html,
+)
 from strata.app.render.prediction_report import prediction_report
 from strata.app.render.search_figures import _spread
 from strata.app.render.training import days_text

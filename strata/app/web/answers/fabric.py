@@ -7,9 +7,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.collective import collective_dicts
-from strata.app.render.fabric import shape_text, topology_dict
-from strata.app.render.fabric_picture import caption, panels_of
+from strata.app.render.fabric import caption, panels_of, shape_text, topology_dict
+from strata.app.render.operations import collective_dicts
 from strata.app.render.prediction import finite
 from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers

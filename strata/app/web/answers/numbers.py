@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.render.prediction import finite
+from strata.app.render.prediction import finite, metric_label, metric_text, shown_metrics
 from strata.app.render.sweep import best_line, sweep_remarks
 from strata.app.web.answers.what_if import Design, changes, question_of, rent
 from strata.app.web.questions import FieldPath, NameOrNone, answers

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from strata.app.render.catalogue import catalogue
-from strata.app.render.metrics import metric_label
+from strata.app.render.prediction import metric_label
 from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.errors import BadFile, BadValue, StrataError, require

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.metrics import shown_metrics
-from strata.app.render.prediction import finite
+from strata.app.render.prediction import finite, shown_metrics
 from strata.app.render.search import why_no_design
 from strata.app.render.search_figures import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.app.terminal import plain_json

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.area import area_dict
 from strata.app.render.heat import temperatures_dict
 from strata.app.render.prediction import finite, step_bound
+from strata.app.render.silicon import area_dict
 from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import MissingQuantity

@@ -119,7 +119,7 @@ def _picture(entry: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _drawn(outcome: Any) -> list[dict[str, str]]:
-    from strata.app.render.study_picture import draw_study
+    from strata.app.render.study import draw_study
 
     # a worker writes to its own folder alone; matplotlib keeps its list of fonts there, too
     os.environ.setdefault("MPLCONFIGDIR", str(Path.cwd() / ".matplotlib"))

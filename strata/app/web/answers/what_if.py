@@ -11,8 +11,15 @@ from pydantic import Field
 from strata.app.commands.options import with_price
 from strata.app.render.accuracy import interval_of
 from strata.app.render.explanation import busy_text, op_rows
-from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.render.prediction import finite, headline_rows, prediction_title, step_bound
+from strata.app.render.prediction import (
+    finite,
+    headline_rows,
+    metric_label,
+    metric_text,
+    prediction_title,
+    shown_metrics,
+    step_bound,
+)
 from strata.app.render.ranking import choice_text
 from strata.app.web.questions import (
     Count,
