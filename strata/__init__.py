@@ -29,7 +29,7 @@ from strata.mapping.layout import Layout, layout
 from strata.mapping.plan import Plan, plan
 from strata.mapping.plans import plans
 from strata.result import Result, reasons
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import Model, model
 from strata.workload.program import Program, program
 from strata.workload.routing import Routing, read_routing, routing

@@ -34,6 +34,9 @@ ORDER = [
     ("pricing.overlap", "pricing"),
     ("batch", "stages", "result"),
     ("evaluate", "roofline"),
+    (
+        "adapters",
+    ),  # readers of other tools' files: what stands above knows of them by a table of endings alone
     ("simulate",),
     ("search", "serving"),
     ("training",),

@@ -39,7 +39,7 @@ from strata.mapping.rules import (
 )
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan
 from strata.mapping.training_rules import training_violations
-from strata.workload.adapters import COLUMN_AXIS, RANK_AXIS
+from strata.workload.lora import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:

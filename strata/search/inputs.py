@@ -19,7 +19,7 @@ from strata.mapping.plan import Plan, divides_itself, division, usual_division
 from strata.search.fields import changed_fabric
 from strata.search.relative import set_tables
 from strata.units import finite_number
-from strata.workload.adapters import ALL_MODULES, Lora
+from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.routing import Routing, read_routing

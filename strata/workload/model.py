@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,20 @@ ROUTED = ("moe", "hash")  # feed-forwards of experts, by scores or by a table of
 
 
 LAYERS = "layers"  # of a model's pattern, changed as a field of the model
+# What makes a program of another tool's file, by how its name ends: module and function.
+ADAPTERS = {
+    ".json": ("huggingface.config", "named_model"),
+    ".onnx": ("onnx.graph", "onnx_file"),
+    ".onnx.xz": ("onnx.graph", "onnx_file"),
+    ".et": ("chakra.program", "chakra_program"),
+}
+
+
+def adapter(ending: str) -> Callable[..., Any]:
+    """The function of `ADAPTERS` for files of an ending, loaded where one is asked for."""
+    module, reader = ADAPTERS[ending]
+    read: Callable[..., Any] = getattr(import_module(f"strata.adapters.{module}"), reader)
+    return read
 
 
 @register_pytree
@@ -219,11 +234,8 @@ def model(name: str | Path | dict[str, Any], /, **changes: Any) -> Model:
     >>> m.layers, m.kv_heads, m.weights
     (80.0, 8.0, 'fp8')
     """
-    from strata.workload.config import read_config  # which makes this record
-    from strata.workload.hub_names import find_config
-
-    config, label = find_config(name)
-    return changed_model(read_config(config, label), **changes)
+    made: Model = adapter(".json")(name)
+    return changed_model(made, **changes)
 
 
 def changed_model(before: Model, /, **changes: Any) -> Model:

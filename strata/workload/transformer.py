@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from strata.arrays import Number
 from strata.precision import bytes_of
-from strata.workload.adapters import training_graph
 from strata.workload.attention import attention_ops
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_streams, stream_width
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
+from strata.workload.lora import training_graph
 from strata.workload.model import ROUTED, Model
 from strata.workload.moe import NORM, NORM_FLOP, expert_ops, gated_ffn
 from strata.workload.ops import CrossEntropy, EagerKernels, MatMul, Vector

@@ -7,11 +7,11 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any
 
+from strata.adapters.huggingface.config import reading
+from strata.adapters.huggingface.names import find_config
 from strata.errors import StrataError
 from strata.result import Result
 from strata.units import show
-from strata.workload.config import reading
-from strata.workload.hub_names import find_config
 from strata.workload.model import Model
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from strata.adapters.huggingface.keys import ConfigKeys, one_line
 from strata.errors import BadFile, UnknownName, nearest
 from strata.params import data_folder, read_toml
-from strata.workload.config_keys import ConfigKeys, one_line
 
 
 @dataclass(frozen=True, kw_only=True)

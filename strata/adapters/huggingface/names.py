@@ -7,10 +7,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from strata.adapters.huggingface.keys import one_line
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.params import dashed, data_folder, meant, names, read_toml
 from strata.precision import BYTES
-from strata.workload.config_keys import one_line
 
 DATE = re.compile(r"\d{4}|\d{6}|v\d+(\.\d+)*")
 

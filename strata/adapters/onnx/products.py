@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strata.errors import BadValue
-from strata.workload.lstm import CELLS
-from strata.workload.onnx_axes import (
+from strata.adapters.onnx.axes import (
     AxisProduct,
     OnnxAxis,
     Renaming,
@@ -19,8 +17,10 @@ from strata.workload.onnx_axes import (
     flat,
     regroup,
 )
-from strata.workload.onnx_trace import DATA, KernelRead, OnnxTrace, OnnxValue, renamed_axis
-from strata.workload.onnx_views import Attributes, Operands, Rule, operand
+from strata.adapters.onnx.trace import DATA, KernelRead, OnnxTrace, OnnxValue, renamed_axis
+from strata.adapters.onnx.views import Attributes, Operands, Rule, operand
+from strata.errors import BadValue
+from strata.workload.lstm import CELLS
 
 
 def product(

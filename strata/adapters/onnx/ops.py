@@ -8,11 +8,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from strata.errors import BadValue
-from strata.workload.onnx_axes import AxisProduct, Size, align, as_size, dimension, flat, regroup
-from strata.workload.onnx_products import PRODUCTS, attention_kernels, places, window_sizes
-from strata.workload.onnx_trace import CONSTANT, DATA, WEIGHT, KernelRead, OnnxTrace, OnnxValue, known
-from strata.workload.onnx_views import (
+from strata.adapters.onnx.axes import AxisProduct, Size, align, as_size, dimension, flat, regroup
+from strata.adapters.onnx.products import PRODUCTS, attention_kernels, places, window_sizes
+from strata.adapters.onnx.trace import CONSTANT, DATA, WEIGHT, KernelRead, OnnxTrace, OnnxValue, known
+from strata.adapters.onnx.views import (
     VIEWS,
     Attributes,
     Operands,
@@ -23,6 +22,7 @@ from strata.workload.onnx_views import (
     reshaped,
     whole_numbers,
 )
+from strata.errors import BadValue
 from strata.workload.ops import OPERATIONS
 
 

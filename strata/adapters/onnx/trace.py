@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.workload.onnx_axes import (
+from strata.adapters.onnx.axes import (
     AxisProduct,
     OnnxAxis,
     Renaming,
