@@ -23,9 +23,9 @@ from strata.precision import bytes_of
 from strata.workload.attention_parts import (
     NO_WINDOW,
     ROPE_PIECES,
+    LayerOps,
     Part,
     attended,
-    attention_product,
     index_ops,
     parts_of,
 )
@@ -88,60 +88,56 @@ def ratio_of(model: Model, kind: str) -> Number:
     return model.csa_ratio if kind == "csa" else model.hca_ratio
 
 
-def compressed_ops(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> tuple[Op, ...]:
+def compressed_ops(layer: LayerOps, work: Workload, kind: str, source: str) -> tuple[Op, ...]:
     """The ops of a layer after its norm; `kind` is csa, hca or window."""
+    model = layer.model
     each, shared = Extent(model.heads, model.head_dim, "heads"), Extent(model.head_dim)
-    down = (Extent(model.q_rank), shared)
-    norm = Vector(
-        name="latent_norm", module="attention", inputs=("latent",), output="latent_n", m=tokens, n=down,
-        reads=1.0, writes=1.0, flop_per_element=NORM_FLOP, special_per_element=0.0,
-        precision=model.activations, parameters=(Extent(model.q_rank + model.head_dim),),
-    )  # fmt: skip
+    down, normed = (Extent(model.q_rank), shared), Extent(model.q_rank + model.head_dim)
     ops: list[Op] = [
-        attention_product(model, "qkv_down", (source,), "latent", m=tokens, n=down, k=Extent(model.hidden)),
-        norm,
-        attention_product(model, "q_up", ("latent_n",), "q", m=tokens, n=(each,), k=Extent(model.q_rank)),
+        layer.product("qkv_down", source, "latent", down),
+        layer.vector(
+            "latent_norm", "latent", "latent_n", down, flop_per_element=NORM_FLOP, parameters=(normed,)
+        ),
+        layer.product("q_up", "latent_n", "q", each, Extent(model.q_rank)),
     ]
     known: tuple[str, ...] = ("q", "latent_n")
     if kind != "window":
-        ops += _compressor(model, work, tokens, kind, source)
+        ops += _compressor(layer, work, kind, source)
         known = (*known, ops[-1].output)
-    if kind == "csa":
-        ops += _chosen(model, work, tokens)
-    rope = SharedRotation(
-        name="rope_and_cache", module="attention", inputs=known, output="rotated", m=tokens,
-        n=(each, shared), reads=1.0, writes=1.0, flop_per_element=ROPE_FLOP + NORM_FLOP,
-        special_per_element=0.0, precision=model.activations, pieces=ROPE_PIECES,
+    if kind == "csa":  # scores of compressed entries for each query, and the choice of the top
+        queries = Extent(model.index_heads, model.index_dim)
+        ops.append(layer.product("index_q", "latent_n", "index_q_out", queries, Extent(model.q_rank)))
+        ops += index_ops(layer, work, "compressed", model.csa_ratio, ())
+    rope = layer.vector(
+        "rope_and_cache",
+        known,
+        "rotated",
+        (each, shared),
+        SharedRotation,
+        flop_per_element=ROPE_FLOP + NORM_FLOP,
+        pieces=ROPE_PIECES,
         parameters=(Extent(model.heads, 1.0, "heads"),),  # a sink for each head
-    )  # fmt: skip
+    )
     mix = [_shared_attention(model, part, kind) for part in parts_of(work)]
-    share = model.rope_dim / model.head_dim
-    back = Vector(
-        name="inverse_rope", module="attention", inputs=tuple(op.output for op in mix), output="unrotated",
-        m=tokens, n=(each,), reads=share, writes=share, flop_per_element=share * ROPE_FLOP,
-        special_per_element=0.0, precision=model.activations,
-    )  # fmt: skip
-    return (*ops, rope, *mix, back, *_output(model, tokens))
-
-
-def _output(model: Model, tokens: Extent) -> tuple[Op, ...]:
-    """Groups of heads brought to a low rank each, and all of them to the model's width."""
+    mixed, share = tuple(op.output for op in mix), model.rope_dim / model.head_dim
+    turning = {"reads": share, "writes": share, "flop_per_element": share * ROPE_FLOP}
+    # groups of heads are brought to a low rank each, and all of them to the model's width
     groups = Extent(model.o_groups, 1.0, "heads")
     inside = Extent(model.heads * model.head_dim / model.o_groups)
+    ranks = Extent(model.o_groups, model.o_rank, "heads")
     return (
-        attention_product(
-            model, "o_down", ("unrotated",), "o_latent", m=tokens, n=(Extent(model.o_rank),), k=inside,
-            batch=groups,
-        ),
-        attention_product(
-            model, "o", ("o_latent",), "attended", m=tokens, n=(Extent(model.hidden),),
-            k=Extent(model.o_groups, model.o_rank, "heads"),
-        ),
-    )  # fmt: skip
+        *ops,
+        rope,
+        *mix,
+        layer.vector("inverse_rope", mixed, "unrotated", each, **turning),
+        layer.product("o_down", "unrotated", "o_latent", Extent(model.o_rank), inside, batch=groups),
+        layer.product("o", "o_latent", "attended", Extent(model.hidden), ranks),
+    )
 
 
-def _compressor(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> list[Op]:
+def _compressor(layer: LayerOps, work: Workload, kind: str, source: str) -> list[Op]:
     """Values and gates of all tokens, and one entry of each window of them; the indexer has its own."""
+    model = layer.model
     ratio, overlap = ratio_of(model, kind), OVERLAP[kind]
     width = model.head_dim + (model.index_dim if kind == "csa" else 0.0)
     channels, scorers = Extent(2.0 * overlap * width), Extent(model.index_heads)
@@ -149,18 +145,13 @@ def _compressor(model: Model, work: Workload, tokens: Extent, kind: str, source:
     # what an open window needs of tokens before: a step by step reading moves all of it once
     kept = xp.minimum(overlap * ratio / work.sequence, 1.0)
     made = width / (ratio * channels.size)
-    product = attention_product(
-        model, "compress_in", (source,), "compress_out", m=tokens,
-        n=(channels, scorers) if kind == "csa" else (channels,), k=Extent(model.hidden),
-        weight=model.embedding_dtype,
-    )  # fmt: skip
-    pool = WindowPool(
-        name="compress",
-        module="attention",
-        inputs=("compress_out",),
-        output="compressed",
-        m=tokens,
-        n=(channels,),
+    columns = (channels, scorers) if kind == "csa" else (channels,)
+    pool = layer.vector(
+        "compress",
+        "compress_out",
+        "compressed",
+        channels,
+        WindowPool,
         reads=1.0 + kept,
         writes=kept + made,
         flop_per_element=0.5 * POOL_FLOP + made * (NORM_FLOP + ROPE_FLOP),
@@ -170,16 +161,7 @@ def _compressor(model: Model, work: Workload, tokens: Extent, kind: str, source:
         sequences=Extent(sum((p.work.batch for p in parts_of(work)), 0.0), 1.0, "sequences"),
         window=overlap * ratio,
     )
-    return [product, pool]
-
-
-def _chosen(model: Model, work: Workload, tokens: Extent) -> list[Op]:
-    """Scores of compressed entries for each query, and the choice of the top."""
-    queries = attention_product(
-        model, "index_q", ("latent_n",), "index_q_out", m=tokens,
-        n=(Extent(model.index_heads, model.index_dim),), k=Extent(model.q_rank),
-    )  # fmt: skip
-    return [queries, *index_ops(model, work, "compressed", model.csa_ratio, ())]
+    return [layer.product("compress_in", source, "compress_out", columns, weight=model.embedding_dtype), pool]
 
 
 def _shared_attention(model: Model, part: Part, kind: str) -> Attention:
@@ -196,22 +178,7 @@ def _shared_attention(model: Model, part: Part, kind: str) -> Attention:
         span = span + attended(work.context, work.sequence, most) / ratio
         chosen = xp.minimum(entries, model.sparse_top_k * work.sequence) if kind == "csa" else entries
         read, held = read + chosen, held + entries
-    return Attention(
-        name=part.named("attention"),
-        module="latent_attention",
-        inputs=("rotated", "cache"),
-        output=part.named("mixed"),
-        sequences=Extent(work.batch, 1.0, "sequences"),
-        queries=Extent(1.0, work.sequence, "queries"),
-        span=Extent(1.0, span, "kv_tokens"),
-        cached=Extent(1.0, read, "kv_tokens"),
-        held=Extent(1.0, held, "kv_cache_tokens"),
-        heads=Extent(model.heads, 1.0, "heads"),
-        kv_heads=Extent(1.0),
-        key_dim=model.head_dim,
-        value_dim=model.head_dim,
-        kv_width=model.head_dim,
-        activation=model.activations,
-        kv=model.kv,
-        latent=True,
-    )
+    layer = LayerOps(model, "latent_attention", Extent(work.batch, work.sequence, "tokens"))
+    heads, dim = {"heads": Extent(model.heads, 1.0, "heads"), "kv_heads": Extent(1.0)}, model.head_dim
+    widths = {"key_dim": dim, "value_dim": dim, "kv_width": dim}
+    return layer.attention(part, ("rotated", "cache"), span, read, held, **heads, **widths, latent=True)

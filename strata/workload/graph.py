@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, TypeGuard
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeGuard
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
@@ -41,6 +41,14 @@ def total(extents: tuple[Extent, ...]) -> Number:
     return size
 
 
+def product(extents: tuple[Extent, ...]) -> Number:
+    """Elements along all of several dimensions."""
+    size: Number = 1.0
+    for extent in extents:
+        size = size * extent.size
+    return size
+
+
 def axes_of(*extents: Extent) -> tuple[str, ...]:
     """The named axes among extents, each once."""
     return tuple(dict.fromkeys(e.axis for e in extents if e.axis))
@@ -59,10 +67,7 @@ class Tensor:
         return axes_of(*self.extents)
 
     def elements(self) -> Number:
-        size: Number = 1.0
-        for extent in self.extents:
-            size = size * extent.size
-        return size
+        return product(self.extents)
 
     def bytes(self) -> Number:
         return self.elements() * bytes_of(self.format)
@@ -129,8 +134,8 @@ class Op:
         return self.output_bytes()
 
     def operand_axes(self, place: int) -> tuple[str, ...]:
-        """Axes of the operand at a place of `inputs`."""
-        return ()
+        """Axes of the operand at a place of `inputs`: those of its result, where nothing else is said."""
+        return self.result_axes()
 
     def stored_axes(self, place: int) -> tuple[str, ...]:
         """Axes of an operand that lies in memory between steps, as it lies there; () where an op made it."""
@@ -170,6 +175,15 @@ class Op:
     def gradient(self) -> tuple[Op, ...]:
         """Ops that carry the gradient of its result back to its operands and weights."""
         return ()
+
+    def turned(self, *, reads_forward: bool = False, **changes: Any) -> Self:
+        """The op with changes as the gradient of its first operand: it reads that of its result, and what it
+        read forward.
+        """
+        forward = tuple(f"forward:{name}" for name in self.inputs) if reads_forward else ()
+        usual = {"name": f"{self.name}_backward", "output": f"d_{self.inputs[0]}@{self.name}"}
+        inputs = (f"d_{self.output}", *forward)
+        return replace(self, **({**usual, "backward": True, "inputs": inputs} | changes))
 
     def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
         """Of those ops, the one whose result is the gradient of the operand at a place."""

@@ -14,10 +14,11 @@ documents for deepseek_v4.
 from __future__ import annotations
 
 from strata.arrays import Number
+from strata.workload.attention_parts import LayerOps
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
 from strata.workload.moe import NORM_FLOP, SILU_FLOP, SILU_SPECIAL
-from strata.workload.ops import MatMul, Vector
+from strata.workload.ops import Vector
 
 COLLAPSED, STREAMS = "collapsed", "streams"
 # of one element of the mixing matrix in an iteration: columns and rows, each added up and divided
@@ -38,13 +39,8 @@ def expanded_stream(model: Model, tokens: Extent, source: str) -> list[Op]:
     """The embedding in every stream."""
     if not model.hyper_connections:
         return []
-    return [
-        Vector(
-            name="expand_streams", module="embedding", inputs=(source,), output=STREAMS, m=tokens,
-            n=(Extent(stream_width(model)),), reads=1.0 / model.streams, writes=1.0, flop_per_element=0.0,
-            special_per_element=0.0, precision=model.activations,
-        )
-    ]  # fmt: skip
+    columns, layer = Extent(stream_width(model)), LayerOps(model, "embedding", tokens)
+    return [layer.vector("expand_streams", source, STREAMS, columns, reads=1.0 / model.streams)]
 
 
 def collapsed(model: Model, tokens: Extent, module: str, residual: str, last: bool = False) -> list[Op]:
@@ -54,26 +50,21 @@ def collapsed(model: Model, tokens: Extent, module: str, residual: str, last: bo
     """
     if not model.hyper_connections:
         return []
-    rows, wide, n = Extent(tokens.count, tokens.unit, "sp_tokens"), stream_width(model), model.streams
-    columns = n if last else (2.0 + n) * n
-    mix = MatMul(
-        name="stream_weights", module=module, inputs=(residual,), output="stream_weights_out", m=rows,
-        n=(Extent(columns),), k=Extent(wide), bias=True, weight=model.embedding_dtype,
-        activation=model.activations,
-    )  # fmt: skip
+    layer = LayerOps(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
+    wide, n = Extent(stream_width(model)), model.streams
+    columns, stored = n if last else (2.0 + n) * n, model.embedding_dtype
+    mix = layer.product(
+        "stream_weights", residual, "stream_weights_out", Extent(columns), wide, bias=True, weight=stored
+    )
     balance = 0.0 if last else BALANCE_FLOP * model.stream_mixes * n * n / model.hidden
-    collapse = Vector(
-        name="collapse_streams",
-        module=module,
-        inputs=(residual, mix.output),
-        output=COLLAPSED,
-        m=rows,
-        n=(Extent(model.hidden),),
+    collapse = layer.vector(
+        "collapse_streams",
+        (residual, mix.output),
+        COLLAPSED,
+        Extent(model.hidden),
         reads=n,
-        writes=1.0,
         flop_per_element=(2.0 + NORM_FLOP) * n + SILU_FLOP * columns / model.hidden + balance,
         special_per_element=SILU_SPECIAL * columns / model.hidden,
-        precision=model.activations,
         parameters=(Extent(1.0 if last else 3.0),),  # scales of the weights
     )
     return [mix, collapse]
@@ -83,19 +74,14 @@ def mixed_streams(
     model: Model, tokens: Extent, module: str, leaves: tuple[str, ...], residual: str
 ) -> Vector:
     """Streams mixed with each other, and what the block hands on added to each."""
-    rows, n = Extent(tokens.count, tokens.unit, "sp_tokens"), model.streams
-    return Vector(
-        name="mix_streams",
-        module=module,
-        inputs=(*leaves, residual, "stream_weights_out"),
-        output=STREAMS,
-        m=rows,
-        n=(Extent(stream_width(model)),),
-        reads=1.0 + len(leaves) / n,
-        writes=1.0,
-        flop_per_element=2.0 * n + 2.0,
-        special_per_element=0.0,
-        precision=model.activations,
+    layer = LayerOps(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
+    return layer.vector(
+        "mix_streams",
+        (*leaves, residual, "stream_weights_out"),
+        STREAMS,
+        Extent(stream_width(model)),
+        reads=1.0 + len(leaves) / model.streams,
+        flop_per_element=2.0 * model.streams + 2.0,
         adds=True,
         gradients=len(leaves) + 1,
     )

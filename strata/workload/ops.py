@@ -4,13 +4,13 @@ rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, TypeGuard
 
 from strata.arrays import Number, ceil_div
 from strata.params import load_table
 from strata.precision import bytes_of
-from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, total
+from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, product, total
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -75,12 +75,9 @@ class MatMul(Op):
         """Gradient of the input (m x k from n) and of the weight, or of the second operand (k x n from m)."""
         back = f"d_{self.output}"
         second = self.inputs[1] if len(self.inputs) > 1 else f"{self.name}_weight"
-        dgrad = replace(
-            self,
+        dgrad = self.turned(
             name=f"{self.name}_dgrad",
-            backward=True,
             inputs=(back,) if self.stored or len(self.inputs) < 2 else (back, f"forward:{second}"),
-            output=f"d_{self.inputs[0]}@{self.name}",
             n=(self.k,),
             k=joined_extent(self.n),
             stored=False,
@@ -88,10 +85,8 @@ class MatMul(Op):
             bias=False,
             joined=axes_of(*self.n)[1:],
         )
-        wgrad = replace(
-            self,
+        wgrad = self.turned(
             name=f"{self.name}_wgrad",
-            backward=True,
             inputs=(f"forward:{self.inputs[0]}", back),
             output=f"d_{second}@{self.name}",
             m=self.k,
@@ -186,9 +181,7 @@ class Attention(Op):
         return self.sequences.size * self.queries.size * self.heads.size * bytes_of(self.activation)
 
     def gradient(self) -> tuple[Op, ...]:
-        inputs = (f"d_{self.output}", *(f"forward:{name}" for name in self.inputs))
-        output = f"d_{self.inputs[0]}@{self.name}"
-        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+        return (self.turned(reads_forward=True),)
 
 
 def paged(tokens: Number, page: Number) -> Number:
@@ -235,10 +228,10 @@ class Vector(Op):
 
     m: Extent
     n: tuple[Extent, ...]
-    reads: Number
-    writes: Number
-    flop_per_element: Number
-    special_per_element: Number
+    reads: Number = 1.0
+    writes: Number = 1.0
+    flop_per_element: Number = 0.0
+    special_per_element: Number = 0.0
     precision: str
     parameters: tuple[Extent, ...] = ()  # a product: (vocab, hidden) for an embedding
     parameter_precision: str = "bf16"
@@ -263,10 +256,7 @@ class Vector(Op):
         return self.elements() * self.flop_per_element
 
     def weight_elements(self) -> Number:
-        size: Number = 1.0 if self.parameters else 0.0
-        for extent in self.parameters:
-            size = size * extent.size
-        return size
+        return product(self.parameters) if self.parameters else 0.0
 
     def weight_bytes(self) -> Number:
         return self.weight_elements() * bytes_of(self.parameter_precision)
@@ -301,15 +291,10 @@ class Vector(Op):
         """It reads what the op read and the gradient of what it wrote, and writes the gradient of what it
         read.
         """
-        forward = tuple(f"forward:{name}" for name in self.inputs)
         # Gradients of scales are sums over rows, that of the operand has sums along each: a second pass.
         again = 2.0 if self.parameters and self.trips is not None else 0.0
-        back = replace(
-            self,
-            name=f"{self.name}_backward",
-            backward=True,
-            inputs=(f"d_{self.output}", *forward),
-            output=f"d_{self.inputs[0]}@{self.name}",
+        back = self.turned(
+            reads_forward=True,
             reads=self.reads + self.writes + again,
             writes=self.reads,
             parameters=(),

@@ -9,13 +9,14 @@ from dataclasses import replace
 from strata.arrays import Number
 from strata.precision import bytes_of
 from strata.workload.attention import attention_ops
+from strata.workload.attention_parts import LayerOps
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_streams, stream_width
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
 from strata.workload.lora import training_graph
 from strata.workload.model import ROUTED, Model
 from strata.workload.moe import NORM, NORM_FLOP, expert_ops, gated_ffn
-from strata.workload.ops import CrossEntropy, EagerKernels, MatMul, Vector
+from strata.workload.ops import CrossEntropy, EagerKernels, Vector
 from strata.workload.scan_ops import STATE
 from strata.workload.tasks import Workload
 
@@ -124,21 +125,16 @@ def _stream(model: Model, tokens: Extent, axis: str, format: str = "") -> Tensor
 
 def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
     """RMS or layer norm, fused with the residual addition before it."""
-    weight = Extent(model.hidden, 2.0 if model.norm_bias else 1.0)
-    return Vector(
-        name=name,
-        module=module,
-        role=NORM,
-        inputs=(RESIDUAL,),
-        output=f"{name}_out",
-        m=Extent(tokens.count, tokens.unit, "sp_tokens"),
-        n=(Extent(model.hidden),),
+    layer = LayerOps(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"), NORM)
+    return layer.vector(
+        name,
+        RESIDUAL,
+        f"{name}_out",
+        Extent(model.hidden),
         reads=2.0,
         writes=2.0,
         flop_per_element=NORM_FLOP + 1,
-        special_per_element=0.0,
-        precision=model.activations,
-        parameters=(weight,),
+        parameters=(Extent(model.hidden, 2.0 if model.norm_bias else 1.0),),
         pieces=2.0,
         eager=EAGER_NORM,
         trips=NORM_TRIPS + model.hidden / NORM_LOAD,
@@ -159,75 +155,40 @@ def _norm_after(before: list[Op], norm: Vector) -> Vector:
 
 def _embedding(model: Model, tokens: Extent) -> Block:
     hidden, stored = Extent(model.hidden), model.embedding_dtype
+    layer, formats = (
+        LayerOps(model, "embedding", tokens),
+        {"precision": stored, "parameter_precision": stored},
+    )
+    vocab = (Extent(model.vocab, 1.0, "vocab"), hidden)
     ops: list[Op] = [
-        Vector(
-            name="embed",
-            module="embedding",
-            inputs=("ids",),
-            output="hidden_0",
-            m=tokens,
-            n=(hidden,),
-            reads=1.0,
-            writes=1.0,
-            flop_per_element=0.0,
-            special_per_element=0.0,
-            precision=stored,
-            parameters=(Extent(model.vocab, 1.0, "vocab"), hidden),
-            parameter_precision=stored,
-            looked_up=("vocab",),
-        )
+        layer.vector("embed", "ids", "hidden_0", hidden, parameters=vocab, looked_up=("vocab",), **formats)
     ]
     if model.learned_positions:
-        ops.append(
-            Vector(
-                name="positions",
-                module="embedding",
-                inputs=("hidden_0",),
-                output="hidden_p",
-                m=tokens,
-                n=(hidden,),
-                reads=2.0,
-                writes=1.0,
-                flop_per_element=1.0,
-                special_per_element=0.0,
-                precision=stored,
-                parameters=(Extent(model.positions), hidden),
-                parameter_precision=stored,
-            )
-        )
+        added = {"reads": 2.0, "flop_per_element": 1.0, "parameters": (Extent(model.positions), hidden)}
+        ops.append(layer.vector("positions", "hidden_0", "hidden_p", hidden, **added, **formats))
     ops += expanded_stream(model, tokens, ops[-1].output)
     stream = _stream(model, tokens, "tokens", stored)
     return Block(name="embedding", role="embedding", ops=tuple(ops), output=stream, leaves=(ops[-1].output,))
 
 
 def _head(model: Model, read: Extent, phase: str) -> Block:
-    vocab = (Extent(model.vocab, 1.0, "vocab"),)
+    vocab, layer, stored = (
+        Extent(model.vocab, 1.0, "vocab"),
+        LayerOps(model, "head", read),
+        model.embedding_dtype,
+    )
     before = collapsed(model, read, "head", RESIDUAL, last=True)
     final = _norm_after(before, _norm("final_norm", "head", model, read))
-    head = MatMul(
-        name="head",
-        module="head",
-        inputs=(final.output,),
-        output="logits",
-        m=read,
-        n=vocab,
-        k=Extent(model.hidden),
-        weight=model.embedding_dtype,
-        activation=model.activations,
-        tied=model.tied,
-    )
+    head = layer.product("head", final.output, "logits", vocab, weight=stored, tied=model.tied)
     # Greedy choice reads the logits once, all of them in one place; the loss of a training step also takes an
     # exponential of each, and adds up over parts of the vocabulary.
     training = phase == "train"
-    kind: type[Vector] = CrossEntropy if training else Vector
-    choose = kind(
-        name="loss" if training else "sample",
-        module="head",
-        inputs=("logits",),
-        output="token",
-        m=read,
-        n=vocab,
-        reads=1.0,
+    choose = layer.vector(
+        "loss" if training else "sample",
+        head.output,
+        "token",
+        vocab,
+        CrossEntropy if training else Vector,
         writes=0.0,
         flop_per_element=1.0,
         special_per_element=1.0 if training else 0.0,
@@ -300,9 +261,8 @@ def _feeding(
     """Ops of a feed-forward layer and what they hand on."""
     if kind in ROUTED:
         return expert_ops(model, work, tokens, source, kind)
-    ops = gated_ffn(
-        model, tokens, width=model.ffn, axis="ffn", module="ffn", source=source, bias=model.ffn_bias
-    )
+    layer = LayerOps(model, "ffn", tokens)
+    ops = gated_ffn(layer, source, width=model.ffn, axis="ffn", bias=model.ffn_bias)
     return ops, (ops[-1].output,)
 
 
