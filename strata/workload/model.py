@@ -46,7 +46,7 @@ class Pattern:
     """The sequence of layers: a prefix of one kind, then a period of kinds repeated to the end.
 
     A kind is (attention, ffn), such as ("full", "moe"); the kinds are structure, the counts are quantities.
-    Attention may be full, window or sparse; csa or hca, over compressed keys (compressed_attention.py);
+    Attention may be full, window or sparse; csa or hca, over compressed keys (attention.py);
     linear, by the model's mixer; parallel, softmax attention and the mixer side by side; a layer may have
     none of one of the two. A feed-forward is dense, moe or hash, whose experts a table of tokens names. Any
     order of layers is a period as long as itself (`pattern_of`).

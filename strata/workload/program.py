@@ -45,7 +45,7 @@ PROGRAMS = {
     "dlrm": ("dlrm", "Dlrm"),
     "fft": ("fft", "Fft"),
     "fft-1d": ("fft", "LongFft"),
-    "gemm": ("gemm", "Gemm"),
+    "gemm": ("mlp", "Gemm"),
     "hpl": ("hpl", "Hpl"),
     "lstm": ("lstm", "Lstm"),
     "mlp": ("mlp", "Mlp"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from strata.adapters.huggingface.config import reading
-from strata.adapters.huggingface.families import NotModelled, families, refusals
+from strata.adapters.huggingface.names import NotModelled, families, refusals
 from strata.params import data_folder, names
 from strata.workload.tasks import decode
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.adapters.huggingface.config import reading
-from strata.adapters.huggingface.families import NotModelled
-from strata.adapters.huggingface.names import hub_name
+from strata.adapters.huggingface.names import NotModelled, hub_name
 from strata.errors import BadFile, StrataError, UnknownName
 from strata.params import data_folder, names
 

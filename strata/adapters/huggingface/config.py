@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from strata.adapters.huggingface.families import ConfigFamily, family_of
 from strata.adapters.huggingface.keys import (
     WHOLE,
     ConfigKeys,
@@ -19,7 +18,7 @@ from strata.adapters.huggingface.keys import (
 )
 from strata.adapters.huggingface.layers import layer_pattern, sparse_sizes, stream_sizes, with_blocks
 from strata.adapters.huggingface.mixers import read_mixer
-from strata.adapters.huggingface.names import find_config
+from strata.adapters.huggingface.names import ConfigFamily, family_of, find_config
 from strata.adapters.huggingface.vision import read_tower
 from strata.errors import BadFile, BadValue
 from strata.precision import check

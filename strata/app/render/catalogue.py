@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.adapters.huggingface.families import families, wrappers
 from strata.adapters.huggingface.keys import FLAGS, WHOLE
+from strata.adapters.huggingface.names import families, wrappers
 from strata.app import LISTED
 from strata.app.render.config_facts import config_facts, layer_kinds, mixer_numbers, unread_text
 from strata.app.render.marks import legend, mark_text, marked, source_text, versions_text
