@@ -34,6 +34,7 @@ from strata.workload.attention_parts import (
     eager_heads,
     eager_rotation,
     index_ops,
+    layer_ops,
     parts_of,
 )
 from strata.workload.graph import Extent, Op, axes_of, total
@@ -185,7 +186,7 @@ def _shared_attention(model: Model, part: Part, kind: str) -> Attention:
         span = span + attended(work.context, work.sequence, most) / ratio
         chosen = xp.minimum(entries, model.sparse_top_k * work.sequence) if kind == "csa" else entries
         read, held = read + chosen, held + entries
-    layer = LayerOps(model, "latent_attention", Extent(work.batch, work.sequence, "tokens"))
+    layer = layer_ops(model, "latent_attention", Extent(work.batch, work.sequence, "tokens"))
     heads, dim = {"heads": Extent(model.heads, 1.0, "heads"), "kv_heads": Extent(1.0)}, model.head_dim
     widths = {"key_dim": dim, "value_dim": dim, "kv_width": dim}
     return layer.attention(part, ("rotated", "cache"), span, read, held, **heads, **widths, latent=True)
@@ -194,7 +195,7 @@ def _shared_attention(model: Model, part: Part, kind: str) -> Attention:
 def attention_ops(model: Model, work: Workload, tokens: Extent, kind: str, source: str) -> tuple[Op, ...]:
     """The ops of an attention layer after its norm; `kind` is full, window, sparse, csa or hca."""
     kinds = {"mla": _latent_attention, "gqa": _grouped_attention, "compressed": compressed_ops}
-    return kinds[model.attention](LayerOps(model, "attention", tokens), work, kind, source)
+    return kinds[model.attention](layer_ops(model, "attention", tokens), work, kind, source)
 
 
 def _softmax(
@@ -212,7 +213,7 @@ def _softmax(
     if kind == "sparse":
         read = xp.minimum(work.context, limit * work.sequence)
     held = work.context if kind == "sparse" else read
-    layer = LayerOps(model, module, Extent(work.batch, work.sequence, "tokens"))
+    layer = layer_ops(model, module, Extent(work.batch, work.sequence, "tokens"))
     sizes = {"heads": Extent(model.heads, 1.0, "heads"), "products": model.attention_products} | sizes
     return layer.attention(part, inputs, span, read, held, **sizes)
 
@@ -257,7 +258,7 @@ def _latent_attention(layer: LayerOps, work: Workload, kind: str, source: str) -
     """Multi-head latent attention: absorbed (one shared latent head) in decode, expanded to full heads
     elsewhere.
     """
-    model, up = layer.model, LayerOps(layer.model, layer.module, layer.tokens, LATENT_UP)
+    model, up = layer.model, layer_ops(layer.model, layer.module, layer.rows, LATENT_UP)
     rank, rope_dim = model.kv_rank, model.rope_dim
     shared = (Extent(rank), Extent(rope_dim))
     down = shared if model.direct_queries else (Extent(model.q_rank), *shared)
@@ -297,7 +298,7 @@ def _absorbed(model: Model, part: Part, kind: str) -> list[Op]:
     """Latent attention of generated tokens: queries are brought into the latent, which all heads share."""
     nope, rank, width = model.head_dim - model.rope_dim, model.kv_rank, model.kv_rank + model.rope_dim
     each = Extent(model.heads, 1.0, "heads")
-    layer = LayerOps(model, "attention", Extent(part.work.batch, part.work.sequence, "tokens"))
+    layer = layer_ops(model, "attention", Extent(part.work.batch, part.work.sequence, "tokens"))
     sizes = {"key_dim": width, "value_dim": rank, "kv_width": width, "latent": True}
     inputs, values = ("q_latent", "cache"), Extent(model.v_head_dim)
     return [
@@ -312,7 +313,7 @@ def _expanded(model: Model, part: Part, kind: str) -> list[Op]:
     known.
     """
     nope, rank = model.head_dim - model.rope_dim, model.kv_rank
-    known = LayerOps(model, "attention", Extent(part.work.batch, part.work.context, "tokens"), LATENT_UP)
+    known = layer_ops(model, "attention", Extent(part.work.batch, part.work.context, "tokens"), LATENT_UP)
     made = Extent(model.heads, nope + model.v_head_dim, "heads")
     sizes = {"key_dim": model.head_dim, "value_dim": model.v_head_dim, "kv_width": rank + model.rope_dim}
     inputs = ("rotated", "kv")

@@ -4,13 +4,13 @@ and the scorer that chooses among keys.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
-from strata.workload.ops import Attention, EagerKernels, MatMul, Vector
+from strata.workload.ops import Attention, EagerKernels, MatMul, RowOps, Some
 from strata.workload.tasks import Workload
 
 ROPE_PIECES = 4.0  # where nothing is fused: queries and keys turned, keys and values written to the cache
@@ -76,53 +76,17 @@ def parts_of(work: Workload) -> tuple[Part, ...]:
 
 
 @dataclass(frozen=True)
-class LayerOps:
+class LayerOps(RowOps):
     """Makes the ops of one part of a model: on the same tokens, in the model's formats unless said."""
 
-    model: Model
-    module: str
-    tokens: Extent
-    role: str = ""
+    model: Model = field(kw_only=True)
 
     def product(
-        self,
-        name: str,
-        inputs: str | tuple[str, ...],
-        output: str,
-        n: Extent | tuple[Extent, ...],
-        k: Extent | None = None,
-        **more: Any,
+        self, name: str, inputs: Some[str], output: str, n: Some[Extent], k: Extent | None = None, **more: Any
     ) -> MatMul:
         """A product with a weight, of the model's own width where no depth is given."""
-        usual = {"weight": self.model.weights, "activation": self.model.activations}
         depth = Extent(self.model.hidden) if k is None else k
-        return MatMul(**self._common(name, inputs, output, n) | usual | {"k": depth} | more)
-
-    def vector(
-        self,
-        name: str,
-        inputs: str | tuple[str, ...],
-        output: str,
-        n: Extent | tuple[Extent, ...],
-        kind: type[Vector] = Vector,
-        **more: Any,
-    ) -> Vector:
-        """Element-wise work, of a kind that may have fields of its own."""
-        usual = {"precision": self.model.activations}
-        return kind(**self._common(name, inputs, output, n) | usual | more)
-
-    def _common(
-        self, name: str, inputs: str | tuple[str, ...], output: str, n: Extent | tuple[Extent, ...]
-    ) -> dict[str, Any]:
-        return {
-            "name": name,
-            "module": self.module,
-            "role": self.role,
-            "inputs": (inputs,) if isinstance(inputs, str) else inputs,
-            "output": output,
-            "m": self.tokens,
-            "n": (n,) if isinstance(n, Extent) else n,
-        }
+        return super().product(name, inputs, output, n, depth, **more)
 
     def attention(
         self, part: Part, inputs: tuple[str, ...], span: Number, read: Number, held: Number, **more: Any
@@ -141,6 +105,11 @@ class LayerOps:
             activation=self.model.activations,
             **{**usual, "kv": self.model.kv, **more},
         )
+
+
+def layer_ops(model: Model, module: str, tokens: Extent, role: str = "") -> LayerOps:
+    """What makes the ops of a part of a model."""
+    return LayerOps(module, tokens, model.weights, model.activations, role, model=model)
 
 
 def index_ops(
@@ -171,7 +140,7 @@ def index_ops(
             products=model.index_format,
             kv=model.index_format,
         )
-        rows = LayerOps(model, layer.module, Extent(step.batch, step.sequence, "tokens"))
+        rows = layer_ops(model, layer.module, Extent(step.batch, step.sequence, "tokens"))
         top = rows.vector(
             part.named("index_top"),
             score.output,

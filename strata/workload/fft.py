@@ -11,7 +11,7 @@ from strata.arrays import Number, namespace, register_pytree
 from strata.precision import bytes_of
 from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked, product
-from strata.workload.ops import Vector
+from strata.workload.ops import RowOps
 from strata.workload.tasks import Workload
 
 AXES = ("x", "y", "z")
@@ -178,13 +178,8 @@ class LongFft:
         ]  # fmt: skip
         if self.ordered:
             reals = Extent(columns, 2.0 * work.batch, "y")  # complex, of every line
-            ops.append(
-                Vector(
-                    name="order", module="result", inputs=("whole",), output="result", m=x, n=(reals,),
-                    reads=1.0, writes=1.0, flop_per_element=0.0, special_per_element=0.0,
-                    precision=self.precision,
-                )
-            )  # fmt: skip
+            make = RowOps("result", x, self.precision, self.precision)
+            ops.append(make.vector("order", "whole", "result", reals))
         entry = Tensor("line", (batch, x, y, Extent(2.0)), self.precision)
         role = "line" if self.ordered else "x"
         graph = Graph(

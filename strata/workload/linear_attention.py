@@ -28,7 +28,9 @@ def mixer_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tupl
     """The ops of a layer with a state after its norm."""
     if model.mixer is None:
         raise BadValue(f"{model.name} has layers with a state, but its mixer is not said")
-    return _MixerOps(model, MODULE, tokens, mixer=model.mixer, work=work).ops(source)
+    return _MixerOps(
+        MODULE, tokens, model.weights, model.activations, model=model, mixer=model.mixer, work=work
+    ).ops(source)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from strata.arrays import Number, register_pytree
 from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor, checked
-from strata.workload.ops import MatMul, Vector
+from strata.workload.ops import RowOps
 from strata.workload.tasks import Workload
 
 
@@ -38,10 +38,8 @@ class Gemm:
     def trace(self, work: Workload) -> Graph:
         rows = Extent(work.batch * self.m, 1.0, "rows")
         columns, depth = Extent(self.n, 1.0, "columns"), Extent(self.k, 1.0, "depth")
-        product = MatMul(
-            name="product", module="product", inputs=("a",), output="c", m=rows, n=(columns,), k=depth,
-            weight=self.weights, activation=self.activations,
-        )  # fmt: skip
+        make = RowOps("product", rows, self.weights, self.activations)
+        product = make.product("product", "a", "c", columns, depth)
         block = Block(
             name="product",
             role="stream",
@@ -97,14 +95,11 @@ class Mlp:
     def trace(self, work: Workload) -> Graph:
         rows = Extent(work.batch, 1.0, "rows")
         columns, depth = Extent(self.width, 1.0, "columns"), Extent(self.width, 1.0, "depth")
-        product = MatMul(
-            name="product", module="product", inputs=("rows",), output="sums", m=rows, n=(columns,), k=depth,
-            weight=self.weights, activation=self.activations,
-        )  # fmt: skip
-        activation = Vector(
-            name="relu", module="activation", inputs=("sums",), output="out", m=rows, n=(columns,), reads=1.0,
-            writes=1.0, flop_per_element=RELU_FLOP, special_per_element=0.0, precision=self.activations,
-        )  # fmt: skip
+        formats = (self.weights, self.activations)
+        product = RowOps("product", rows, *formats).product("product", "rows", "sums", columns, depth)
+        activation = RowOps("activation", rows, *formats).vector(
+            "relu", "sums", "out", columns, flop_per_element=RELU_FLOP
+        )
         stream = Tensor("rows", (rows, depth), self.activations)
         layer = Block(
             name="layer",

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from strata.arrays import Array, Number, lead, namespace
-from strata.workload.attention_parts import LayerOps
+from strata.workload.attention_parts import LayerOps, layer_ops
 from strata.workload.expert_ops import EXPERT_ROWS, ROUTER, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
@@ -72,7 +72,7 @@ def expert_ops(
     """The ops of a mixture-of-experts layer after its norm, and what they hand on; `hash` names experts by a
     table of tokens.
     """
-    layer, width = LayerOps(model, "moe", tokens), Extent(model.expert_rank)
+    layer, width = layer_ops(model, "moe", tokens), Extent(model.expert_rank)
     if not model.latent_experts:
         ops = (*_route(layer, source, source, kind), *_routed_experts(layer, work))
         leaf = "combined"
@@ -100,9 +100,9 @@ def _routed(layer: LayerOps) -> tuple[LayerOps, Number, dict[str, Number]]:
     """What makes ops on rows for experts, elements of a row that experts work on, and what a dispatch or a
     combine says of them.
     """
-    model, tokens = layer.model, layer.tokens
+    model, tokens = layer.model, layer.rows
     width = model.expert_rank if model.latent_experts else model.hidden
-    rows = LayerOps(model, layer.module, Extent(tokens.count, tokens.unit, "routed_tokens"))
+    rows = layer_ops(model, layer.module, Extent(tokens.count, tokens.unit, "routed_tokens"))
     return rows, width, {"top_k": model.top_k, "width": width, "token": width}
 
 
@@ -146,7 +146,7 @@ def _routed_experts(layer: LayerOps, work: Workload) -> tuple[Op, ...]:
     """Products of the experts over the rows sent to them, and their results, weighted and added up for each
     token.
     """
-    model, tokens, sides = layer.model, layer.tokens, 2.0 if layer.model.gated else 1.0
+    model, tokens, sides = layer.model, layer.rows, 2.0 if layer.model.gated else 1.0
     routed, width, sent = _routed(layer)
     hidden, inner = Extent(width), Extent(model.expert_ffn, 1.0, "expert_ffn")
     # Both products share these: what a rank has to do is worked out once for the two.

@@ -5,12 +5,14 @@ rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, TypeGuard
+from typing import Any, ClassVar, TypeGuard, TypeVar
 
 from strata.arrays import Number, ceil_div
 from strata.params import load_table
 from strata.precision import bytes_of
 from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, product, total
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -328,6 +330,47 @@ class Gather(Vector):
 
     def row_bytes(self) -> Number:
         return (total(self.n) if self.row is None else self.row) * bytes_of(self.precision)
+
+
+Some = T | tuple[T, ...]  # one of something, or several
+
+
+def _several(given: Some[T]) -> tuple[T, ...]:
+    return given if isinstance(given, tuple) else (given,)
+
+
+@dataclass(frozen=True)
+class RowOps:
+    """Makes ops of one module on the same rows, in the same formats unless said."""
+
+    module: str
+    rows: Extent
+    weights: str
+    activations: str
+    role: str = ""
+
+    def product(
+        self, name: str, inputs: Some[str], output: str, n: Some[Extent], k: Extent, **more: Any
+    ) -> MatMul:
+        """A product with a weight."""
+        usual = {"weight": self.weights, "activation": self.activations, "k": k}
+        return MatMul(**self._told(name, inputs, output, n) | usual | more)
+
+    def vector(
+        self,
+        name: str,
+        inputs: Some[str],
+        output: str,
+        n: Some[Extent],
+        kind: type[Vector] = Vector,
+        **more: Any,
+    ) -> Vector:
+        """Element-wise work, of a kind that may have fields of its own."""
+        return kind(**self._told(name, inputs, output, n) | {"precision": self.activations} | more)
+
+    def _told(self, name: str, inputs: Some[str], output: str, n: Some[Extent]) -> dict[str, Any]:
+        edges = {"inputs": _several(inputs), "output": output, "m": self.rows, "n": _several(n)}
+        return {"name": name, "module": self.module, "role": self.role, **edges}
 
 
 def is_vector(op: Op) -> TypeGuard[Vector]:

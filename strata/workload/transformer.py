@@ -21,7 +21,7 @@ from dataclasses import replace
 from strata.arrays import Number
 from strata.precision import bytes_of
 from strata.workload.attention import attention_ops
-from strata.workload.attention_parts import LayerOps
+from strata.workload.attention_parts import layer_ops
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
 from strata.workload.lora import training_graph
@@ -50,7 +50,7 @@ def expanded_stream(model: Model, tokens: Extent, source: str) -> list[Op]:
     """The embedding in every stream."""
     if not model.hyper_connections:
         return []
-    columns, layer = Extent(stream_width(model)), LayerOps(model, "embedding", tokens)
+    columns, layer = Extent(stream_width(model)), layer_ops(model, "embedding", tokens)
     return [layer.vector("expand_streams", source, STREAMS, columns, reads=1.0 / model.streams)]
 
 
@@ -61,7 +61,7 @@ def collapsed(model: Model, tokens: Extent, module: str, residual: str, last: bo
     """
     if not model.hyper_connections:
         return []
-    layer = LayerOps(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
+    layer = layer_ops(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
     wide, n = Extent(stream_width(model)), model.streams
     columns, stored = n if last else (2.0 + n) * n, model.embedding_dtype
     mix = layer.product(
@@ -85,7 +85,7 @@ def mixed_streams(
     model: Model, tokens: Extent, module: str, leaves: tuple[str, ...], residual: str
 ) -> Vector:
     """Streams mixed with each other, and what the block hands on added to each."""
-    layer = LayerOps(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
+    layer = layer_ops(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
     return layer.vector(
         "mix_streams",
         (*leaves, residual, "stream_weights_out"),
@@ -203,7 +203,7 @@ def _stream(model: Model, tokens: Extent, axis: str, format: str = "") -> Tensor
 
 def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
     """RMS or layer norm, fused with the residual addition before it."""
-    layer = LayerOps(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"), NORM)
+    layer = layer_ops(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"), NORM)
     return layer.vector(
         name,
         RESIDUAL,
@@ -234,7 +234,7 @@ def _norm_after(before: list[Op], norm: Vector) -> Vector:
 def _embedding(model: Model, tokens: Extent) -> Block:
     hidden, stored = Extent(model.hidden), model.embedding_dtype
     layer, formats = (
-        LayerOps(model, "embedding", tokens),
+        layer_ops(model, "embedding", tokens),
         {"precision": stored, "parameter_precision": stored},
     )
     vocab = (Extent(model.vocab, 1.0, "vocab"), hidden)
@@ -252,7 +252,7 @@ def _embedding(model: Model, tokens: Extent) -> Block:
 def _head(model: Model, read: Extent, phase: str) -> Block:
     vocab, layer, stored = (
         Extent(model.vocab, 1.0, "vocab"),
-        LayerOps(model, "head", read),
+        layer_ops(model, "head", read),
         model.embedding_dtype,
     )
     before = collapsed(model, read, "head", RESIDUAL, last=True)
@@ -339,7 +339,7 @@ def _feeding(
     """Ops of a feed-forward layer and what they hand on."""
     if kind in ROUTED:
         return expert_ops(model, work, tokens, source, kind)
-    layer = LayerOps(model, "ffn", tokens)
+    layer = layer_ops(model, "ffn", tokens)
     ops = gated_ffn(layer, source, width=model.ffn, axis="ffn", bias=model.ffn_bias)
     return ops, (ops[-1].output,)
 
