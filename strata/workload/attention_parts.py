@@ -82,7 +82,14 @@ class LayerOps(RowOps):
     model: Model = field(kw_only=True)
 
     def product(
-        self, name: str, inputs: Some[str], output: str, n: Some[Extent], k: Extent | None = None, **more: Any
+        self,
+        name: str,
+        inputs: Some[str],
+        output: str,
+        n: Some[Extent],
+        k: Extent | None = None,
+        /,
+        **more: Any,
     ) -> MatMul:
         """A product with a weight, of the model's own width where no depth is given."""
         depth = Extent(self.model.hidden) if k is None else k

@@ -72,12 +72,7 @@ class ExpertMatMul(Op):
     def gradient(self) -> tuple[Op, ...]:
         """Both gradients of a grouped product move the same operands through the same shapes, transposed."""
         back = f"d_{self.output}"
-        dgrad = self.turned(
-            name=f"{self.name}_dgrad",
-            n=(self.k,),
-            k=joined_extent(self.n),
-            bias=False,
-        )
+        dgrad = self.turned(name=f"{self.name}_dgrad", n=(self.k,), k=joined_extent(self.n), bias=False)
         if self.frozen:
             return (dgrad,)
         wgrad = replace(

@@ -181,9 +181,9 @@ class Op:
         read forward.
         """
         forward = tuple(f"forward:{name}" for name in self.inputs) if reads_forward else ()
-        usual = {"name": f"{self.name}_backward", "output": f"d_{self.inputs[0]}@{self.name}"}
-        inputs = (f"d_{self.output}", *forward)
-        return replace(self, **({**usual, "backward": True, "inputs": inputs} | changes))
+        inputs, output = (f"d_{self.output}", *forward), f"d_{self.inputs[0]}@{self.name}"
+        usual: dict[str, Any] = {"name": f"{self.name}_backward", "inputs": inputs, "output": output}
+        return replace(self, **(usual | changes), backward=True)
 
     def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
         """Of those ops, the one whose result is the gradient of the operand at a place."""

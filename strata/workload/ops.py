@@ -5,7 +5,7 @@ rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeGuard, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
 from strata.arrays import Number, ceil_div
 from strata.params import load_table
@@ -332,7 +332,7 @@ class Gather(Vector):
         return (total(self.n) if self.row is None else self.row) * bytes_of(self.precision)
 
 
-Some = T | tuple[T, ...]  # one of something, or several
+Some: TypeAlias = T | tuple[T, ...]  # one of something, or several
 
 
 def _several(given: Some[T]) -> tuple[T, ...]:
@@ -350,7 +350,7 @@ class RowOps:
     role: str = ""
 
     def product(
-        self, name: str, inputs: Some[str], output: str, n: Some[Extent], k: Extent, **more: Any
+        self, name: str, inputs: Some[str], output: str, n: Some[Extent], k: Extent, /, **more: Any
     ) -> MatMul:
         """A product with a weight."""
         usual = {"weight": self.weights, "activation": self.activations, "k": k}
@@ -363,6 +363,7 @@ class RowOps:
         output: str,
         n: Some[Extent],
         kind: type[Vector] = Vector,
+        /,
         **more: Any,
     ) -> Vector:
         """Element-wise work, of a kind that may have fields of its own."""

@@ -1,4 +1,4 @@
-"""Which config a model's name means, and which architectures are read and which are refused, by `model_type`."""
+"""Which config a model's name means, and which architectures are read and which refused, by `model_type`."""
 
 from __future__ import annotations
 
