@@ -314,12 +314,12 @@ def _expanded(model: Model, part: Part, kind: str) -> list[Op]:
     """
     nope, rank = model.head_dim - model.rope_dim, model.kv_rank
     known = layer_ops(model, "attention", Extent(part.work.batch, part.work.context, "tokens"), LATENT_UP)
-    made = Extent(model.heads, nope + model.v_head_dim, "heads")
+    both = Extent(model.heads, nope + model.v_head_dim, "heads")
     sizes = {"key_dim": model.head_dim, "value_dim": model.v_head_dim, "kv_width": rank + model.rope_dim}
     inputs = ("rotated", "kv")
     return [
         # A mixed step has these weights already, absorbed into the products of its generated tokens.
-        known.product("kv_up", "latent_n", "kv", made, Extent(rank), stored=not part.beside),
+        known.product("kv_up", "latent_n", "kv", both, Extent(rank), stored=not part.beside),
         _softmax(model, part, kind, "latent_attention", inputs, kv_heads=Extent(1.0), latent=True, **sizes),
     ]
 
@@ -343,10 +343,10 @@ def _block_indexer(layer: LayerOps, work: Workload, source: str) -> list[Op]:
     """
     model = layer.model
     queries, keys = Extent(model.index_heads, model.index_dim, "kv_heads"), Extent(model.index_dim)
-    made, flop = ("index_q_made", "index_k_made"), ROPE_FLOP + NORM_FLOP
+    inputs, flop = ("index_q_made", "index_k_made"), ROPE_FLOP + NORM_FLOP
     return [
         layer.product("index_q", source, "index_q_made", queries),
         layer.product("index_k", source, "index_k_made", keys),
-        layer.vector("index_rope", made, "index_q_out", (queries, keys), flop_per_element=flop),
+        layer.vector("index_rope", inputs, "index_q_out", (queries, keys), flop_per_element=flop),
         *index_ops(layer, work, "index_q_out", 1.0, (Extent(2.0 * model.index_dim),), heads="kv_heads"),
     ]

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from strata.arrays import Number
 from strata.precision import bytes_of
-from strata.workload.graph import Collective, Extent, Op, axes_of, product
+from strata.workload.graph import Collective, Extent, Op, axes_of, volume
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -32,7 +32,7 @@ class CustomOp(Op):
     streamed: bool = False  # its bytes are DRAM's, whatever a cache could hold of them
 
     def elements(self) -> Number:
-        return product(self.extents)
+        return volume(self.extents)
 
     def work(self) -> Number:
         """All of its operations, on whichever unit."""
@@ -42,7 +42,7 @@ class CustomOp(Op):
         return self.work() if self.unit == "matrix" else 0.0
 
     def weight_elements(self) -> Number:
-        return product(self.parameters) if self.parameters else 0.0
+        return volume(self.parameters) if self.parameters else 0.0
 
     def weight_bytes(self) -> Number:
         return self.weight_elements() * bytes_of(self.parameter_precision)
@@ -81,7 +81,7 @@ class Communication(Collective):
         object.__setattr__(self, "payload", self.output_bytes())
 
     def output_bytes(self) -> Number:
-        return product(self.extents) * bytes_of(self.precision)
+        return volume(self.extents) * bytes_of(self.precision)
 
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(*self.extents)

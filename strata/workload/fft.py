@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from strata.arrays import Number, namespace, register_pytree
 from strata.precision import bytes_of
 from strata.records import readable
-from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked, product
+from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked, volume
 from strata.workload.ops import RowOps
 from strata.workload.tasks import Workload
 
@@ -30,7 +30,7 @@ class FftLines(Op):
     precision: str  # of a real or imaginary part
 
     def elements(self) -> Number:
-        return product((self.points, *self.lines))
+        return volume((self.points, *self.lines))
 
     def flop(self) -> Number:
         r"""Operations of all lines.

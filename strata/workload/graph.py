@@ -41,7 +41,7 @@ def total(extents: tuple[Extent, ...]) -> Number:
     return size
 
 
-def product(extents: tuple[Extent, ...]) -> Number:
+def volume(extents: tuple[Extent, ...]) -> Number:
     """Elements along all of several dimensions."""
     size: Number = 1.0
     for extent in extents:
@@ -67,7 +67,7 @@ class Tensor:
         return axes_of(*self.extents)
 
     def elements(self) -> Number:
-        return product(self.extents)
+        return volume(self.extents)
 
     def bytes(self) -> Number:
         return self.elements() * bytes_of(self.format)

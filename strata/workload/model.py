@@ -234,8 +234,8 @@ def model(name: str | Path | dict[str, Any], /, **changes: Any) -> Model:
     >>> m.layers, m.kv_heads, m.weights
     (80.0, 8.0, 'fp8')
     """
-    made: Model = adapter(".json")(name)
-    return changed_model(made, **changes)
+    before: Model = adapter(".json")(name)
+    return changed_model(before, **changes)
 
 
 def changed_model(before: Model, /, **changes: Any) -> Model:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 from strata.arrays import Number, ceil_div
 from strata.params import load_table
 from strata.precision import bytes_of
-from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, product, total
+from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, total, volume
 
 T = TypeVar("T")
 
@@ -258,7 +258,7 @@ class Vector(Op):
         return self.elements() * self.flop_per_element
 
     def weight_elements(self) -> Number:
-        return product(self.parameters) if self.parameters else 0.0
+        return volume(self.parameters) if self.parameters else 0.0
 
     def weight_bytes(self) -> Number:
         return self.weight_elements() * bytes_of(self.parameter_precision)
