@@ -41,6 +41,9 @@ class CustomOp(Op):
     def flop(self) -> Number:
         return self.work() if self.unit == "matrix" else 0.0
 
+    def vector_flop(self) -> Number:
+        return self.work() if self.unit == "vector" else 0.0
+
     def weight_elements(self) -> Number:
         return volume(self.parameters) if self.parameters else 0.0
 

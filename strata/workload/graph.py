@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeGuard
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number
 from strata.errors import BadValue
 from strata.precision import bytes_of
-from strata.workload.periods import places_within
+from strata.workload.periods import layers_within
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -100,6 +100,10 @@ class Op:
 
     def flop(self) -> Number:
         """Useful operations; those beside matrix products and attention do not count as useful."""
+        return 0.0
+
+    def vector_flop(self) -> Number:
+        """Operations of the vector units; they are not counted as useful."""
         return 0.0
 
     def weight_elements(self) -> Number:
@@ -287,11 +291,8 @@ class BlockSequence:
         >>> [float(moe.within(n, "m")) for n in (2.0, 10.0, 61.0)], float(moe.within(10.0, "f"))
         ([0.0, 7.0, 58.0], 3.0)
         """
-        xp = namespace(layers, self.prefix_layers)
-        inside = xp.minimum(layers, self.prefix_layers) if block in self.prefix else 0.0 * layers
-        rest = xp.maximum(layers - self.prefix_layers, 0.0)
         places = tuple(i for i, names in enumerate(self.period) if block in names)
-        return inside + places_within(rest, places, len(self.period))
+        return layers_within(layers, self.prefix_layers, block in self.prefix, places, len(self.period))
 
     def in_layers(self, block: str) -> bool:
         return block in self.prefix or any(block in names for names in self.period)

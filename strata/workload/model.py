@@ -8,14 +8,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from strata.arrays import Number, is_leaf, namespace, register_pytree
+from strata.arrays import Number, is_leaf, register_pytree
 from strata.errors import UnknownName, require
 from strata.precision import check
 from strata.records import readable
 from strata.units import finite_quantity
 from strata.workload.graph import Graph
 from strata.workload.mixer import Mixer
-from strata.workload.periods import places_within
+from strata.workload.periods import layers_within
 from strata.workload.tasks import Workload
 
 ATTENTION_KINDS = ("full", "window", "sparse", "csa", "hca", "linear", "parallel", "none")
@@ -85,10 +85,7 @@ class Pattern:
         return self._first(count, bool(self.prefix) and self.prefix[part] == kind, places)
 
     def _first(self, count: Number, in_prefix: bool, places: tuple[int, ...]) -> Number:
-        xp = namespace(count, self.prefix_layers)
-        inside = xp.minimum(count, self.prefix_layers) if in_prefix else 0.0 * count
-        rest = xp.maximum(count - self.prefix_layers, 0.0)
-        return inside + places_within(rest, places, len(self.period))
+        return layers_within(count, self.prefix_layers, in_prefix, places, len(self.period))
 
     def total(self, part: int, kind: str) -> Number:
         return self.first(self.layers, part, kind)

@@ -254,7 +254,6 @@ class Vector(Op):
         return self.m.size * total(self.n)
 
     def vector_flop(self) -> Number:
-        """Operations of the vector units; they are not counted as useful."""
         return self.elements() * self.flop_per_element
 
     def weight_elements(self) -> Number:

@@ -29,6 +29,7 @@ from strata.adapters.onnx.trace import (
     OnnxValue,
     constant,
     fresh,
+    kept_dims,
 )
 from strata.errors import BadFile, BadValue, StrataError, UnknownName
 from strata.workload.dataflow import Dataflow
@@ -336,9 +337,7 @@ def _by_formula(
     values = [v for v in inputs if v is not None]
     try:
         shape = trace.infer(node.output[0])
-        like = values[0]
-        pairs = zip(like.dims, like.shape, shape, strict=False)
-        same = [d if int(a) == int(b) else dimension(b) for d, a, b in pairs]
+        same = kept_dims(values[0], shape, strict=False)
         dims = [*same, *(dimension(s) for s in shape[len(same) :])]
     except BadValue:
         dims = list(values[0].dims)
