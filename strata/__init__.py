@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from strata.training.post_training import post_training
     from strata.training.post_training_recipe import post_training_recipe
     from strata.training.run import train_run
-    from strata.workload.adapters import Lora
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow
+    from strata.workload.lora import Lora
     from strata.workload.model import Model, model
     from strata.workload.program import Program, program
     from strata.workload.routing import Routing, read_routing, routing

@@ -33,6 +33,7 @@ ORDER = [
     ("pricing.overlap", "pricing"),
     ("batch", "stages", "result", "sharded"),
     ("evaluate", "one_step", "roofline"),
+    ("adapters",),  # what stands above knows of them by a table of endings alone
     ("simulate",),
     ("search", "serving"),
     ("training",),
@@ -318,8 +319,6 @@ def test_every_number_of_a_data_file_has_a_source():
             return unsourced_conditions(table)
         if path.name == "fits.toml":  # what may move, not what is known: one source for all
             return weak_source(table.get("source", ""), {}, "source")
-        if path.name == "fits.toml":  # ranges and searches, which are choices: one source for all of them
-            return weak_source(table["source"], {}, "source")
         return unsourced(table, table.get("sources", {}))
 
     assert wrong(alone, TABLES) == {}

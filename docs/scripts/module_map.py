@@ -24,6 +24,7 @@ PLACES = (
         "the one screen, for one case or a box of them",
         "case batch stages sharded evaluate one_step result roofline",
     ),
+    ("Adapters", "readers of files that other tools write", "adapters"),
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
     ("Search", "what to build, and how to divide", "search"),

@@ -36,7 +36,7 @@ from strata.mapping.rules import (
     unequal,
 )
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan, training_violations
-from strata.workload.adapters import COLUMN_AXIS, RANK_AXIS
+from strata.workload.lora import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:

@@ -34,7 +34,7 @@ from strata.search.fields import (
     path_in_recipe,
 )
 from strata.units import finite_number
-from strata.workload.adapters import ALL_MODULES, Lora
+from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.routing import Routing, read_routing

@@ -18,7 +18,7 @@ from strata.simulate.server.adapters import AdapterRules
 from strata.simulate.server.fleet import Load
 from strata.units import parse
 from strata.workload.adapted_model import adapted_model
-from strata.workload.adapters import ALL_MODULES, Lora
+from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model
 
 NAMES = ("name", "model", "system", "plan", "prefill", "decode", "engine", "weights", "kv")

@@ -22,7 +22,7 @@ from strata.simulate.server.pool import Pool
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.router import Router
 from strata.workload.adapted_model import adapter_bytes
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 
 SENT = (0.0, 256.0, 1024.0, 4096.0, 16384.0, 65536.0)  # tokens of caches at which sending is priced
 

@@ -22,7 +22,7 @@ from strata.search.training_search import DIVIDED, TrainingSearch, search_traini
 from strata.training.checks import check_trainable, check_training_plan
 from strata.training.reliability import Goodput, Reliability, reliability, training_goodput
 from strata.units import finite_number, show
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import Workload, train

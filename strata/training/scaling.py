@@ -14,7 +14,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import plan_text
 from strata.training.reliability import Reliability
 from strata.training.run import USUAL_LENGTH, TrainRun, train_run, usual_batch
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 

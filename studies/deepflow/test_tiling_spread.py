@@ -6,7 +6,7 @@ import pytest
 from deepflow.tiling_spread import tiling_spread
 from strata.errors import StrataError
 from strata.hardware.generate.recipe import generate
-from strata.workload.gemm import Gemm
+from strata.workload.mlp import Gemm
 
 CUBE = Gemm(m=65536.0, k=65536.0, n=65536.0)
 

@@ -19,7 +19,7 @@ from strata.precision import bytes_of
 from strata.pricing.kernels.product import Product
 from strata.reading import known_keys, number_of, table_of
 from strata.search.study_generated import generated_chip
-from strata.workload.gemm import Gemm
+from strata.workload.mlp import Gemm
 
 SIDES = ("m", "n", "k")
 TILING_KEYS = ("tilings", "gemm", "generate", "device", "set", "chip")

@@ -13,7 +13,7 @@ from strata.simulate.server.pool import Pool
 from strata.simulate.server.replica import Replica
 from strata.simulate.server.router import Router
 from strata.workload.adapted_model import adapted_model
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import model
 
 SMALL = {"context": 4096, "max_num_seqs": 64, "max_num_batched_tokens": 1024}

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.adapters.huggingface.keys import FLAGS, WHOLE
+from strata.adapters.huggingface.names import families, wrappers
 from strata.app import LISTED
 from strata.app.render.program_graph import config_facts, layer_kinds, mixer_numbers, unread_text
 from strata.app.render.tables import rows_table, table
@@ -34,8 +36,6 @@ from strata.search.space import Space, space
 from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.reliability import Reliability, reliability
 from strata.units import show
-from strata.workload.config_families import families, wrappers
-from strata.workload.config_keys import FLAGS, WHOLE
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import dataflow_schema
 from strata.workload.model import Model, model

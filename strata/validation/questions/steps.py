@@ -27,7 +27,7 @@ from strata.search.inputs import model_value
 from strata.validation.questions.question import Argument, QuestionKind, number, word
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.labels import trained_format
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import LAYERS, Model, changed_model
 from strata.workload.tasks import Workload, decode, prefill, train
 

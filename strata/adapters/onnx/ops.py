@@ -8,11 +8,19 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from strata.errors import BadValue
-from strata.workload.onnx_axes import AxisProduct, Size, align, as_size, dimension, flat, regroup
-from strata.workload.onnx_products import PRODUCTS, attention_kernels, places, window_sizes
-from strata.workload.onnx_trace import CONSTANT, DATA, WEIGHT, KernelRead, OnnxTrace, OnnxValue, known
-from strata.workload.onnx_views import (
+from strata.adapters.onnx.axes import AxisProduct, Size, align, as_size, dimension, flat, regroup
+from strata.adapters.onnx.products import PRODUCTS, attention_kernels, places, window_sizes
+from strata.adapters.onnx.trace import (
+    CONSTANT,
+    DATA,
+    WEIGHT,
+    KernelRead,
+    OnnxTrace,
+    OnnxValue,
+    kept_dims,
+    known,
+)
+from strata.adapters.onnx.views import (
     VIEWS,
     Attributes,
     Operands,
@@ -23,6 +31,7 @@ from strata.workload.onnx_views import (
     reshaped,
     whole_numbers,
 )
+from strata.errors import BadValue
 from strata.workload.ops import OPERATIONS
 
 
@@ -60,11 +69,9 @@ def _elementwise(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attr
     return [together(trace, node, inputs, costs)]
 
 
-def _row(
-    trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes, first: int
-) -> list[OnnxValue]:
-    """Work that needs all entries along the dimensions from `first` on before it writes one."""
-    x = inputs[0]
+def _layer_norm(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+    """Work that needs all entries along the dimensions from an axis on before it writes one."""
+    x, first = inputs[0], attributes.get("axis", -1)
     whole = flat(a for d in x.dims[first % len(x.dims) :] for a in d)
     skip = node.op_type.startswith("Skip")
     reads = [KernelRead(v) for v in inputs[: 2 if skip else 1]]
@@ -86,10 +93,6 @@ def _along_axis(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attri
         axis = -1 if told is None else int(told.ravel()[0])
     costs = _costs("row", node.op_type)
     return [trace.draft(node, "simd", [KernelRead(x)], x.dims, settings=costs, whole=flat(x.dims[axis]))]
-
-
-def _layer_norm(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    return _row(trace, node, inputs, attributes, attributes.get("axis", -1))
 
 
 def _channel_norm(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
@@ -176,7 +179,7 @@ def _moved(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes
                 align(its, d, [])
     elif op == "GatherElements":
         dims = inputs[1].dims
-    elif op == "GatherND" and not attributes.get("batch_dims", 0) and known_last(inputs[1]):
+    elif op == "GatherND" and not attributes.get("batch_dims", 0) and inputs[1].shape[-1].fixed:
         depth = int(inputs[1].shape[-1])
         dims = (*inputs[1].dims[:-1], *inputs[0].dims[depth:])
         dims = tuple(
@@ -189,10 +192,6 @@ def _moved(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes
     reads = [KernelRead(v) for v in kept if v.kind != WEIGHT]
     row = flat(dims[-1]) if op.endswith("ND") and dims else ()
     return [trace.draft(node, "gather", reads, dims, stores=stores, row=row, settings={"flop": 0.0})]
-
-
-def known_last(value: OnnxValue) -> bool:
-    return value.shape[-1].fixed
 
 
 def _top_k(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
@@ -219,8 +218,7 @@ def _resize(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attribute
         shape = [_scaled(s, float(f)) for s, f in zip(x.shape, scales.ravel(), strict=True)]
     else:
         shape = list(trace.infer(node.output[0]))
-    pairs = zip(x.dims, x.shape, shape, strict=True)
-    dims = [d if int(a) == int(b) else dimension(b) for d, a, b in pairs]
+    dims = kept_dims(x, shape)
     changed = sum(int(a) != int(b) for a, b in zip(x.shape, shape, strict=True))
     taps = {"linear": 2, "cubic": 4}.get(attributes.get("mode", "nearest"), 0) ** max(changed, 1)
     return [trace.draft(node, "simd", [KernelRead(x)], dims, settings={"flop": 2.0 * taps})]
@@ -251,9 +249,7 @@ def _transform(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attrib
     axis = attributes.get("axis", 1)
     told = known(operand(inputs, 2))
     axis = axis if told is None else int(told.ravel()[0])
-    shape = trace.infer(node.output[0])
-    pairs = zip(x.dims, x.shape, shape, strict=True)
-    dims = [d if int(a) == int(b) else dimension(b) for d, a, b in pairs]
+    dims = kept_dims(x, trace.infer(node.output[0]))
     flop = 2.5 * math.log2(max(int(x.shape[axis]), 2))
     whole = flat(dims[axis])
     return [trace.draft(node, "simd", [KernelRead(x)], dims, settings={"flop": flop}, whole=whole)]

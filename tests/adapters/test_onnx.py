@@ -8,12 +8,12 @@ import pytest
 from cases import collectives
 
 import strata as st
+from strata.adapters.onnx.graph import onnx_program
+from strata.adapters.onnx.ops import RULES
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.mapping.plan import division
 from strata.mapping.shard import shard
 from strata.workload.graph import check_graph
-from strata.workload.onnx_graph import onnx_program
-from strata.workload.onnx_ops import RULES
 from strata.workload.program import program
 
 onnx = pytest.importorskip("onnx")

@@ -16,13 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadFile, BadValue, StrataError, UnknownName
-from strata.workload.dataflow import Dataflow
-from strata.workload.onnx_axes import OnnxAxis, Size, as_size, dimension, keep_apart
-from strata.workload.onnx_fold import FOLDS, as_sizes, folded
-from strata.workload.onnx_names import written_out
-from strata.workload.onnx_ops import RULES
-from strata.workload.onnx_trace import (
+from strata.adapters.onnx.axes import OnnxAxis, Size, as_size, dimension, keep_apart
+from strata.adapters.onnx.fold import FOLDS, as_sizes, folded
+from strata.adapters.onnx.names import written_out
+from strata.adapters.onnx.ops import RULES
+from strata.adapters.onnx.trace import (
     CONSTANT,
     KNOWN,
     WEIGHT,
@@ -31,7 +29,10 @@ from strata.workload.onnx_trace import (
     OnnxValue,
     constant,
     fresh,
+    kept_dims,
 )
+from strata.errors import BadFile, BadValue, StrataError, UnknownName
+from strata.workload.dataflow import Dataflow
 
 DEFAULT_SIZE = 128  # of an open dimension that nothing is said about, beside the batch
 PROBE = 3  # entries of the batch while shapes are found out: no size that a model is made with
@@ -84,7 +85,7 @@ def onnx_program(
     )  # fmt: skip
 
 
-def onnx_changes(path: str | Path, changes: Mapping[str, Any]) -> Dataflow:
+def onnx_file(path: str | Path, /, **changes: Any) -> Dataflow:
     """An ONNX model by file with changes as they are typed: `precision`, `batch`, sizes of open dimensions,
     and prices of ops as `flop=3,reads=2`.
     """
@@ -336,9 +337,7 @@ def _by_formula(
     values = [v for v in inputs if v is not None]
     try:
         shape = trace.infer(node.output[0])
-        like = values[0]
-        pairs = zip(like.dims, like.shape, shape, strict=False)
-        same = [d if int(a) == int(b) else dimension(b) for d, a, b in pairs]
+        same = kept_dims(values[0], shape, strict=False)
         dims = [*same, *(dimension(s) for s in shape[len(same) :])]
     except BadValue:
         dims = list(values[0].dims)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strata.workload.config_families import ConfigFamily
-from strata.workload.config_keys import ConfigKeys
+from strata.adapters.huggingface.keys import ConfigKeys
+from strata.adapters.huggingface.names import ConfigFamily
 from strata.workload.mixer import Mixer
 
 STATE_WORDS = {

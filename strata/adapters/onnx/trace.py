@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.workload.onnx_axes import (
+from strata.adapters.onnx.axes import (
     AxisProduct,
     OnnxAxis,
     Renaming,
@@ -222,6 +222,12 @@ class OnnxTrace:
 
 def fresh(shape: Iterable[Any]) -> tuple[AxisProduct, ...]:
     return tuple(dimension(as_size(s)) for s in shape)
+
+
+def kept_dims(like: OnnxValue, shape: Sequence[Size], strict: bool = True) -> list[AxisProduct]:
+    """Dimensions of a shape: those of a value where sizes are the same, else new ones."""
+    pairs = zip(like.dims, like.shape, shape, strict=strict)
+    return [d if int(a) == int(b) else dimension(b) for d, a, b in pairs]
 
 
 def known(value: OnnxValue | None) -> np.ndarray | None:

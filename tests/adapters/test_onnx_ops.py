@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import strata as st
+from strata.adapters.onnx.graph import onnx_program
 from strata.errors import BadValue, UnknownName
 from strata.workload.graph import check_graph
-from strata.workload.onnx_graph import onnx_program
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, getattr(onnx, "numpy_helper", None)

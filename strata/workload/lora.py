@@ -16,7 +16,7 @@ from strata.units import box_shape
 from strata.workload.backward import with_backward
 from strata.workload.expert_ops import ROUTER
 from strata.workload.graph import Block, Extent, Graph, Op, axes_of, total
-from strata.workload.ops import MatMul, Vector, is_product, is_vector
+from strata.workload.ops import MatMul, RowOps, Vector, is_product, is_vector
 
 # What tensor ranks divide of an adapter: the rank of the first product beside one whose columns are divided,
 # the columns of the second beside one whose depth is, gathered or, under sequence parallelism, exchanged for
@@ -178,7 +178,9 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
     ops: list[Op] = []
     source = base.inputs
     if adapters.dropout:
-        ops.append(replace(_dropout(base, name, source), fused=adapters.fused))
+        drop = {"writes": 1.0 + MASK, "flop_per_element": 2.0, "fused": adapters.fused}
+        rows = RowOps(base.module, base.m, base.weight, base.activation, ADAPTER)
+        ops.append(rows.vector(f"{name}_dropout", source, f"{name}_kept", base.k, Dropout, **drop))
         source = (ops[-1].output,)
     trained = replace(base, weight=adapters.weights, bias=False, frozen=False, role=ADAPTER)
     split = RANK_AXIS if by_columns and not by_depth else ""
@@ -193,37 +195,16 @@ def _adapter(base: MatMul, adapters: Lora) -> list[Op]:
         trained, name=f"{name}_out", inputs=(first.output,), output=f"{name}_high", n=columns,
         k=Extent(rank),
     )  # fmt: skip
-    added = AdapterSum(
-        name=f"{name}_sum",
-        module=base.module,
-        role=ADAPTER,
-        inputs=(base.output, second.output),
-        output=f"{base.output}_adapted",
-        m=summed,
-        n=base.n,
+    added = RowOps(base.module, summed, base.weight, base.activation, ADAPTER).vector(
+        f"{name}_sum",
+        (base.output, second.output),
+        f"{base.output}_adapted",
+        base.n,
+        AdapterSum,
         reads=1.0 if adapters.fused else 3.0,
         writes=0.0 if adapters.fused else 2.0,
         flop_per_element=2.0,
-        special_per_element=0.0,
-        precision=base.activation,
         adds=True,
         fused=adapters.fused,
     )
     return [*ops, first, second, added]
-
-
-def _dropout(base: MatMul, name: str, source: tuple[str, ...]) -> Dropout:
-    return Dropout(
-        name=f"{name}_dropout",
-        module=base.module,
-        role=ADAPTER,
-        inputs=source,
-        output=f"{name}_kept",
-        m=base.m,
-        n=(base.k,),
-        reads=1.0,
-        writes=1.0 + MASK,
-        flop_per_element=2.0,
-        special_per_element=0.0,
-        precision=base.activation,
-    )

@@ -8,11 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
+from strata.adapters.huggingface.config import reading
+from strata.adapters.huggingface.names import NotModelled, hub_name
 from strata.errors import BadFile, StrataError, UnknownName
 from strata.params import data_folder, names
-from strata.workload.config import reading
-from strata.workload.config_families import NotModelled
-from strata.workload.hub_names import hub_name
 
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 8, "vocab_size": 100,

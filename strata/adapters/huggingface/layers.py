@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from strata.workload.config_families import ConfigFamily
-from strata.workload.config_keys import WHOLE, ConfigKeys
-from strata.workload.config_mixers import mixed_layers
+from strata.adapters.huggingface.keys import WHOLE, ConfigKeys
+from strata.adapters.huggingface.mixers import mixed_layers
+from strata.adapters.huggingface.names import ConfigFamily
 from strata.workload.model import Pattern, pattern_of
 
 # What families call the kinds of attention.

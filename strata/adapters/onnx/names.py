@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from strata.adapters.onnx.axes import OnnxAxis, flat
+from strata.adapters.onnx.trace import KernelDraft, KernelRead, OnnxTrace, OnnxValue
 from strata.workload.dataflow import ONE_PLACE, Dataflow, DataflowKernel
-from strata.workload.onnx_axes import OnnxAxis, flat
-from strata.workload.onnx_trace import KernelDraft, KernelRead, OnnxTrace, OnnxValue
 
 ONE = "one"  # the axis of a single number
 

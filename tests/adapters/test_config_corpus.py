@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from strata.adapters.huggingface.config import reading
+from strata.adapters.huggingface.names import NotModelled, families, refusals
 from strata.params import data_folder, names
-from strata.workload.config import reading
-from strata.workload.config_families import NotModelled, families, refusals
 from strata.workload.tasks import decode
 
 FOLDER = Path(__file__).parents[1] / "data" / "configs"

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from strata.errors import BadValue
-from strata.workload.lstm import CELLS
-from strata.workload.onnx_axes import (
+from strata.adapters.onnx.axes import (
     AxisProduct,
     OnnxAxis,
     Renaming,
@@ -17,10 +15,13 @@ from strata.workload.onnx_axes import (
     as_size,
     dimension,
     flat,
+    product_size,
     regroup,
 )
-from strata.workload.onnx_trace import DATA, KernelRead, OnnxTrace, OnnxValue, renamed_axis
-from strata.workload.onnx_views import Attributes, Operands, Rule, operand
+from strata.adapters.onnx.trace import DATA, KernelRead, OnnxTrace, OnnxValue, renamed_axis
+from strata.adapters.onnx.views import Attributes, Operands, Rule, operand
+from strata.errors import BadValue
+from strata.workload.lstm import CELLS
 
 
 def product(
@@ -43,11 +44,9 @@ def product(
     stores = [] if right.value.kind == DATA else [_as_read(right)]
     if bias is not None and stores:
         stores.append(bias)
-    if not [axis for axis in a & b if axis not in out]:
-        reads = [left] if stores else [left, right]
-        return trace.draft(node, "simd", reads, dims, stores=stores, suffix=suffix)
     reads = [left] if stores else [left, right]
-    return trace.draft(node, "gemm", reads, dims, stores=stores, suffix=suffix)
+    kind = "gemm" if any(axis not in out for axis in a & b) else "simd"
+    return trace.draft(node, kind, reads, dims, stores=stores, suffix=suffix)
 
 
 def _as_read(read: KernelRead) -> OnnxValue:
@@ -161,7 +160,7 @@ def places(read: KernelRead, dims: Sequence[AxisProduct], sizes: Sequence[Size])
     found: list[AxisProduct] = []
     for d, size in zip(dims, sizes, strict=True):
         old = flat(d)
-        if int(size) == int(_product(old)):
+        if int(size) == int(product_size(old)):
             found.append(old)
             continue
         new = dimension(size)
@@ -170,13 +169,6 @@ def places(read: KernelRead, dims: Sequence[AxisProduct], sizes: Sequence[Size])
             read.renamed += [(extra, OnnxAxis(Size(1))) for extra in old[1:]]
         found.append(new)
     return found
-
-
-def _product(axes: AxisProduct) -> int:
-    size = 1
-    for axis in axes:
-        size *= int(axis.size)
-    return size
 
 
 def _conv(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
-from strata.errors import BadFile, BadValue
-from strata.precision import check
-from strata.workload.config_families import ConfigFamily, family_of
-from strata.workload.config_keys import (
+from strata.adapters.huggingface.keys import (
     WHOLE,
     ConfigKeys,
     checked_keys,
@@ -18,10 +16,13 @@ from strata.workload.config_keys import (
     size_like,
     unread_keys,
 )
-from strata.workload.config_layers import layer_pattern, sparse_sizes, stream_sizes, with_blocks
-from strata.workload.config_mixers import read_mixer
+from strata.adapters.huggingface.layers import layer_pattern, sparse_sizes, stream_sizes, with_blocks
+from strata.adapters.huggingface.mixers import read_mixer
+from strata.adapters.huggingface.names import ConfigFamily, family_of, find_config
+from strata.adapters.huggingface.vision import read_tower
+from strata.errors import BadFile, BadValue
+from strata.precision import check
 from strata.workload.model import Model
-from strata.workload.vision import read_tower
 
 # Formats by what quantisers call them; the second says whether weights are widened before a product.
 PLAIN = {
@@ -160,6 +161,11 @@ def read_config(config: Mapping[str, Any], label: str) -> Model:
     keys = with_blocks(checked_keys(config, label))
     family = family_of(keys)
     return _model(_with_defaults(keys, family), family)
+
+
+def named_model(name: str | Path | dict[str, Any]) -> Model:
+    """The model that a name, a path of a config or such a dict means."""
+    return read_config(*find_config(name))
 
 
 def reading(config: Mapping[str, Any], label: str) -> ConfigReading:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.workload.onnx_axes import Size, as_size
+from strata.adapters.onnx.axes import Size, as_size
 
 Folded = Callable[[list[Any], dict[str, Any]], Any]
 

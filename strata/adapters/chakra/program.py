@@ -13,13 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strata.arrays import Number, register_pytree
-from strata.errors import BadFile, BadValue, UnknownName, require
-from strata.precision import PRECISIONS
-from strata.reading import json_file
-from strata.records import readable
-from strata.units import LARGEST, finite_number
-from strata.workload.chakra import (
+from strata.adapters.chakra.trace import (
     COLLECTIVE,
     COMM_TYPES,
     COMPUTE,
@@ -30,6 +24,12 @@ from strata.workload.chakra import (
     ChakraNode,
     read_chakra,
 )
+from strata.arrays import Number, register_pytree
+from strata.errors import BadFile, BadValue, UnknownName, require
+from strata.precision import PRECISIONS
+from strata.reading import json_file
+from strata.records import readable
+from strata.units import LARGEST, finite_number
 from strata.workload.custom_ops import Communication, CustomOp
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, checked
 from strata.workload.tasks import Workload

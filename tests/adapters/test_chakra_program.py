@@ -5,8 +5,7 @@ import json
 import pytest
 
 import strata as st
-from strata.errors import BadFile, BadValue, StrataError, UnknownName
-from strata.workload.chakra import (
+from strata.adapters.chakra.trace import (
     COLLECTIVE,
     COMPUTE,
     MEM_LOAD,
@@ -17,6 +16,7 @@ from strata.workload.chakra import (
     ChakraNode,
     chakra_bytes,
 )
+from strata.errors import BadFile, BadValue, StrataError, UnknownName
 from strata.workload.graph import is_collective
 from strata.workload.program import program
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue
-from strata.workload.onnx_axes import (
+from strata.adapters.onnx.axes import (
     AxisProduct,
     OnnxAxis,
     Size,
@@ -20,7 +19,8 @@ from strata.workload.onnx_axes import (
     product_size,
     regroup,
 )
-from strata.workload.onnx_trace import DATA, KernelRead, OnnxTrace, OnnxValue, known
+from strata.adapters.onnx.trace import DATA, KernelRead, OnnxTrace, OnnxValue, known
+from strata.errors import BadValue
 
 Attributes = dict[str, Any]
 Operands = Sequence[Any]  # values, None where an optional one is left out

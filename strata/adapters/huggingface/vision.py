@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from strata.adapters.huggingface.keys import shortened
 from strata.errors import BadFile
-from strata.workload.config_keys import shortened
 
 # What families call the sizes of a tower.
 TOWER_KEYS = {
