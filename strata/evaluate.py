@@ -24,7 +24,7 @@ from strata.pricing.pricers import KernelPrices
 from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
 from strata.result import Result
-from strata.sharded import active_groups, case_of, sharded, system_under_engine, traced
+from strata.sharded import case_of, groups_in_use, sharded, system_under_engine, traced
 from strata.stages import run_compiled
 from strata.workload.program import Program
 from strata.workload.tasks import Workload
@@ -55,7 +55,7 @@ def evaluate_case(case: Case, backend: str = "numpy") -> Result:
     """The result of a case, on NumPy or compiled by JAX."""
     require(backend in ("numpy", "jax"), "backend must be numpy or jax", backend=backend)
     given, shape = as_float64_box(case)
-    active = active_groups(given.plan)
+    active = groups_in_use(given.plan)
     if backend == "jax":
         return Result(case, shape, run_compiled(summary_of, given, shape, active, len(shape)), evaluate_case)
     if shape:

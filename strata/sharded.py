@@ -63,7 +63,7 @@ def _checked(program: Program, plan: Plan | Layout | Strategy | str | None) -> P
     return division(program, plan)
 
 
-def active_groups(plan: Plan | Layout) -> frozenset[str]:
+def groups_in_use(plan: Plan | Layout) -> frozenset[str]:
     """The groups of ranks that a plan makes, of several members at any point."""
     return _ACTIVE.of(value_key(plan), plan.active)
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strata.app.commands.options import JsonFlag, TableFile, command, flag, option, picture
+from strata.app.commands.options import JsonFlag, TableFile, command, drawing, flag, option
 from strata.app.rows_out import answer, quantity_rows
 from strata.app.terminal import names_of, wrote
 from strata.units import whole
@@ -50,7 +50,7 @@ def codesign_command(
     spend: str = option("all", "all|stated", "shares use the whole budget, or what stated ones do"),
     compare: bool = flag("--compare", "run the other methods too, with as many evaluations"),
     seed: int = option(0, "N", "of what is drawn at random"),
-    svg: Path | None = picture("write a picture: how the search went, the split"),
+    svg: Path | None = drawing("write a picture: how the search went, the split"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

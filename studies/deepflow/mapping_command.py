@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strata.app.commands.options import JsonFlag, TableFile, argument, command, flag, option, picture
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, flag, option
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, typed_bytes, wrote
 from strata.errors import BadValue
@@ -35,7 +35,7 @@ def mapping_command(
         "", "NAME=BYTES,...", "what a step sends over one edge of each dimension  [default: 1 MB each]"
     ),
     together: bool = flag("--together", "rank by the time when all dimensions send at once"),
-    svg: Path | None = picture("write a picture of the best"),
+    svg: Path | None = drawing("write a picture of the best"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from strata.app import LISTED
-from strata.app.commands.options import JsonFlag, TableFile, argument, command, option, picture
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, option
 from strata.app.rows_out import answer
 from strata.app.terminal import item_names, one_of, print_json, wrote
 from strata.errors import BadValue
@@ -39,7 +39,7 @@ def list_command(
     kind: str = argument(
         "", "[KIND]", f"{', '.join(LISTED[:-1])} or {LISTED[-1]}; left out: all", one_of(*LISTED)
     ),
-    svg: Path | None = picture("write a picture of technologies, or of devices and links"),
+    svg: Path | None = drawing("write a picture of technologies, or of devices and links"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -72,7 +72,7 @@ def show_command(
     name: str = argument(..., "NAME", "its name or path", item_names),
     batch: str = option("1", "N", "of a program: items of one pass"),
     phase: str = option("", "PHASE", "of a program: forward or train; of a model: prefill ..."),
-    svg: Path | None = picture("draw the graph of a program or a model"),
+    svg: Path | None = drawing("draw the graph of a program or a model"),
     dot: Path | None = option(
         None, "FILE", "write its graph for graphviz; other endings than .dot are drawn"
     ),
@@ -88,9 +88,9 @@ def show_command(
     described = describe(kind, name)
     graph = None
     if kind == "program" or ((svg or dot) and kind == "model"):
-        from strata.app.render.program_graph import kernel_rows, kernel_table, traced
+        from strata.app.render.program_graph import graph_of_program, kernel_rows, kernel_table
 
-        graph = traced(name, batch, phase)
+        graph = graph_of_program(name, batch, phase)
         described["kernels"] = kernel_rows(graph)
     elif svg or dot:
         raise BadValue(f"--svg and --dot draw a program or a model, but got '{kind}'")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strata.app.commands import options
-from strata.app.commands.options import command, option, picture, typed
+from strata.app.commands.options import command, drawing, option, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, one_of, precision_names, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
@@ -78,7 +78,7 @@ def map_command(
     next: int = option(0, "N", "next best mappings to show"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
-    svg: Path | None = picture("draw the mapping"),
+    svg: Path | None = drawing("draw the mapping"),
     roofline: Path | None = option(None, "FILE", "mappings under the roofs of DRAM and network"),
 ) -> None:
     """The best mapping of a program's kernels: degrees, places on the fabric, layouts, fused partitions with

@@ -13,9 +13,9 @@ from strata.app.commands.options import (
     TableFile,
     argument,
     command,
+    drawing,
     flag,
     option,
-    picture,
 )
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, set_items, typed_bytes, wrote
@@ -41,7 +41,7 @@ def fabric_command(
     set: list[str] | None = option(
         None, "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"
     ),
-    svg: Path | None = picture("write a picture of its topology"),
+    svg: Path | None = drawing("write a picture of its topology"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -107,7 +107,7 @@ SIZES = option(
     "N,N,...",
     "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
 )
-SVG = picture(
+SVG = drawing(
     "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
     "one size)"
 )

@@ -66,7 +66,7 @@ def picture_file(path: Path | None) -> Path | None:
     return check_picture(path)
 
 
-def picture(help: str) -> Any:
+def drawing(help: str) -> Any:
     """The option of a picture's file, and what it shows, as the default of its parameter."""
     return option(None, "FILE", help, flags="--svg --picture", check=picture_file)
 

@@ -11,8 +11,8 @@ from typer.core import TyperCommand
 from strata.app.commands import options
 from strata.app.commands.options import (
     command,
+    drawing,
     option,
-    picture,
     typed,
     typed_limits,
     typed_sizes,
@@ -262,7 +262,7 @@ def compare_command(
     quick: options.QuickFlag = False,
     json: options.JsonFlag = False,
     table: options.TableFile = None,
-    svg: Path | None = picture("draw throughput, cost and latency (.svg, .png or .pdf)"),
+    svg: Path | None = drawing("draw throughput, cost and latency (.svg, .png or .pdf)"),
     report: options.PicturesReport = None,
 ) -> None:
     """Systems x models x engines x plans under limits on latency: the best plan and batch of each, what it

@@ -11,9 +11,9 @@ from strata.app.commands.options import (
     JsonFlag,
     TableFile,
     command,
+    drawing,
     flag,
     option,
-    picture,
     typed_limits,
     with_price,
 )
@@ -272,7 +272,7 @@ def speculate_command(
     set: list[str] | None = option(
         None, "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"
     ),
-    svg: Path | None = picture("write a heat map of tokens/s over window and acceptance, by draft"),
+    svg: Path | None = drawing("write a heat map of tokens/s over window and acceptance, by draft"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

@@ -11,9 +11,9 @@ from strata.app.commands.options import (
     TableFile,
     argument,
     command,
+    drawing,
     flag,
     option,
-    picture,
     typed,
     with_price,
 )
@@ -51,7 +51,7 @@ def generate_command(
         "change a number of budget, template, technology or device: power=500W, area_share.l2=0.2",
     ),
     out: Path | None = option(None, "FILE", "write the chip, and the fabric of its networks beside it"),
-    svg: Path | None = picture("write a picture: area and power by component"),
+    svg: Path | None = drawing("write a picture: area and power by component"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -125,7 +125,7 @@ def area_command(
     set: SiliconChanges = None,
     floorplan: FloorplanName = "",
     layers: LayerCounts = "",
-    svg: Path | None = picture("write a picture: area by part over the layers of the stack"),
+    svg: Path | None = drawing("write a picture: area by part over the layers of the stack"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

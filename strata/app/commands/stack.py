@@ -11,9 +11,9 @@ from strata.app.commands.options import (
     TableFile,
     argument,
     command,
+    drawing,
     flag,
     option,
-    picture,
 )
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, one_of, set_items, typed_bytes, wrote
@@ -37,7 +37,7 @@ def dram_command(
     latency: str = option("", "TIME", "of a request, for --outstanding  [default: the row's own]"),
     hot: bool = flag("--hot", "above 85 degC: refreshed twice as often"),
     set: list[str] | None = option(None, "PATH=VALUE", "change a number of it: timing.faw='20 ns'"),
-    svg: Path | None = picture("write a picture: every memory's share of its peak over the run"),
+    svg: Path | None = drawing("write a picture: every memory's share of its peak over the run"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -112,7 +112,7 @@ def heat_command(
         None, "PATH=VALUE", "change a number of the cooling, as often as needed: bond_thickness='5 um'"
     ),
     transient: str = option("", "TIME", "temperatures in time after power is switched on, like 2s"),
-    svg: Path | None = picture("write a picture: a section through the stack, and a map of each die"),
+    svg: Path | None = drawing("write a picture: a section through the stack, and a map of each die"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

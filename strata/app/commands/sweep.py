@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, option, picture, typed_sizes, with_price
+from strata.app.commands.options import command, drawing, flag, option, typed_sizes, with_price
 from strata.app.rows_out import answer, write_rows
 from strata.app.terminal import metric_names, print_json, say, wrote
 from strata.errors import BadValue
@@ -108,7 +108,7 @@ def power_cap_command(
     kv: options.CacheFormat = "",
     fabric: options.FabricName = "",
     set: options.SetItems = None,
-    svg: Path | None = picture("write a picture: speed, latency, power and energy against the cap"),
+    svg: Path | None = drawing("write a picture: speed, latency, power and energy against the cap"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
 ) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, option, picture, with_price
+from strata.app.commands.options import command, drawing, flag, option, with_price
 from strata.app.rows_out import answer, keep_table
 from strata.app.terminal import names_of, one_of, print_json, say, typed_number, wrote
 from strata.errors import BadValue, require
@@ -66,7 +66,7 @@ def train_command(
         "FILE",
         "the step by stage, as a page (.html), a trace for ui.perfetto.dev (.json) or a picture (.svg)",
     ),
-    svg: Path | None = picture("draw the run (and its scaling)"),
+    svg: Path | None = drawing("draw the run (and its scaling)"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
     report: options.PicturesReport = None,
@@ -211,7 +211,7 @@ def post_train_command(
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
     price: options.DevicePrice = "",
-    svg: Path | None = picture("write a picture: phases on a time line"),
+    svg: Path | None = drawing("write a picture: phases on a time line"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What measurements tell, for people and machines: the interval beside a prediction, fits and their worth, logs of collectives."""
+"""What measurements tell: the interval beside a prediction, fits and their worth, logs of collectives."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.app.render.tables import picked, table, texts
+from strata.app.render.tables import cells_of, picked, table
 from strata.hardware.chip import Chip
 from strata.hardware.transport import Transport
 from strata.params import leaf_paths
@@ -78,7 +78,7 @@ def fitted_table(record: Chip | Transport, outcomes: Sequence[FitOutcome], measu
     """One block a family: the error on held-out points before and after, and the quantities that moved."""
     units, rows = leaf_paths(record), []
     for o in outcomes:
-        first = [o.family, *texts(o, "rows held_out before:.1% after:.1%")]
+        first = [o.family, *cells_of(o, "rows held_out before:.1% after:.1%")]
         moved = [(path, show(value, units[path]["unit"])) for path, value in o.values.items()]
         for i, cells in enumerate(moved or [("kept as it was", "")]):
             rows.append((*(first if i == 0 else [""] * 5), *cells))
@@ -138,7 +138,7 @@ def logged_tables(fit: LoggedFit) -> list[Any]:
     """The runs, a line each; then each transport that was fitted."""
     rows = []
     for run in fit.runs:
-        ends = texts(_run(run), "smallest_B:B largest_B:B shortest_s:s longest_s:s")
+        ends = cells_of(_run(run), "smallest_B:B largest_B:B shortest_s:s longest_s:s")
         first = (run.log, run.op, f"{run.gpus} {run.gpu}", str(run.nodes), run.fabric, str(len(run.rows)))
         out = str(run.empty + len(run.left_out) or "")
         rows.append((*first, " to ".join(ends[:2]), " to ".join(ends[2:]), out))
@@ -186,7 +186,7 @@ def all_dict(made: Sequence[Calibration]) -> dict[str, Any]:
 def all_table(made: Sequence[Calibration]) -> Any:
     """One row a fit: the error on held-out points before and after, and how many numbers moved."""
     rows = (
-        (one.name, *texts(o, "family rows held_out before:.1% after:.1%"), str(len(o.values)))
+        (one.name, *cells_of(o, "family rows held_out before:.1% after:.1%"), str(len(o.values)))
         for one in made
         for o in one.outcomes
     )
@@ -210,5 +210,5 @@ def worth_tables(numbers: Sequence[QuantityWorth]) -> list[Any]:
 
 
 def _worth_cells(one: QuantityWorth) -> list[str]:
-    counts = texts(one, "rows configurations judged_by judged error_with:.1% error_without:.1%")
+    counts = cells_of(one, "rows configurations judged_by judged error_with:.1% error_without:.1%")
     return [one.record, one.group, one.path, show(one.value, one.unit), *counts]

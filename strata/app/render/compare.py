@@ -1,4 +1,4 @@
-"""A comparison for machines and people, as a picture and a page: a row each, why rows differ, whether that can be told."""
+"""A comparison: a row each, why rows differ, whether that can be told; as a picture and a page."""
 
 from __future__ import annotations
 
@@ -278,7 +278,7 @@ INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of lik
 
 def draw_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
     """Bars of each row, with intervals of like cases measured; rows without an answer are named."""
-    panels = panels_of(found)
+    panels = metric_panels(found)
     labels = [found.label(i) + ("" if row.answer else " (no answer)") for i, row in enumerate(found.rows)]
     count = max(len(panels), 1)
     size = (1.2 + 2.7 * count, 1.1 + 0.36 * len(labels))
@@ -298,8 +298,8 @@ def draw_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
     return path
 
 
-def panels_of(found: Comparison) -> dict[str, list[float]]:
-    """Metrics that are drawn, where any row has them: that of each row, not a number where it has no answer."""
+def metric_panels(found: Comparison) -> dict[str, list[float]]:
+    """Metrics that are drawn, where any row has them: not a number in rows without an answer."""
     rows = [
         {} if row.answer is None else compared_metrics(row, row.answer, found.phase) for row in found.rows
     ]
@@ -313,8 +313,8 @@ def spans_of(name: str, trusted: Trusted) -> list[tuple[float, float] | None]:
     spans: list[tuple[float, float] | None] = []
     for told in trusted:
         one = None if told is None or name not in INTERVALS_OF else told.every.get(name)
-        known = one is not None and one.bounds is not None
-        spans.append((float(one.bounds[0]), float(one.bounds[1])) if known else None)
+        bounds = None if one is None else one.bounds
+        spans.append(None if bounds is None else (float(bounds[0]), float(bounds[1])))
     return spans
 
 
@@ -372,7 +372,7 @@ def _panels(found: Comparison, trusted: Trusted) -> str:
     wanted = [n for n in TITLES if n in {*PHASES_OF[found.phase], "tokens_per_s", "cost_per_mtoken"}]
     names = [found.label(i) for i in range(len(found.rows))]
     panels = []
-    for name, values in panels_of(found).items():
+    for name, values in metric_panels(found).items():
         texts = [COLUMNS[name][1](v) if np.isfinite(v) else "no answer" for v in values]
         colour = series_colour(wanted.index(name))
         bars = bars_html(names, values, texts, colour, spans_of(name, trusted))

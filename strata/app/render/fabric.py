@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.figures import colour_of
-from strata.app.render.tables import floats, table, texts
+from strata.app.render.tables import cells_of, floats, table
 from strata.drawing import DARK, GREY, Canvas, Point
 from strata.hardware.fabric_parts import Dimension
 from strata.hardware.topology import Measures, Topology
@@ -80,8 +80,8 @@ def _wired(dimension: Dimension, measures: Measures) -> list[str]:
     kind += ", reduces" if dimension.reduction is not None and dimension.reduction > 0 else ""
     kind += f", {tapered:.4g}:1" if tapered is not None and tapered > 1 else ""
     sizes = [f"{measures.size:g}", show(dimension.bandwidth, "B/s"), show(measures.bandwidth, "B/s")]
-    step = texts(dimension, "latency:s energy:J/B")
-    return [dimension.name, kind, *sizes, *step, *texts(measures, "networks:,.0f links:,.0f")]
+    step = cells_of(dimension, "latency:s energy:J/B")
+    return [dimension.name, kind, *sizes, *step, *cells_of(measures, "networks:,.0f links:,.0f")]
 
 
 def _offered(measures: Measures) -> list[str]:
@@ -89,7 +89,7 @@ def _offered(measures: Measures) -> list[str]:
     bounds = (measures.all_reduce, measures.all_to_all)
     fields_shown = "bandwidth:B/s bisection:B/s diameter:g mean_hops:.3g latency:s energy:J/B"
     return [
-        *texts(measures, fields_shown),
+        *cells_of(measures, fields_shown),
         *("-" if bound == float("inf") else show(bound, "B/s") for bound in bounds),
         "-" if measures.price is None else show(measures.price, "USD"),
     ]

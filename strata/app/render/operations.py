@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.figures import colour_of, picture
-from strata.app.render.tables import card, picked, table, texts
+from strata.app.render.tables import card, cells_of, picked, table
 from strata.arrays import Array
 from strata.drawing import check_picture
 from strata.pricing.network.collective_cost import CollectiveCost, bus_factor
@@ -72,10 +72,10 @@ def _asked_text(row: dict[str, Any], varied: list[str], once: bool) -> str:
 
 def kernel_card(row: dict[str, Any], once: bool) -> Any:
     """One kernel for people."""
-    time, lower, upper, power, limit = texts(row, "time_s:s lower_s:s upper_s:s power_W:W power_limit_W:W")
+    time, lower, upper, power, limit = cells_of(row, "time_s:s lower_s:s upper_s:s power_W:W power_limit_W:W")
     shares = ", ".join(f"{k} {show(v, 's')}" for k, v in row["resources_s"].items() if v > 0)
-    rate, work, moved, bandwidth = texts(row, "flop_per_s:FLOP/s flop:FLOP memory_B:B memory_B_per_s:B/s")
-    clock, fastest, cache, energy = texts(row, "clock_Hz:Hz max_clock_Hz:Hz cache_B:B energy_J:J")
+    rate, work, moved, bandwidth = cells_of(row, "flop_per_s:FLOP/s flop:FLOP memory_B:B memory_B_per_s:B/s")
+    clock, fastest, cache, energy = cells_of(row, "clock_Hz:Hz max_clock_Hz:Hz cache_B:B energy_J:J")
     slowed = row["clock_Hz"] < row["max_clock_Hz"]
     rows = [
         ("time", time, f"bounds {lower} to {upper}; {shares}"),
@@ -95,9 +95,9 @@ def kernels_table(rows: list[dict[str, Any]], varied: list[str], once: bool) -> 
     """Several kernels for people, one a line."""
     cells = (
         [f"{row['sizes'][name]:g}" for name in varied]
-        + texts(row, "time_s:s lower_s:s")
+        + cells_of(row, "time_s:s lower_s:s")
         + [show(row["flop_per_s"], "FLOP/s") if row["flop"] else "-"]
-        + texts(row, "memory_B:B memory_share:.0% cache_B:B clock_Hz:Hz power_W:W bound_by")
+        + cells_of(row, "memory_B:B memory_share:.0% cache_B:B clock_Hz:Hz power_W:W bound_by")
         for row in rows
     )
     head = "".join(f">{name}|" for name in varied)
@@ -114,7 +114,7 @@ def collective_dicts(cost: CollectiveCost, count: int) -> list[dict[str, Any]]:
     spread = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in numbers.items()}
     inside = [np.broadcast_to(np.asarray(s.size, float), (count,)) for s in cost.layouts]
     joined = np.broadcast_to(cost.joined, (count,))
-    asked = {
+    asked: dict[str, Any] = {
         "collective": cost.pattern,
         "fabric": fabric.name,
         "sizes": [float(d.size) for d in fabric.dimension],
@@ -147,7 +147,7 @@ def collectives_table(rows: list[dict[str, Any]]) -> Any:
     cells = []
     for row in rows:
         ours = [show(row["ns3_s"], "s"), f"{row['time_s'] / row['ns3_s'] - 1:+.2%}"] if simulated else []
-        cells.append([*texts(row, fields), *ours, _ways(row)])
+        cells.append([*cells_of(row, fields), *ours, _ways(row)])
     below = "bytes: the whole buffer of one rank; lower: its bytes at the links' peak; bus bw: as "
     below += "nccl-tests counts it, to compare with a link"
     return table(_heading(rows[0]), f"{head}way in each dimension", cells, below)
@@ -188,7 +188,7 @@ def concurrent_table(costs: ConcurrentCollectives, told: list[dict[str, Any]]) -
     """The same for people."""
     rows = (
         [
-            *texts(one, "collective ranks:g bytes:B alone_s:s time_s:s"),
+            *cells_of(one, "collective ranks:g bytes:B alone_s:s time_s:s"),
             f"{one['time_s'] / one['alone_s']:.2f}x",
         ]
         for row in told
@@ -196,7 +196,7 @@ def concurrent_table(costs: ConcurrentCollectives, told: list[dict[str, Any]]) -
     )
     first = costs.alone[0]
     title = f"{len(costs.alone)} collectives at once on {first.fabric.name}, {_software(first.engine)}"
-    last, in_turn = texts(told[-1], "time_s:s one_after_the_other_s:s")
+    last, in_turn = cells_of(told[-1], "time_s:s one_after_the_other_s:s")
     below = f"all done after {last}; one after the other: {in_turn}" if len(told) == 1 else ""
     return table(title, "<collective|>ranks|>bytes|>alone|>at once|>slower", rows, below)
 
@@ -224,7 +224,7 @@ def by_algorithm(cost: CollectiveCost, told: list[dict[str, Any]]) -> tuple[list
             for way, time in d["algorithms"].items():
                 slower = f"{time / d['algorithms'][d['algorithm']]:.2f}x"
                 mark = "cheapest" if way == d["algorithm"] else slower
-                cells.append([*texts(row, "ranks:g bytes:B"), place, way, show(time, "s"), mark])
+                cells.append([*cells_of(row, "ranks:g bytes:B"), place, way, show(time, "s"), mark])
     below = "each dimension with its share of the buffer; a collective takes the sum of what it goes by"
     if any(row["joined"] for row in told):
         below = "several dimensions in a line: one algorithm over all of them at once, the slowest rules"

@@ -1,4 +1,4 @@
-"""Parts of HTML pages that open offline, in the style of the web page: cards, tables, charts, bars, heat maps."""
+"""Parts of HTML pages that open offline, styled as the web page: cards, tables, charts, heat maps."""
 
 from __future__ import annotations
 

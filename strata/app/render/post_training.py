@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.tables import floats, picked, rows_table, texts
+from strata.app.render.tables import cells_of, floats, picked, rows_table
 from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, Canvas
 from strata.mapping.plan import plan_text
@@ -46,7 +46,7 @@ def _ways_table(ways: list[Iteration]) -> Any:
         plans = (plan_text(way.rollout_plan), plan_text(replace(way.training_plan, microbatches=0.0)))
         cells = [*["-"] * 5, "does not fit"]
         if way.fits:
-            cells = texts(
+            cells = cells_of(
                 way, "time:s samples_per_s:.3g tokens_per_s_per_device:,.0f usd:.3g kwh:.3g bound_by"
             )
         rows.append((pools_text(way), *plans, *cells))
@@ -56,7 +56,7 @@ def _ways_table(ways: list[Iteration]) -> Any:
 
 def _phases_table(way: Iteration) -> Any:
     rows = (
-        (*texts(p, "name pool start:s time:s"), f"{p.time / way.time:.1%}", p.bound_by) for p in way.phases
+        (*cells_of(p, "name pool start:s time:s"), f"{p.time / way.time:.1%}", p.bound_by) for p in way.phases
     )
     return rows_table("<phase|<on|>start|>time|)share|bound by", rows)
 

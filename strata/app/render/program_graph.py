@@ -1,4 +1,4 @@
-"""Programs on the command line: kernels as a table and as pictures, and what a config says that is not timed."""
+"""Programs on the command line: kernels as a table and pictures; facts of a config that are not timed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from strata.workload.program import program
 TOKENS = 1024.0  # of a sequence of a language model whose graph is shown
 
 
-def traced(name: str, batch: str, phase: str) -> Graph:
+def graph_of_program(name: str, batch: str, phase: str) -> Graph:
     """The graph of a program or a model for a workload as it is typed."""
     made = program(name)
     try:

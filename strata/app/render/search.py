@@ -1,4 +1,4 @@
-"""A search for people and machines, and as a page: where it stands, what it found, how sure that is, what more would buy."""
+"""A search, and its page: where it stands, what it found, how sure that is, what more would buy."""
 
 from __future__ import annotations
 

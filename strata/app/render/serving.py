@@ -16,7 +16,7 @@ from strata.app.render.ranking import (
     served_dict,
     trust_of,
 )
-from strata.app.render.tables import card, floats, picked, table, texts
+from strata.app.render.tables import card, cells_of, floats, picked, table
 from strata.mapping.plan import plan_text
 from strata.serving.load import most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
@@ -59,7 +59,7 @@ def _plans(answer: UnderLoad) -> Any:
 def _loaded(answer: UnderLoad) -> Any:
     load, clients = answer.load, answer.clients
     assert load is not None
-    waits, reads, ttft, tpot, rate, power = texts(
+    waits, reads, ttft, tpot, rate, power = cells_of(
         load, "waits:s reads:s ttft:s tpot:s tokens_per_s:1 power:W"
     )
     parts = f"{waits} waiting, {reads} reading" + _kept(load.ttft, answer.limits.ttft)
@@ -88,7 +88,7 @@ def _kept(value: Any, most: float) -> str:
 
 
 def _guessed(s: Speculation) -> Any:
-    tpot, step, cycle, guess, verify = texts(s, "tpot:s step:s cycle:s guess:s verify:s")
+    tpot, step, cycle, guess, verify = cells_of(s, "tpot:s step:s cycle:s guess:s verify:s")
     even, batch = float(s.break_even), f"batch {float(s.target.workload.batch):g}"
     most = f"of at most {float(s.window) + 1:g}; the target looks at {float(s.verified):g}"
     asked = f"acceptance asked for: {float(s.acceptance):g}"
@@ -114,7 +114,9 @@ def _pools(answer: UnderLoad) -> Any:
             plan_text(s.decode_plan),
         )
         rates = (f"{s.rate:.3g}", f"{per:.4g}")
-        rows.append((*cells, *rates, *texts(s, "prefill_rate:.3g decode_rate:.3g read_time:s send_time:s")))
+        rows.append(
+            (*cells, *rates, *cells_of(s, "prefill_rate:.3g decode_rate:.3g read_time:s send_time:s"))
+        )
     best = max(splits, key=lambda s: s.rate, default=None)
     together = float(answer.rates[0]) if answer.at_rate is not None else float(np.max(answer.rates))
     below = ""

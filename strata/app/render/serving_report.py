@@ -1,4 +1,4 @@
-"""A model under load as a page and as a picture: what clients see, latency against load, the frontier, sources."""
+"""A model under load as a page and a picture: latencies of clients, latency against load, the frontier."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strata.app.render.page import (
 from strata.app.render.page_told import printed_html, sources_html
 from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
-from strata.app.render.tables import texts
+from strata.app.render.tables import cells_of
 from strata.drawing import keep
 from strata.mapping.plan import plan_text
 from strata.serving.frontier import ServingFrontier, ServingPoint
@@ -121,7 +121,7 @@ def _frontier(frontier: ServingFrontier) -> str:
 def frontier_table(frontier: ServingFrontier) -> str:
     """The points that no other beats."""
     fields = "plan clients:.4g per_user:.4g per_device:.4g ttft:s tpot:s"
-    rows = [texts(p, fields) for p in frontier.best]
+    rows = [cells_of(p, fields) for p in frontier.best]
     header = ["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"]
     table = html_table(header, rows)
     return f"<details><summary>The frontier's {len(rows)} points</summary>{table}</details>"

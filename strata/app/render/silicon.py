@@ -1,4 +1,4 @@
-"""A logic die's parts, network and energies, what chips and systems cost, and a memory channel's bandwidth."""
+"""A logic die's parts, network and energies; cost of chips and systems; a memory channel's bandwidth."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction import finite
-from strata.app.render.tables import each_float, floats, table, texts
+from strata.app.render.tables import cells_of, each_float, floats, table
 from strata.drawing import COLOURS
 from strata.hardware import noc as equations
 from strata.hardware.chip import Chip
@@ -261,8 +261,8 @@ def channel_table(told: dict[str, Any]) -> Any:
     rows = (
         (
             f"{row['run_B']:g} B",
-            *texts(row, "bandwidth_B_per_s:B/s share:.1% binds"),
-            *texts(row["bounds_B_per_s"], fields),
+            *cells_of(row, "bandwidth_B_per_s:B/s share:.1% binds"),
+            *cells_of(row["bounds_B_per_s"], fields),
         )
         for row in told["runs"]
     )

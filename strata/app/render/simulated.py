@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.app.render.ranking import dollars_text, joules_text
-from strata.app.render.tables import card_table, picked, rows_table, table, texts
+from strata.app.render.tables import card_table, cells_of, picked, rows_table, table
 from strata.app.terminal import titled
 from strata.serving.simulated_answers import CostFrontier, LargestRate, answer_row
 from strata.serving.simulated_fleet import FleetAnswer
@@ -66,7 +66,7 @@ def _by_model(run: Served) -> Any:
             show(one.times["latency"].mean, "s"),
         ]
         rate = show(one.output_tokens / run.end if run.end else 0.0)
-        rows.append((name or "-", *texts(one, "completed:, refused:,"), rate, *pairs))
+        rows.append((name or "-", *cells_of(one, "completed:, refused:,"), rate, *pairs))
     head = "<asked for|>requests|>refused|>tokens/s|>TTFT|>p95|>TPOT|>p95|>end to end"
     return rows_table(head, rows)
 
@@ -123,7 +123,7 @@ def _served(run: Served, share: float) -> Any:
         rows.append(("within limits", f"{run.kept:.1%}", of))
     held = f"{run.room.blocks:,} blocks of {run.room.page:,} tokens" if len(run.services) == 1 else "blocks"
     hourly = f"{dollars_text(3600.0 * run.dollars / run.devices)} USD per device-hour"
-    decode, mixed = texts(run.step_errors, "decode_mean:.2% mixed_mean:.2%")
+    decode, mixed = cells_of(run.step_errors, "decode_mean:.2% mixed_mean:.2%")
     rows += [
         ("KV cache held", f"{run.kv_use:.1%}", f"of a rank's {held}, at most {run.kv_highest:.1%}"),
         ("prefix hits", f"{run.prefix_hits:.1%}", "of prompt tokens"),
@@ -269,7 +269,8 @@ def cost_frontier_tables(found: CostFrontier) -> list[Any]:
     """The frontier of cost against a latency."""
     seen = f"{found.latency.upper()} p{100 * found.share:g}"
     rows = (
-        (*texts(p, "fleet rate:.3g seen:s"), dollars_text(p.cost), joules_text(p.energy)) for p in found.best
+        (*cells_of(p, "fleet rate:.3g seen:s"), dollars_text(p.cost), joules_text(p.energy))
+        for p in found.best
     )
     below = f"of {len(found.points)} runs those that no other beats in both"
     if not found.best:

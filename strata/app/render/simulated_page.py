@@ -1,4 +1,4 @@
-"""Simulated services drawn: latencies and loads as pictures, requests and batches over time as a page and for Perfetto."""
+"""Simulated services drawn: latencies and loads, requests and batches over time, traces for Perfetto."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A study for people: its claims as a table and as a page, and its pictures, as its `[[picture]]` tables say."""
+"""A study: its claims as a table and a page, and the pictures that its `[[picture]]` tables declare."""
 
 from __future__ import annotations
 

@@ -64,11 +64,11 @@ def card(title: str, rows: Iterable[Sequence[Any]], below: str = "") -> Any:
     return titled(title, card_table(rows), below)
 
 
-def texts(record: Any, fields: str) -> list[str]:
+def cells_of(record: Any, fields: str) -> list[str]:
     """Fields of a record, or entries of a dictionary, as people read them: after a colon the unit, or the
     format, of each.
 
-    >>> texts({"ranks": 8.0, "time_s": 2e-3, "algorithm": "ring"}, "ranks:g time_s:s algorithm")
+    >>> cells_of({"ranks": 8.0, "time_s": 2e-3, "algorithm": "ring"}, "ranks:g time_s:s algorithm")
     ['8', '2 ms', 'ring']
     """
     told = []

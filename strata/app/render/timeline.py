@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.app.render.tables import bare, table, texts
+from strata.app.render.tables import bare, cells_of, table
 from strata.result import Result
 from strata.simulate.gantt import by_place
 from strata.simulate.step import Simulation
@@ -63,7 +63,7 @@ def comparison_table(result: Result, found: dict[str, Simulation | str]) -> Any:
         stages = [v for k, v in used.items() if k.startswith("stage ") and k.count(" ") == 1]
         links = [v for k, v in used.items() if k.startswith("link ")]
         busiest = [f"{max(stages):.1%}", f"{min(stages):.1%}", f"{max(links):.1%}" if links else "", ""]
-        rows.append([name, *texts(made, "time:s closed_form:s bubble:.1%"), *busiest])
+        rows.append([name, *cells_of(made, "time:s closed_form:s bubble:.1%"), *busiest])
     about = f"{result.program.name} on {result.system.name}, {result.plan!r}, a training step"
     head = "schedule|>time|>closed form|>bubble|>busiest stage|>idlest stage|>busiest link|"
     return table(about, head, rows)

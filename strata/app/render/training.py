@@ -293,7 +293,8 @@ OTHERS = "the best plans, one for each division of the devices"
 
 def other_rows(run: TrainRun, found: TrainingSearch) -> list[tuple[str, ...]]:
     """The best plans: each with tokens/s of a device, days, MFU, memory, and how far it is behind."""
-    best, rows = float(found.nearest.metrics.tokens_per_s), []
+    best = float(found.nearest.metrics.tokens_per_s)
+    rows: list[tuple[str, ...]] = []
     for choice in found.choices:
         told = _choice_dict(run, choice.result)
         behind = float(choice.result.metrics.tokens_per_s) / best - 1.0
@@ -350,7 +351,7 @@ SCALED = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "d
 
 
 def scaling_rows(curve: ScalingCurve, without: str = "") -> tuple[list[str], list[tuple[str, ...]]]:
-    """Header and cells, a row for each device count; why, where there is no plan. One column may be left out."""
+    """Header and cells, a row for each device count, or why it has no plan; one column may be left out."""
     efficiency, rows = iter(curve.efficiency()), []
     for point in curve.points:
         run, first = point.run, [f"{point.devices:,}", f"{point.batch:g}"]

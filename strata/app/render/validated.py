@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.app.render.tables import table, texts
+from strata.app.render.tables import cells_of, table
 from strata.validation.accuracy.headline import (
     FAMILIES,
     HEADLINE,
@@ -80,7 +80,7 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
     """Families left out with the most error, families of the rows, and the rows that are off the most."""
     by = worst["by"]
     left_out = [
-        texts(one, "family kind file metric rows") + [percent(one[key]) for key in ("mape", "shown")]
+        cells_of(one, "family kind file metric rows") + [percent(one[key]) for key in ("mape", "shown")]
         for one in worst["left_out"]
     ]
     families = [
@@ -89,17 +89,17 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
         for one in worst["families"]
     ]
     rows = [
-        [f"{one['file']} line {one['row']}", *texts(one, "group measured:.6g predicted:.6g error:+.1%")]
+        [f"{one['file']} line {one['row']}", *cells_of(one, "group measured:.6g predicted:.6g error:+.1%")]
         for one in worst["rows"]
     ]
     commands = "\n".join(one["command"] for one in worst["rows"])
     head = [*(f"<{name}" for name in by), ">points", ">MAPE", ">median", ">bias", ">share"]
     tables = [table(f"where the error is, by {', '.join(by)}", head, families)]
     if left_out:
-        head = "<left out|<by|<file|<metric|>rows|>MAPE|>as shipped"
-        tables.insert(0, table("families left out with the most error", head, left_out))
-    head = "<row|<group|>measured|>predicted|>error"
-    return [*tables, table("rows off by the largest factors, in SI units", head, rows, commands)]
+        columns = "<left out|<by|<file|<metric|>rows|>MAPE|>as shipped"
+        tables.insert(0, table("families left out with the most error", columns, left_out))
+    columns = "<row|<group|>measured|>predicted|>error"
+    return [*tables, table("rows off by the largest factors, in SI units", columns, rows, commands)]
 
 
 def sealed_table(scored: dict[str, Any]) -> Any:
@@ -108,7 +108,7 @@ def sealed_table(scored: dict[str, Any]) -> Any:
     rows = [
         [
             f"{one['seal']} {one['entry']}",
-            *texts(one, "metric predicted:.6g measured:.6g error:+.1%"),
+            *cells_of(one, "metric predicted:.6g measured:.6g error:+.1%"),
             inside[one["inside"]],
         ]
         for one in scored["entries"]
@@ -126,7 +126,7 @@ def seal_table(content: dict[str, Any]) -> Any:
     for one in content["entries"]:
         low, high = (one["interval"] or {}).get("low"), (one["interval"] or {}).get("high")
         ends = "" if low is None else f"{low:.4g} to {high:.4g}"
-        rows.append([*texts(one, "name metric predicted:.4g unit"), ends])
+        rows.append([*cells_of(one, "name metric predicted:.4g unit"), ends])
     below = f"{content['sealed']}, strata {content['version']}, sha256 {content['sha256']}"
     return table(content["title"], "<entry|<metric|>predicted|<unit|<interval", rows, below)
 
