@@ -24,7 +24,7 @@ from strata.pricing.pricers import KernelPrices
 from strata.pricing.step import Step, price
 from strata.pricing.summary import Summary, summarise
 from strata.result import Result
-from strata.sharded import case_of, groups_in_use, sharded, system_under_engine, traced
+from strata.sharded import case_of, groups_of_plan, sharded, step_graph, system_under_engine
 from strata.stages import run_compiled
 from strata.workload.program import Program
 from strata.workload.tasks import Workload
@@ -55,7 +55,7 @@ def evaluate_case(case: Case, backend: str = "numpy") -> Result:
     """The result of a case, on NumPy or compiled by JAX."""
     require(backend in ("numpy", "jax"), "backend must be numpy or jax", backend=backend)
     given, shape = as_float64_box(case)
-    active = groups_in_use(given.plan)
+    active = groups_of_plan(given.plan)
     if backend == "jax":
         return Result(case, shape, run_compiled(summary_of, given, shape, active, len(shape)), evaluate_case)
     if shape:
@@ -87,7 +87,7 @@ def step_of(case: Case, work: Workload, structure: Structure) -> Step:
 
 def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
     """What a step is priced with: the graph of one rank, laid on the fabric."""
-    graph = traced(case.program, work)
+    graph = step_graph(case.program, work)
     if not (graph.sequence.prefix or graph.sequence.period):  # no layers, which alone are cut into stages
         structure = replace(structure, active=structure.active - {STAGES})
     active = structure.active

@@ -13,7 +13,6 @@ from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
-from strata.frames import Tabular, box_columns
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
@@ -26,7 +25,7 @@ from strata.pricing.stage_memory import training_levers
 from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
-from strata.records import to_dict
+from strata.records import Tabular, box_columns, to_dict
 from strata.rich_html import bar_html, display_html, rich_cards, table_html
 from strata.units import show
 from strata.workload.program import Program

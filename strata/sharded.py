@@ -63,12 +63,12 @@ def _checked(program: Program, plan: Plan | Layout | Strategy | str | None) -> P
     return division(program, plan)
 
 
-def groups_in_use(plan: Plan | Layout) -> frozenset[str]:
+def groups_of_plan(plan: Plan | Layout) -> frozenset[str]:
     """The groups of ranks that a plan makes, of several members at any point."""
     return _ACTIVE.of(value_key(plan), plan.active)
 
 
-def traced(program: Program, work: Workload) -> Graph:
+def step_graph(program: Program, work: Workload) -> Graph:
     """The graph of a step, undivided: one for all plans and systems."""
     key = value_key(work) if is_settled(program) else None
     return _GRAPHS.of(key and (program, key), lambda: program.trace(work))

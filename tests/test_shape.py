@@ -19,7 +19,7 @@ ORDER = [
     ("reading", "calls"),
     ("lazy",),
     ("params",),
-    ("frames", "rich_html"),
+    ("rich_html",),
     ("records",),
     ("hardware.components",),
     ("hardware.technology", "hardware.dram", "hardware.transport", "hardware.noc"),

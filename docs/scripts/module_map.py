@@ -13,7 +13,7 @@ PLACES = (
     (
         "Foundations",
         "what everything stands on",
-        "arrays units errors precision reading calls params records frames rich_html pareto drawing expression shipped lazy memo",
+        "arrays units errors precision reading calls params records rich_html pareto drawing expression shipped lazy memo",
     ),
     ("Hardware", "what is built", "hardware"),
     ("Workload", "what must be computed", "workload"),

@@ -334,8 +334,8 @@ def _held(chip: Chip, path: str) -> Any:
 
 def _sources(row: Derivation, chip: Chip, value: Any, sources: Sources) -> Iterator[tuple[str, Param]]:
     """Where derived numbers come from; those that were scaled come from where they were stated, too."""
-    kind: Any = type(chip)
-    unit = unit_at(kind, row.path)
+    record: Any = type(chip)
+    unit = unit_at(record, row.path)
     if unit is None:
         return
     numbers = {row.path: value}

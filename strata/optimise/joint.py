@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.frames import Tabular, row_columns
 from strata.hardware.system import System, as_system
 from strata.mapping.divisors import bounded_degree
 from strata.mapping.engine import Engine
@@ -33,6 +32,7 @@ from strata.optimise.mappings.joint_problem import MapSettings, unstated_bytes
 from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, MappedStep
 from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
+from strata.records import Tabular, row_columns
 from strata.rich_html import blocks_svg, display_html, rich_cards, table_html
 from strata.units import finite_number, show
 from strata.workload.dataflow import Dataflow

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.frames import Tabular, row_columns
 from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
+from strata.records import Tabular, row_columns
 from strata.rich_html import display_html, scatter_svg, table_html
 from strata.serving.curve import Curve
 from strata.serving.load import closed_load, open_load

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
-from strata.frames import Tabular, row_columns
 from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
+from strata.records import Tabular, row_columns
 from strata.serving.goals import NOT_KEPT, WIDTH, largest_kept
 from strata.serving.priced_service import PricedService, load_sizes
 from strata.serving.simulated import checked_limits, simulate_services

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.frames import Tabular, row_columns
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
-from strata.records import record_html
+from strata.records import Tabular, record_html, row_columns
 from strata.serving.observed import ObservedReplica, StepsRecord
 from strata.serving.priced_service import PricedService
 from strata.simulate.server.request import Request
