@@ -142,8 +142,8 @@ def _loaded(source: Any) -> tuple[Any, str]:
 
 def symbol(text: str) -> str:
     """A name of an open dimension that expressions may hold."""
-    made = re.sub(r"\W+", "_", text).strip("_")
-    return f"n_{made}" if not made or made[0].isdecimal() else made
+    identifier = re.sub(r"\W+", "_", text).strip("_")
+    return f"n_{identifier}" if not identifier or identifier[0].isdecimal() else identifier
 
 
 def _free(name: str) -> str:
@@ -211,8 +211,8 @@ def _inference(model: Any, axes: dict[str, OnnxAxis]) -> Callable[[str], tuple[S
         from onnx import shape_inference
 
         if not known:
-            made = shape_inference.infer_shapes(model, data_prop=True).graph
-            for value in (*made.value_info, *made.output, *made.input):
+            inferred = shape_inference.infer_shapes(model, data_prop=True).graph
+            for value in (*inferred.value_info, *inferred.output, *inferred.input):
                 dims = value.type.tensor_type.shape.dim
                 known[value.name] = tuple(d.dim_value or d.dim_param for d in dims)
         if name not in known:
@@ -260,19 +260,21 @@ def _walk(trace: OnnxTrace, node: Any, kinds: Mapping[str, Any], name: str) -> N
     if missing:
         raise BadFile(f"{name}: {node.op_type} reads {missing[0]}, which nothing makes")
     try:
-        made = _folded(trace, node, inputs, attributes)
-        if made is None and node.op_type in kinds:
-            made = _by_formula(trace, node, inputs, kinds[node.op_type])
-        if made is None:
+        values = _folded(trace, node, inputs, attributes)
+        if values is None and node.op_type in kinds:
+            values = _by_formula(trace, node, inputs, kinds[node.op_type])
+        if values is None:
             if node.op_type not in RULES:  # of constants alone: only its shape matters
-                made = [OnnxValue(trace.fresh(trace.infer(o)), CONSTANT, source=o) for o in node.output if o]
+                values = [
+                    OnnxValue(trace.fresh(trace.infer(o)), CONSTANT, source=o) for o in node.output if o
+                ]
             else:
-                made = RULES[node.op_type](trace, node, inputs, attributes)
+                values = RULES[node.op_type](trace, node, inputs, attributes)
     except StrataError:
         raise
     except (IndexError, KeyError, ValueError, TypeError, AttributeError, AssertionError) as error:
         raise BadValue(f"{name}: cannot read {node.op_type} {node.name}: {error}") from error
-    for output, value in zip(node.output, made, strict=False):
+    for output, value in zip(node.output, values, strict=False):
         if output:
             keep_apart(value.axes)
             trace.values[output] = value
@@ -322,8 +324,8 @@ def _folded(
     if op not in FOLDS or weights:
         return None
     needed = sum(v is not None for v in inputs)
-    made = folded(op, data, attributes, max(needed, 1))
-    return None if made is None else [constant(made)]
+    value = folded(op, data, attributes, max(needed, 1))
+    return None if value is None else [constant(value)]
 
 
 def _by_formula(
@@ -345,8 +347,8 @@ def _by_formula(
     settings = {words.get(k, k): _number(v) for k, v in formulas.items()}
     stores = [v for v in values if v.kind == WEIGHT]
     reads = [KernelRead(v) for v in values if v.kind != WEIGHT]
-    made = trace.draft(node, "simd", reads, dims, stores=stores, settings=settings)
-    return [made] * len(node.output)
+    drafted = trace.draft(node, "simd", reads, dims, stores=stores, settings=settings)
+    return [drafted] * len(node.output)
 
 
 def _number(value: Any) -> Any:

@@ -210,7 +210,7 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
     """What the columns mean, and which row is best."""
     if found.against is None:
         return "no row has an answer"
-    counted = [told.points for told in trusted if told is not None and told.points]
+    counted = [trust.points for trust in trusted if trust is not None and trust.points]
     most = "" if len(set(counted)) < 2 else f" to {max(counted)}"
     rows = f" ({min(counted)}{most} rows each)" if counted else ""
     shown = f"ratio: {found.means} against {found.label(found.against)}; 80 %: where {found.means} of like "
@@ -225,7 +225,7 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
 
 def _near_best(found: Comparison, trusted: Trusted) -> list[str]:
     """Rows whose interval meets that of the best."""
-    bounds = [None if told is None else told.bounds for told in trusted]
+    bounds = [None if trust is None else trust.bounds for trust in trusted]
     best, others = bounds[found.ranking[0]], found.ranking[1:]
     if best is None:
         return []
@@ -311,8 +311,8 @@ def metric_panels(found: Comparison) -> dict[str, list[float]]:
 def spans_of(name: str, trusted: Trusted) -> list[tuple[float, float] | None]:
     """Where like cases measured would lie, row by row."""
     spans: list[tuple[float, float] | None] = []
-    for told in trusted:
-        one = None if told is None or name not in INTERVALS_OF else told.every.get(name)
+    for trust in trusted:
+        one = None if trust is None or name not in INTERVALS_OF else trust.every.get(name)
         bounds = None if one is None else one.bounds
         spans.append(None if bounds is None else (float(bounds[0]), float(bounds[1])))
     return spans

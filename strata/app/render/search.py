@@ -125,8 +125,8 @@ def _said(outcome: SearchOutcome) -> str:
         proof = f"proven: {near if outcome.gap > 0 else 'no other point belongs here'}"
     kept = f", kept in {outcome.out}" if outcome.out else ""
     evaluated = f"{outcome.rows:,} evaluated in {outcome.rounds:,} rounds{kept}"
-    said = [f"{size_text(outcome)} points in the space, {evaluated}", outcome.ended, proof, *outcome.notes]
-    return "; ".join(said)
+    parts = [f"{size_text(outcome)} points in the space, {evaluated}", outcome.ended, proof, *outcome.notes]
+    return "; ".join(parts)
 
 
 def size_text(outcome: SearchOutcome) -> str:
@@ -171,8 +171,8 @@ def _several(outcome: SearchOutcome) -> Any:
         column.style = "bold" if place < len(goal) else "dim"
     more = f"{count - len(points)} more points on the frontier\n" if count > len(points) else ""
     below = more + ("all have " + ", ".join(f"{k} {v}" for k, v in same.items()) if same else "")
-    said = "1 point that no other beats" if count == 1 else f"{count:,} points that no other beats"
-    return titled(said, made, below.strip())
+    heading = "1 point that no other beats" if count == 1 else f"{count:,} points that no other beats"
+    return titled(heading, made, below.strip())
 
 
 def varied_axes(points: list[dict[str, Any]]) -> list[str]:
@@ -255,11 +255,13 @@ def _pictures_html(
     """What shows the points: the cloud, what matters, choices alone and in pairs, designs."""
     first, second = trade_metrics(outcome.goal)
     several = len(outcome.goal.metrics) > 1
-    said = "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
-    said += "The frame holds the line and most of the dots; a double click shows all."
+    legend = (
+        "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
+    )
+    legend += "The frame holds the line and most of the dots; a double click shows all."
     heading = f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}"
     drawn = figure_html(cloud_figure(outcome, seen, first, second), 460, "frontier")
-    cloud = [section(heading, paragraphs([said], "dim"), drawn)]
+    cloud = [section(heading, paragraphs([legend], "dim"), drawn)]
     if not kinds:
         return cloud
     matters = sorted(((importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
@@ -305,8 +307,8 @@ def _headline(outcome: SearchOutcome) -> str:
 def _best(outcome: SearchOutcome) -> str:
     """The best design: what each axis chose, of what, and what that delivers."""
     if not outcome.found:
-        said = "Why, is said below. Levers: looser limits, more choices, a larger budget."
-        return section("No point fits and keeps the limits", paragraphs([said]))
+        text = "Why, is said below. Levers: looser limits, more choices, a larger budget."
+        return section("No point fits and keeps the limits", paragraphs([text]))
     rows = []
     for axis in outcome.space.axes:
         ends = "fixed"
@@ -336,8 +338,10 @@ def _frontier_table(outcome: SearchOutcome) -> str:
         [*(metric_text(p["metrics"][m], m) for m in goal), *(p["design"][n] for n in varied)] for p in points
     ]
     header = [*(metric_label(m) for m in goal), *varied]
-    said = f"{many:,} points that no other beats" + (f", {len(points)} of them" if len(points) < many else "")
-    return section(said, html_table(header, rows, range(len(goal), len(header))))
+    heading = f"{many:,} points that no other beats" + (
+        f", {len(points)} of them" if len(points) < many else ""
+    )
+    return section(heading, html_table(header, rows, range(len(goal), len(header))))
 
 
 def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
@@ -348,8 +352,8 @@ def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
     most = dict(list(outcome.counts.items())[:REASON_BARS])
     texts = [f"{c:,} points, {c / outcome.rows:.1%}" for c in most.values()]
     bars = bars_html(list(most), list(most.values()), texts, "var(--bad)")
-    said = np.asarray(outcome.goal.reasons(seen), dtype=object)
-    out = np.array([bool(words) for words in said])
+    reasons = np.asarray(outcome.goal.reasons(seen), dtype=object)
+    out = np.array([bool(words) for words in reasons])
     usual = float(out.mean()) * 1.1  # a choice that is told is worse than most
     rows = []
     for trait in kinds:
@@ -357,7 +361,7 @@ def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
             here = trait.of == place
             share, count = float(out[here].mean()), int(here.sum())
             if share >= max(0.5, usual):
-                why, often = Counter(said[here & out]).most_common(1)[0]
+                why, often = Counter(reasons[here & out]).most_common(1)[0]
                 cells = [
                     f"{trait.name} {label}",
                     f"{count:,}",

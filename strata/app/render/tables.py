@@ -8,6 +8,8 @@ from itertools import zip_longest
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from strata.app.terminal import plain_table, titled
 from strata.units import show
 
@@ -71,17 +73,17 @@ def cells_of(record: Any, fields: str) -> list[str]:
     >>> cells_of({"ranks": 8.0, "time_s": 2e-3, "algorithm": "ring"}, "ranks:g time_s:s algorithm")
     ['8', '2 ms', 'ring']
     """
-    told = []
+    cells = []
     for field in fields.split():
         name, _, how = field.partition(":")
         value = record[name] if isinstance(record, Mapping) else attrgetter(name)(record)
         if not how:
-            told.append(str(value))
+            cells.append(str(value))
         elif FORMATTED.match(how):
-            told.append(format(value.item() if hasattr(value, "item") else value, how))
+            cells.append(format(np.asarray(value).item(), how))
         else:
-            told.append(show(float(value), how))
-    return told
+            cells.append(show(float(value), how))
+    return cells
 
 
 def picked(record: Any, fields: str, of: Callable[[Any], Any] = lambda value: value) -> dict[str, Any]:

@@ -157,16 +157,18 @@ class CandidateSearch:
         forward, below = known.forward
         slower = self.lower(candidate, max(known.beyond, below), found.forward(found.root_floors))
         bound = min(self.lower(candidate, known.beyond, forward), slower)
-        made = self.quickest(candidate, known)
-        worst = min((x.step for x in (made, best) if x is not None), default=float("inf"))
+        fastest = self.quickest(candidate, known)
+        worst = min((x.step for x in (fastest, best) if x is not None), default=float("inf"))
         if bound < worst * (1 - OPTIMAL / 10) and not (known.stopped or self.interrupted):
             beside = self.beside_one(candidate, found)
             other = self.certificate(candidate, found, worst / self.step(candidate, 1.0), beside)
             bound = max(bound, other.beyond * self.step(candidate, 1.0))
             again = self.quickest(candidate, other)
-            made = again if made is None or (again is not None and again.step < made.step) else made
+            fastest = (
+                again if fastest is None or (again is not None and again.step < fastest.step) else fastest
+            )
         self.least = min(self.least, max(bound, self.now))
-        return made
+        return fastest
 
     def shared(self, candidate: DegreeCandidate, found: LayerSearch, limit: float) -> LayerCertificate:
         """The layers alone, as they were solved for a candidate that divides them alike and keeps no more."""
@@ -190,16 +192,16 @@ class CandidateSearch:
                 self.progress(worst * one, bound * one)
 
         room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
-        made = found.solve(room, limit, self.deadline, tell, beside)
-        self.stopped |= made.stopped
-        self.interrupted |= made.interrupted
-        self.reason = made.reason or self.reason
-        return made
+        solution = found.solve(room, limit, self.deadline, tell, beside)
+        self.stopped |= solution.stopped
+        self.interrupted |= solution.interrupted
+        self.reason = solution.reason or self.reason
+        return solution
 
     def quickest(self, candidate: DegreeCandidate, known: LayerCertificate) -> MappedStep | None:
         """The quickest step with the layers of a certificate."""
-        every = [made for layer in known.near if (made := self.checked(candidate, layer)) is not None]
-        return min(every, key=lambda made: made.step, default=None)
+        every = [mapped for layer in known.near if (mapped := self.checked(candidate, layer)) is not None]
+        return min(every, key=lambda mapped: mapped.step, default=None)
 
     def checked(self, candidate: DegreeCandidate, layer: LayerMapping | None) -> MappedStep | None:
         """A candidate's step with these layers; None where they do not fit its devices."""
