@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from strata.errors import BadValue, require
-from strata.simulate.events import NO_WORK, Resource, Schedule, Task, TaskWork, run_tasks
+from strata.simulate.events import NO_WORK, Schedule, Task, TaskWork, run_tasks
 from strata.simulate.orders import Order, Pass, device_orders
 
 KINDS = {"F": "forward", "B": "backward", "W": "weight", "D": "backward", "O": "both"}
@@ -65,7 +65,7 @@ class Pipeline:
     schedule: str
     stages: int
     tasks: tuple[Task, ...]
-    resources: tuple[Resource, ...] = field(repr=False)
+    resources: tuple[str, ...] = field(repr=False)
     ends: tuple[str, ...] = ()  # the last pass of each stage, and what nothing waited for
 
     def run(self) -> Schedule:
@@ -142,8 +142,7 @@ class _Tasks:
 
     def pipeline(self, schedule: str) -> Pipeline:
         cores = [f"stage {s}" for s in range(self.stages)]
-        names = dict.fromkeys([*cores, *sorted({r for t in self.tasks for r in t.resources})])
-        resources = tuple(Resource(name=n, order="priority") for n in names)
+        resources = tuple(dict.fromkeys([*cores, *sorted({r for t in self.tasks for r in t.resources})]))
         return Pipeline(schedule, self.stages, tuple(self.tasks), resources, tuple(self.ends))
 
     def add(self, device: int, order: Order, again: int = 0) -> None:

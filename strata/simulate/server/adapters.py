@@ -35,7 +35,6 @@ class AdapterSlots:
         self._ready: OrderedDict[str, float] = OrderedDict()  # when each is, or will be, in memory
         self._users: dict[str, int] = {}
         self.waiting: deque[Request] = deque()
-        self.fetches = 0
 
     def ready(self, request: Request, now: float) -> float | None:
         """When a request can go on, its adapter then held for it; none where all places are in use."""
@@ -47,7 +46,6 @@ class AdapterSlots:
                     return None
                 del self._ready[idle]
             self._ready[name] = now + self.rules.fetch_time
-            self.fetches += 1
         self._ready.move_to_end(name)
         self._users[name] = self._users.get(name, 0) + 1
         return max(now, self._ready[name])

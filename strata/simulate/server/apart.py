@@ -73,7 +73,6 @@ class ApartPricer(StepPricer):
     whole: Model
     ffn_system: System
     ffn_plan: Plan
-    ffn_engine: Engine
     across: System  # in which both sides lie, attention first
     pieces: int = 2  # micro-batches
 
@@ -121,7 +120,7 @@ class ApartPricer(StepPricer):
             chunk = work.chunk / pieces
             part = replace(part, chunk=chunk, reached=work.reached - 0.5 * (work.chunk - chunk))
         here = self.evaluated(part).metrics
-        roomy = replace(self.ffn_engine, gpu_memory_utilization=self.ffn_engine.gpu_memory_utilization * ROOM)
+        roomy = replace(self.engine, gpu_memory_utilization=self.engine.gpu_memory_utilization * ROOM)
         there = evaluate(self.ffn_system, self.ffn_model, part, self.ffn_plan, roomy).metrics
         times = [np.asarray(m.step_time, float) for m in (here, there)]
         power = np.asarray(here.power, float) + np.asarray(there.power, float)
@@ -135,7 +134,7 @@ class ApartPricer(StepPricer):
     def check_room(self) -> None:
         """Raise where feed-forwards do not fit on their devices."""
         work = self.generating(np.asarray(1.0), np.asarray(1.0))
-        found = evaluate(self.ffn_system, self.ffn_model, work, self.ffn_plan, self.ffn_engine)
+        found = evaluate(self.ffn_system, self.ffn_model, work, self.ffn_plan, self.engine)
         if not bool(np.all(found.fits)):
             where = f"{self.ffn_system.name} with {plan_text(self.ffn_plan)}"
             raise BadValue(f"feed-forwards of {self.whole.name} do not fit on {where}")
@@ -161,7 +160,6 @@ def apart_pricer(
     ffn_plan: Plan,
     engine: Engine,
     *,
-    ffn_engine: Engine | None = None,
     pieces: int = 2,
     routed: dict[str, Any] | None = None,
 ) -> ApartPricer:
@@ -175,7 +173,6 @@ def apart_pricer(
         whole=model,
         ffn_system=ffn_system,
         ffn_plan=ffn_plan,
-        ffn_engine=ffn_engine or engine,
         across=across,
         pieces=pieces,
     )

@@ -258,13 +258,12 @@ class Fleet:
         self._at(arrives + replica.rules.request_time, self._sent, request, (pool, then, replica, reader))
 
     def _sent(self, request: Request, way: tuple[Pool, Pool, Replica, Replica]) -> None:
-        pool, then, replica, reader = way
+        _, then, replica, reader = way
         then.promise(replica, request, -1)
         cache, own, tokens = request.sending
         cache.release(request, own, tokens)
         request.sending = None
         if not reader.steps and reader.outstanding:  # prompts that waited for its blocks
             self._start(reader)
-        if pool.first_after_sent:
-            request.first = -1.0  # its client hears from the side that decodes, once that has let it in
+        request.first = -1.0  # its client hears from the side that decodes, once that has let it in
         self._deliver(request, replica)

@@ -30,8 +30,6 @@ class KvLink:
         self._tokens, self._times = list(map(float, tokens)), list(map(float, times))
         self._free = [0.0] * lanes
         heapify(self._free)
-        self.sends = 0
-        self.busy = self.waited = 0.0  # [s] over all sends
 
     def time(self, tokens: float) -> float:
         """Of one cache on a link of its own [s]."""
@@ -45,9 +43,6 @@ class KvLink:
         if self._free:
             begins = max(now, self._free[0])
             heapreplace(self._free, begins + took)
-        self.sends += 1
-        self.busy += took
-        self.waited += begins - now
         return begins + took
 
 

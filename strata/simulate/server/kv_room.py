@@ -22,8 +22,6 @@ class KvRoom:
     blocks: int
     page: int
     fixed: int
-    reason: str = ""  # why there is no room at all
-    block_bytes: float = 0.0  # of a block on one device: what moves where it is loaded or swapped
 
 
 def kv_room(pricer: StepPricer, *, context: float) -> KvRoom:
@@ -54,14 +52,8 @@ def kv_room(pricer: StepPricer, *, context: float) -> KvRoom:
     room = limit - (used[0] - each)
     if not token > 1e-9 * each / near:  # nothing grows with a sequence: a block is its whole state
         blocks = int(room // each) if each > 0 else UNBOUNDED
-        size, fixed, page = float(each), 0, UNBOUNDED
+        fixed, page = 0, UNBOUNDED
     else:
         size = float(token * page)
         blocks, fixed = int(room // size), int(max(round((each - token * near) / size), 0))
-    return KvRoom(
-        blocks=max(blocks, 0),
-        page=page,
-        fixed=fixed,
-        reason="" if blocks > 0 else "weights",
-        block_bytes=size,
-    )
+    return KvRoom(blocks=max(blocks, 0), page=page, fixed=fixed)

@@ -35,7 +35,6 @@ class Pool:
     then: Pool | None = None
     link: KvLink = field(default_factory=at_once)
     admission: str = "at-once"
-    first_after_sent: bool = True  # the first token waits until the cache has been sent
     adapters: AdapterRules | None = None
     slots: dict[int, AdapterSlots] = field(default_factory=dict)
     pending: deque[tuple[Request, Pool, Replica]] = field(default_factory=deque)  # read, until there is room

@@ -64,10 +64,6 @@ class SaturationWatch:
         """Since when the queue grows, where it does [s]."""
         return self._at if self._open else None
 
-    @property
-    def growth(self) -> float:
-        return self._growth if self._open else 0.0
-
     def arrive(self, now: float) -> None:
         """One more request."""
         if self.arrivals:

@@ -23,22 +23,14 @@ class Scheduling:
     eviction: str = "recompute"
     role: str = "both"  # prefill: requests leave with their first token; decode: they come with it
     priorities: bool = False  # the lowest number first; else in order of arrival
-    preempts: bool = False  # those with a higher number make room for one that waits; else for running ones
     request_time: float = 0.0  # of a request outside all steps [s]
     token_time: float = 0.0  # of a prompt's token before its engine has it, one request after another [s]
     tokens_per_step: float = 1.0  # of a sequence that generates: more than 1 where guesses are accepted
     drafted: int = 0  # guesses that a step verifies of each sequence, beside the token that is sure
-    # chances that a step brings 1, 2, ... tokens of a sequence, to draw how many steps each answer takes;
-    # else every answer takes as many as it does on average
-    drawn: tuple[float, ...] = ()
-    seed: int = 0
     rank_router: str = "least-loaded"  # which of several ranks of a replica takes a request
     ahead: bool = False  # a step is chosen while the one before it runs, and knows nothing of what that does
     looks: int = 1  # an engine looks for requests before steps whose numbers this divides
-    # steps that prompts wait beside those that generate, unless so many tokens of prompts are there, or every
-    # rank has some
-    wait_steps: int = 0
-    wait_tokens: int = 0
+    wait_steps: int = 0  # that prompts wait beside those that generate, unless every rank has some
     single_steps: bool = False  # one event a step: slow, to compare with
 
     def __post_init__(self) -> None:
@@ -56,8 +48,3 @@ class Scheduling:
         )
         require(self.sequences >= 1, "a rank must run a sequence", sequences=self.sequences)
         require(self.tokens_per_step >= 1.0, "a step brings a token", tokens_per_step=self.tokens_per_step)
-        require(
-            not self.drawn or (min(self.drawn) >= 0.0 and abs(sum(self.drawn) - 1.0) < 1e-9),
-            "chances of tokens a step add up to 1",
-            drawn=self.drawn,
-        )

@@ -43,9 +43,9 @@ class StepTable:
         """
         self.pricer = pricer
         self._bare = pricer.launched(0.0) or pricer  # what is summed up knows nothing of the host's launching
-        self.stages = int(np.asarray(pricer.plan.pp))
-        self.lanes = int(pricer.lanes)
-        self.shares = pricer.shares_experts
+        self.stages = int(np.asarray(pricer.plan.pp))  # of a pipeline: as many lanes take turns
+        self.lanes = int(pricer.lanes)  # ranks of the whole system, of all replicas and stages
+        self.shares = pricer.shares_experts  # whether ranks do a part of each other's work
         self._verified = 1.0 + pricer.draft_tokens  # tokens that a step has of a sequence which generates
         self._lines: dict[float, tuple[Any, ...]] = {}  # by sequences, those asked for so far
         self._most = sequences, max(context, 2.0), max(tokens, 2.0)

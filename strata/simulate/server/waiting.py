@@ -1,17 +1,13 @@
-"""Requests that wait for a rank, in order of arrival or priority; and how many steps answers take."""
+"""Requests that wait for a rank, in order of arrival or priority."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from heapq import heappop, heappush
-from itertools import accumulate
-from math import ceil
-from random import Random
 
 from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import NEVER, Scheduling
+from strata.simulate.server.scheduling import NEVER
 
 
 class WaitingRequests:
@@ -63,39 +59,5 @@ class WaitingRequests:
             found = min(found, request.seen) if request.seen > number else found
         return found
 
-    def tokens(self, number: int, most: int) -> int:
-        """Tokens of prompts that the step of a number could have, up to `most`."""
-        found = 0
-        for request in self:
-            if found >= most:
-                break
-            found += request.prompt if request.seen <= number else 0
-        return found
-
     def pop(self) -> Request:
         return heappop(self._heap)[2] if self._line is None else self._line.popleft()
-
-
-class AnswerSteps:
-    """Decode steps that answers take: as many as on average, or drawn from the chances of tokens a step.
-
-    >>> rules = Scheduling(tokens=8, sequences=1, tokens_per_step=1.5, drawn=(0.5, 0.5))
-    >>> steps = AnswerSteps(rules, 0)
-    >>> 1200 < sum(steps.of(20) for _ in range(100)) < 1450
-    True
-    """
-
-    __slots__ = ("_chances", "_random", "_tokens")
-
-    def __init__(self, rules: Scheduling, index: int) -> None:
-        self._tokens, self._chances = rules.tokens_per_step, list(accumulate(rules.drawn))
-        self._random = Random(rules.seed * 65537 + index)
-
-    def of(self, tokens: int) -> int:
-        if not self._chances:
-            return ceil(tokens / self._tokens)
-        rounds, most = 0, len(self._chances)
-        while tokens > 0:
-            rounds += 1
-            tokens -= min(bisect_right(self._chances, self._random.random()), most - 1) + 1
-        return rounds

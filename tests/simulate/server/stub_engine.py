@@ -125,7 +125,6 @@ def served(
     replicas=1,
     reuses=True,
     tiers=None,
-    drift=None,
     router="least-loaded",
     until=float("inf"),
     record=None,
@@ -137,7 +136,7 @@ def served(
     def pools():
         return [KvPool(blocks, page, fixed, reuses, tiers() if tiers else None) for _ in range(ranks)]
 
-    every = [WatchedReplica(i, prices, pools(), rules, drift) for i in range(replicas)]
+    every = [WatchedReplica(i, prices, pools(), rules) for i in range(replicas)]
     load = requests if hasattr(requests, "arrivals") else GivenLoad(requests)
     found = Service(None)
     found.fleet = Fleet(

@@ -83,7 +83,6 @@ def test_no_request_is_lost_or_served_twice_across_pools(policy, admission):
     assert not refused
     wanted = {r.key: (r.input, r.output) for r in load.arrivals()}
     assert {r.key: (r.input, r.output) for r in done} == wanted
-    assert first.link.sends == sum(r.output > 1 for r in done)
 
 
 @given(st.integers(1, 3000), st.integers(1, 200), st.floats(0.0, 2.0))
@@ -99,13 +98,6 @@ def test_one_request_apart_takes_what_it_takes_together_and_the_link(read, wrote
     assert one.tpot == pytest.approx(together.tpot)
 
 
-def test_the_first_token_may_come_before_the_cache_is_sent():
-    load = RecordedLoad(rows=[(0.0, 100, 10)])
-    first, then = apart(link=KvLink([0, 100], [1.0, 1.0]), first_after_sent=False)
-    _, (one,), _ = run(load, pools=(first, then))
-    assert one.ttft < 0.1 and one.latency > 1.0
-
-
 def test_links_queue_in_order():
     load = RecordedLoad(rows=[(0.0, 100, 2), (0.0, 100, 2), (0.0, 100, 2)])
     firsts = []
@@ -113,8 +105,6 @@ def test_links_queue_in_order():
         first, then = apart(link=KvLink([0, 100], [0.0, 5.0], lanes=lanes))
         _, done, _ = run(load, pools=(first, then))
         firsts.append(sorted(round(r.first, 1) for r in done))
-        assert first.link.busy == pytest.approx(15.0)
-        assert first.link.waited == pytest.approx(15.0 if lanes == 1 else 0.0, abs=0.1)
     # a first token comes once a step lets its request in: the last cache finds the step of the others begun
     assert firsts == [[5.0, 10.0, 15.0], [5.0, 5.0, 5.1], [5.0, 5.0, 5.1]]
 
@@ -151,7 +141,7 @@ def test_what_the_other_side_has_is_not_sent_again():
         first, then = apart(link=KvLink([0, 1000], [0.0, 1.0], lanes=1))
         load = load_of(f"sessions:clients=1,turns=4,input=200,output=20,count=1,system={system}")
         _, done, _ = run(load, pools=(first, then))
-        took[system] = first.link.busy
+        took[system] = sum(r.first - r.scheduled for r in done)
         assert len(done) == 4
     assert took[0] < 1.1 * (4 * 220) / 1000  # each turn sends about what is new
     assert took[800] > took[0]
@@ -263,14 +253,13 @@ def adapted(slots, fetch, names="abcd", count=200):
     )
     fleet, done, refused = run(load, pools=(one,))
     check_conserved(fleet, done, refused, count)
-    return sum(r.ttft for r in done) / count, one.slots[0].fetches
+    return sum(r.ttft for r in done) / count
 
 
 def test_adapters_are_fetched_when_they_are_not_in_memory():
-    (all_in, four), (two_in, some), (one_in, many) = adapted(4, 0.5), adapted(2, 0.5), adapted(1, 0.5)
-    assert four == 4 and four < some < many
+    all_in, two_in, one_in = adapted(4, 0.5), adapted(2, 0.5), adapted(1, 0.5)
     assert all_in < two_in < one_in
-    assert adapted(1, 0.0)[0] < one_in
+    assert adapted(1, 0.0) < one_in
 
 
 def test_an_adapter_in_use_is_not_thrown_out():
@@ -379,7 +368,7 @@ def test_a_rate_that_no_fleet_serves_is_saturated_from_the_beginning_on():
         assert len(done) == 6000
         assert fleet.saturated_from is not None
         assert fleet.saturated_from < 0.2 * 6000 / (share * most)
-        assert fleet.watch.growth == pytest.approx((share - 1.0) * most, rel=0.5)
+        assert fleet.overloads[-1].growth == pytest.approx((share - 1.0) * most, rel=0.5)
         assert fleet.overloads[-1].end == float("inf")
 
 
