@@ -62,7 +62,8 @@ def load_on_first_use(package: str) -> None:
     """Give a package the public names that it imports for type checkers."""
     module = sys.modules[package]
     module.__class__ = _LazyPackage
-    module.__dict__["_public"] = typed_imports(str(module.__file__))
+    public = module.__dict__["_public"] = typed_imports(str(module.__file__))
+    module.__dict__.setdefault("__all__", sorted(public))
 
 
 def typed_imports(file: str) -> dict[str, str]:

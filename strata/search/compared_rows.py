@@ -21,11 +21,10 @@ from strata.search.plan_for import METRIC_OF_GOAL, plan_for, why_infeasible
 from strata.search.plans import RankedPlan, largest_batches
 from strata.search.reasons import Difference, Measure
 from strata.search.token_time import TokenTime, served_token_time, step_token_time
-from strata.serving.context import check_work
 from strata.serving.curve import Curve
-from strata.serving.goals import ServingLimits
 from strata.serving.load import closed_load
-from strata.serving.requests import Requests, requests_of
+from strata.serving.load_metrics import ServingLimits
+from strata.serving.requests import Requests, check_work, requests_of
 from strata.serving.served_plans import ServedPlan
 from strata.serving.simulated_plans import answered_plans
 from strata.units import show

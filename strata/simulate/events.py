@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from strata.errors import BadValue, UnknownName, require
@@ -124,25 +125,13 @@ def check_tasks(tasks: Sequence[Task], resources: tuple[str, ...]) -> None:
 
 def _circle(tasks: Sequence[Task]) -> list[str]:
     """Tasks that come after each other all the way round, or none."""
-    left = {t.name: set(t.after) for t in tasks}
-    next_of: dict[str, list[str]] = {t.name: [] for t in tasks}
-    for t in tasks:
-        for name in set(t.after):
-            next_of[name].append(t.name)
-    free = [name for name, waits in left.items() if not waits]
-    while free:
-        name = free.pop()
-        del left[name]
-        for other in next_of[name]:
-            left[other].discard(name)
-            if not left[other]:
-                free.append(other)
-    if not left:
-        return []
-    walk = [min(left)]
-    while walk[-1] not in walk[:-1]:
-        walk.append(min(left[walk[-1]] & left.keys()))
-    return walk[walk.index(walk[-1]) :][::-1]
+    try:
+        TopologicalSorter({t.name: t.after for t in tasks}).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1][:-1]
+        first = circle.index(min(circle))
+        return [*circle[first:], *circle[: first + 1]]
+    return []
 
 
 class _Run:
@@ -181,10 +170,7 @@ class _Run:
     def _start_what_can(self) -> None:
         self.asked = False
         waiting = sorted(
-            (key, needs)
-            for needs, keys in self.ready.items()
-            if self.held.isdisjoint(needs)
-            for key in keys
+            (key, needs) for needs, keys in self.ready.items() if self.held.isdisjoint(needs) for key in keys
         )
         for key, needs in waiting:
             if self.held.isdisjoint(needs):

@@ -1,6 +1,4 @@
-"""Micro-batches through the stages of a pipeline as tasks: each pass after the one before it on its device,
-and after the data it needs.
-"""
+"""Micro-batches through a pipeline as tasks: after the pass before on the device, and after their data."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ KINDS = {"F": "forward", "B": "backward", "W": "weight", "D": "backward", "O": "
 
 @dataclass(frozen=True, kw_only=True)
 class StageTimes:
-    """Times of the model's chunks for one micro-batch, first chunk first [s]: one chunk a stage, or several
-    under an interleaved schedule.
-    """
+    """Times of the model's chunks for one micro-batch, first chunk first [s]: one or several a stage."""
 
     forward: tuple[float, ...]
     inputs: tuple[float, ...]  # gradients to inputs, with what is recomputed for them
@@ -58,9 +54,7 @@ Groups = list[list[Segment]]  # one after the other; the next starts when all of
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A schedule as tasks, with the resources they need: the cores of each stage, and the links between
-    them.
-    """
+    """A schedule as tasks, with the resources they need: cores of stages and links between them."""
 
     schedule: str
     stages: int

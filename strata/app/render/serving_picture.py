@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
-from strata.serving.frontier import ServingFrontier, ServingPoint
+from strata.serving.under_load import ServingFrontier, ServingPoint
 from strata.units import show
 
 XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"

@@ -11,9 +11,7 @@ from heapq import heappop, heappush
 from math import ceil
 
 from strata.simulate.server.kv_pool import KvPool, block_cycle
-from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import NEVER, Scheduling
-from strata.simulate.server.waiting import WaitingRequests
+from strata.simulate.server.scheduling import NEVER, Request, Scheduling, WaitingRequests
 
 
 class EngineRank:
@@ -90,9 +88,7 @@ class EngineRank:
         return tokens, attended
 
     def _admit(self, request: Request, budget: int) -> int:
-        """Let a request in: tokens of its prompt for this step, 0 where it brings its cache along, -1 where
-        it must wait for blocks.
-        """
+        """Let a request in: tokens of its prompt to read, 0 if it brings its cache, -1 if it must wait."""
         swapped = request in self._swapped
         prompt = request.prompt
         brings = self.rules.role == "decode" and not request.preempted
@@ -277,9 +273,7 @@ class EngineRank:
         return min(steps, most)
 
     def advance(self, steps: int, clock: float, elapsed: float, done: Callable[[Request], None]) -> None:
-        """Some decode steps are over at `clock`, `elapsed` after they began, and with the last of them
-        prompts are read so far.
-        """
+        """Decode steps are over at `clock`, `elapsed` after they began, and prompts are read so far."""
         pool, self._taken, self.made_room = self.pool, False, False
         used = pool.used
         begun = self._take_later_blocks(steps) if steps > 1 and self._phases and self.generating else 0

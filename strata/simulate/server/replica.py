@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.rank import EngineRank
-from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import NEVER, Scheduling
+from strata.simulate.server.scheduling import NEVER, Request, Scheduling
 
 if TYPE_CHECKING:
     from strata.simulate.server.step_table import StepTable
@@ -74,9 +73,7 @@ class Replica:
         return pool.blocks_of(request.input + request.output) <= pool.blocks
 
     def enqueue(self, request: Request, now: float) -> None:
-        """A request for one of the ranks; of decode steps under way, the last is the one after which the
-        engine looks for requests.
-        """
+        """A request for a rank; decode steps under way end where the engine next looks for requests."""
         rank = self.ranks[0] if len(self.ranks) == 1 else self._rank_for(request)
         rank.enqueue(request)
         self.outstanding += 1
@@ -159,19 +156,12 @@ class Replica:
             n, context = (0, 0.0) if tokens and not mixed else (rank.generating, rank.context)
             own = n * each + tokens
             every.append(own)
-            total, reach, tokens_read, attends = (
-                total + n,
-                reach + context,
-                tokens_read + tokens,
-                attends + attended,
-            )
+            total, reach = total + n, reach + context
+            tokens_read, attends = tokens_read + tokens, attends + attended
             if tokens:
                 times.append((table.step(n, context, tokens, attended)[0], own))
             else:
-                quiet, quiet_reach = (
-                    n if n > quiet else quiet,
-                    context if context > quiet_reach else quiet_reach,
-                )
+                quiet, quiet_reach = max(n, quiet), max(context, quiet_reach)
         if quiet:
             times.append((table.decode_steps(quiet, quiet_reach, 1)[0], quiet * each))
         shared, count = self._fullest_lane(every) if table.shares else 0.0, len(ranks)
@@ -229,9 +219,7 @@ class Replica:
         return True
 
     def _choose(self, now: float) -> tuple[bool, list[tuple[int, float]], bool]:
-        """What the next step has: whether it reads, what each rank reads, and whether the next may follow
-        without another choice.
-        """
+        """Whether the next step reads, what each rank reads, whether the next may follow unchosen."""
         mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
         admits = not self.rules.wait_steps or not self._holds()
         for rank in self.ranks:

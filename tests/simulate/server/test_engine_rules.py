@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from strata.simulate.server.fleet import Fleet, Router
+from strata.simulate.server.fleet import Fleet
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.load import RecordedLoad
+from strata.simulate.server.pool import Pool, Router
 from strata.simulate.server.replica import Replica
-from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.scheduling import Request, Scheduling
 
 
 @dataclass
@@ -40,8 +40,7 @@ def serve(rows, *, blocks=10**6, reuses=True, ranks=1, **rules) -> tuple[dict[in
     replica = Replica(0, FlatTable(), pools, scheduling)
     done: dict[int, Request] = {}
     fleet = Fleet(
-        replicas=[replica],
-        router=Router([replica]),
+        pools=(Pool(replicas=[replica], router=Router([replica])),),
         load=RecordedLoad(rows=rows),
         record=lambda r: done.update({r.key: r}),
         refuse=lambda r: pytest.fail("refused"),

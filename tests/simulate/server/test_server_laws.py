@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from stub_engine import GivenLoad, LinearPrices, served
 
-from strata.simulate.server.kv_tiers import TierStore, kv_tier
-from strata.simulate.server.load import Lengths, OpenLoad
-from strata.simulate.server.rank import Scheduling
-from strata.simulate.server.request import Request
+from strata.simulate.server.arrivals import Lengths
+from strata.simulate.server.kv_pool import TierStore, kv_tier
+from strata.simulate.server.load import OpenLoad
+from strata.simulate.server.scheduling import Request, Scheduling
 from strata.simulate.server.statistics import LatencyStatistics
 
 BLOCKS, PAGE = 40, 8  # little: 320 tokens, so that blocks run out
