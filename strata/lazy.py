@@ -57,7 +57,9 @@ def load_on_first_use(
     module = sys.modules[package]
     module.__class__ = _LazyPackage
     public = {name: (where, name) for name, where in typed_imports(str(module.__file__)).items()}
-    module.__dict__["_public"] = public | {name: (where, "") for name, where in groups.items()}
+    public |= {name: (where, "") for name, where in groups.items()}
+    module.__dict__["_public"] = public
+    module.__dict__.setdefault("__all__", sorted(public))
     module.__dict__["_before"] = before
 
 

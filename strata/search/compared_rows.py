@@ -20,11 +20,10 @@ from strata.search.derived_metrics import known_metric, metric_column
 from strata.search.plan_for import METRIC_OF_GOAL, asked_requests, no_room, plan_for, why_infeasible
 from strata.search.plans import RankedPlan, keeps_limits, largest_batches, with_batch
 from strata.search.reasons import Difference, Measure, served_token_time, step_token_time
-from strata.serving.context import check_work
 from strata.serving.curve import Curve
-from strata.serving.goals import ServingLimits
 from strata.serving.load import closed_load
-from strata.serving.requests import Requests
+from strata.serving.load_metrics import ServingLimits
+from strata.serving.requests import Requests, check_work
 from strata.serving.served_plans import ServedPlan
 from strata.serving.simulated_plans import answered_plans
 from strata.units import show

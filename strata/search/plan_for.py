@@ -19,9 +19,8 @@ from strata.pricing.price import RESOURCES
 from strata.result import Result
 from strata.search.plans import RankedPlan, best_plans, closest_plan, largest_batches
 from strata.search.strategies import best_strategies, closest_strategy
-from strata.serving.context import check_work
-from strata.serving.goals import ServingGoal, ServingLimits, serving_goal
-from strata.serving.requests import Requests, requests_of
+from strata.serving.load_metrics import ServingGoal, ServingLimits, serving_goal
+from strata.serving.requests import Requests, check_work, requests_of
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.program import Program

@@ -21,7 +21,7 @@ from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.fields import fabric_path, path_in_recipe, split_field
 from strata.search.inputs import named_inputs, set_tables
-from strata.serving.context import check_work
+from strata.serving.requests import check_work
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:

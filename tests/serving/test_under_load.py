@@ -5,7 +5,7 @@ import pytest
 
 import strata as st
 from strata.errors import StrataError
-from strata.serving.goals import limits_text
+from strata.serving.load_metrics import limits_text
 from strata.serving.pools import pool
 from strata.serving.served_plans import plans_that_serve
 
@@ -75,7 +75,7 @@ def test_where_the_closed_form_is_far_off_the_answer_says_so():
 def test_the_most_that_is_kept_is_found_in_few_tries(most, start):
     from math import log
 
-    from strata.serving.goals import largest_kept
+    from strata.serving.load_metrics import largest_kept
 
     tries = []
     asked = (start, 1.0, 64.0)

@@ -14,8 +14,7 @@ from strata.mapping.plan import division_text, order_text, plan_text
 from strata.result import Result
 from strata.search.plan_for import PlanRanking, why_behind
 from strata.search.plans import RankedPlan
-from strata.serving.goals import limits_text
-from strata.serving.load_metrics import LoadMetrics
+from strata.serving.load_metrics import LoadMetrics, limits_text
 from strata.units import show
 
 if TYPE_CHECKING:

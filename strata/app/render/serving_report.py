@@ -23,10 +23,9 @@ from strata.app.render.serving import under_load_tables
 from strata.app.render.tables import cells_of
 from strata.drawing import keep
 from strata.mapping.plan import plan_text
-from strata.serving.frontier import ServingFrontier, ServingPoint
 from strata.serving.load import most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
-from strata.serving.under_load import UnderLoad
+from strata.serving.under_load import ServingFrontier, ServingPoint, UnderLoad
 from strata.units import show
 
 LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96)  # of the most it takes

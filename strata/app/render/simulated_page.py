@@ -14,11 +14,11 @@ from strata.app.render.simulated import LABELS, latencies
 from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
 from strata.pricing.timeline import keep_trace, trace_slice
-from strata.serving.observed import StepsRecord
+from strata.serving.priced_service import StepsRecord
 from strata.serving.simulated_answers import CostFrontier
 from strata.serving.simulated_result import Served
 from strata.simulate.gantt import PLOT, TOP, zoomed_page, zoomed_plot
-from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import Request
 from strata.simulate.server.statistics import LatencyStatistics
 from strata.units import show
 

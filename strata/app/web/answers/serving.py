@@ -18,12 +18,11 @@ from strata.errors import BadValue, StrataError
 from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import plan_text
 from strata.search.inputs import named_inputs
-from strata.serving.frontier import client_steps
 from strata.serving.launch import devices_per_machine, launch_command
 from strata.serving.load import closed_load, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.requests import Requests
-from strata.serving.under_load import UnderLoad, serve_under_load
+from strata.serving.under_load import UnderLoad, client_steps, serve_under_load
 
 Shape = Literal["fixed", "uniform", "lognormal", "exponential"]
 Limit = Annotated[float, Field(gt=1e-5, le=1e4)]

@@ -17,11 +17,11 @@ from strata.app.web.questions import Name, Tell, answers
 from strata.errors import BadValue, StrataError
 from strata.mapping.plan import plan_text
 from strata.serving.deployment import Deployment
-from strata.serving.frontier import client_steps
 from strata.serving.priced_service import PricedService, promising_plans
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import CostPoint, answer_row, cost_frontier, find_rate, load_latency
 from strata.serving.simulated_result import LATENCIES, Served
+from strata.serving.under_load import client_steps
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load_text import load_of
 from strata.simulate.server.statistics import LatencyStatistics
