@@ -145,8 +145,8 @@ def why_different(before: Measure, after: Measure, goal: str, means: str) -> Dif
         what, a, b, word, scale = spent[goal]
         share = math.log(b / a) if a > 0 and b > 0 else math.nan
         a, b = a * scale, b * scale
-        said = f"{word} {_number(b, what)} instead of {_number(a, what)}"
-        reasons.append(Reason(what=what, share=share, before=a, after=b, said=said))
+        words = f"{word} {_number(b, what)} instead of {_number(a, what)}"
+        reasons.append(Reason(what=what, share=share, before=a, after=b, said=words))
     reasons.sort(key=lambda r: -abs(r.share))
     total = math.fsum(r.share for r in reasons)
     ratio = math.exp(total)
@@ -163,8 +163,8 @@ def _time_reason(part: Part, share: float, old: TokenTime, new: TokenTime) -> Re
     a, b = old.parts.get(part, 0.0), new.parts.get(part, 0.0)
     saves = (a - b) / old.time
     named = WORDS[part[1]] + DURING[part[0]]
-    said = f"{named} {_change(a, b, saves)}"
-    return Reason(what=part[0], bound=part[1], share=share, before=a, after=b, saves=saves, said=said)
+    words = f"{named} {_change(a, b, saves)}"
+    return Reason(what=part[0], bound=part[1], share=share, before=a, after=b, saves=saves, said=words)
 
 
 def _batch_reason(share: float, before: Measure, after: Measure) -> Reason:
@@ -207,8 +207,8 @@ def _flipped(own: list[Reason], stage: str) -> _Clause:
     second = max(own, key=lambda reason: reason.after).bound
     instead = "" if first == second else f" instead of {SHORT[first]}"
     how = _change(before, after, math.fsum(r.saves for r in own))
-    said = f"kernels{DURING[stage]}, most bound by {SHORT[second]}{instead}, {how}"
-    return _Clause(share=math.fsum(r.share for r in own), said=said)
+    words = f"kernels{DURING[stage]}, most bound by {SHORT[second]}{instead}, {how}"
+    return _Clause(share=math.fsum(r.share for r in own), said=words)
 
 
 def _change(a: float, b: float, saves: float) -> str:
@@ -229,9 +229,9 @@ def _sentence(ratio: float, means: str, reasons: list[Reason]) -> str:
         return f"the same {means}"
     told = [c for c in clauses[:TOLD] if abs(c.share) >= max(SMALL * whole, LEAST)]
     rest = math.exp(math.fsum(c.share for c in clauses if c not in told))
-    said = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
-    said += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
-    return f"{ratio:.3g}x {means}: {'; '.join(said)}"
+    clauses = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
+    clauses += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
+    return f"{ratio:.3g}x {means}: {'; '.join(clauses)}"
 
 
 @dataclass(frozen=True, kw_only=True)

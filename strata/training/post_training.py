@@ -139,7 +139,7 @@ def post_training(
 
     >>> found = post_training("8xh200", "qwen3-8b", "grpo", "dp=8", "dp=8,zero=1,recompute=full", pools="one")
     >>> found.best.fits, found.best.bound_by, round(found.best.phase("training") / found.best.time, 1)
-    (True, 'training (cache)', 0.3)
+    (True, 'training (compute)', 0.3)
     """
     asked = _Asked(
         system=as_system(system),

@@ -155,32 +155,32 @@ def _run(asked: SimulateInputs) -> bool:
     from strata.app.render.simulated import run_tables
     from strata.serving.launch import launch_commands
 
-    told = asked.told
-    keep = any(told[n] is not None for n in ("requests", "html", "perfetto"))
+    chosen = asked.told
+    keep = any(chosen[n] is not None for n in ("requests", "html", "perfetto"))
     with _bar(asked.load) as progress:
         run = asked.run(keep, progress)
-    commands = launch_commands(run.services) if told["launch"] else []
+    commands = launch_commands(run.services) if chosen["launch"] else []
     also = {"launch": [c.to_dict() for c in commands]} if commands else {}
     means = (run.times[name].mean for name in ("ttft", "tpot"))
     interval, lines = served_interval(run.system, run.model, run.engine.name, *means)
     data = run.to_dict() | also | ({} if interval is None else {"interval": interval})
     _told(asked, lambda: data, lambda: [*run_tables(run, asked.share), *dimmed(lines)])
-    if commands and not told["json"]:
+    if commands and not chosen["json"]:
         say(*["\n" + c.text for c in commands])
-    if told["requests"] is not None:
-        wrote("requests", _write_requests(told["requests"], run))
+    if chosen["requests"] is not None:
+        wrote("requests", _write_requests(chosen["requests"], run))
     if asked.picture is not None:
         from strata.app.render.simulated_page import draw_latencies
 
         wrote("picture", draw_latencies(run, asked.picture))
-    if told["html"] is not None:
+    if chosen["html"] is not None:
         from strata.app.render.simulated_page import service_page
 
-        wrote("page", service_page(run, told["html"]))
-    if told["perfetto"] is not None:
+        wrote("page", service_page(run, chosen["html"]))
+    if chosen["perfetto"] is not None:
         from strata.app.render.simulated_page import service_trace
 
-        wrote("trace", service_trace(run, told["perfetto"]), " (open it at https://ui.perfetto.dev)")
+        wrote("trace", service_trace(run, chosen["perfetto"]), " (open it at https://ui.perfetto.dev)")
     return run.stopped
 
 
@@ -293,10 +293,10 @@ def _caps(asked: SimulateInputs) -> bool:
 
     caps = typed_caps(asked.told["caps"])
     runs = []
-    with _runs_bar() as told:
+    with _runs_bar() as show_run:
         for name, services in services_capped(asked.deployment, caps, asked.load, asked.slo):
             run = simulate_services(services, asked.load, router=asked.told["router"], slo=asked.slo)
-            told(0.0, run)
+            show_run(0.0, run)
             runs.append((name, run))
             if run.stopped:
                 break

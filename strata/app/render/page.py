@@ -48,8 +48,8 @@ def _scripts() -> str:
     library = extra_package("plotly.offline", "a report with charts", "plots").get_plotlyjs()
     charts = (STATIC / "charts.js").read_text(encoding="utf-8")
     own = re.sub(r"^export ", "", charts, flags=re.M) + (OWN / "report.js").read_text(encoding="utf-8")
-    held = library.replace("</script", "<\\/script")
-    return f"<script type='text/plain' id='plotly'>{held}</script><script type='module'>{own}</script>"
+    escaped = library.replace("</script", "<\\/script")
+    return f"<script type='text/plain' id='plotly'>{escaped}</script><script type='module'>{own}</script>"
 
 
 def html_page(heading: str, parts: Sequence[str], lead: str = "") -> str:
@@ -68,8 +68,8 @@ def html_page(heading: str, parts: Sequence[str], lead: str = "") -> str:
 
 def section(heading: str, *parts: str, level: int = 2) -> str:
     """Parts under a heading; nothing where there are none."""
-    held = "".join(parts)
-    return f"<section><h{level}>{html.escape(heading)}</h{level}>{held}</section>" if held else ""
+    inside = "".join(parts)
+    return f"<section><h{level}>{html.escape(heading)}</h{level}>{inside}</section>" if inside else ""
 
 
 def paragraphs(lines: Iterable[str], style: str = "") -> str:
