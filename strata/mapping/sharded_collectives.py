@@ -81,8 +81,8 @@ def sharded_weights(
     gathers and sums in formats of its own, once for each micro-batch (Zhao et al., PyTorch FSDP, arXiv
     2304.11277, sec. 3.2; --reshard-after-forward).
     """
-    routed = [op for op in ops if op.category == "experts"]
-    rest = [op for op in ops if op.category != "experts"]
+    routed = [op for op in ops if op.routed]
+    rest = [op for op in ops if not op.routed]
     groups, ranks = ("dp", "expert_dp"), sharding.replicas
     if training:
         groups, ranks = ("dp_shard", "expert_shard"), sharding.state_replicas

@@ -282,7 +282,7 @@ def left_over(one: Price, other: Price, bandwidth: Number) -> Number:
 def overlap_shared_experts(priced: list[PricedOp], device: Device) -> list[PricedOp]:
     """Ops with shared experts beside the routed ones, as the engine does (`shared_expert_stream`)."""
     shared = [p for op, p in priced if op.role == SHARED_EXPERT]
-    routed = [p for op, p in priced if op.category == "experts"]
+    routed = [p for op, p in priced if op.routed]
     if not shared or not routed:
         return priced
     both = [total_price([(1.0, p) for p in part]) for part in (shared, routed)]

@@ -188,7 +188,7 @@ def _rounded_share(op: Op) -> float:
     if is_attention(op):
         return float(bytes_of(op.products) / bytes_of(op.activation)) if op.products else 1.0
     formats: list[Any] = [getattr(op, name, None) for name in ("weight", "activation")]
-    if op.category not in ("matmul", "experts") or not all(isinstance(f, str) for f in formats):
+    if not op.multiplies or not all(isinstance(f, str) for f in formats):
         return 1.0
     weight, activation = (float(bytes_of(f)) for f in formats)
     return weight / activation
@@ -220,7 +220,7 @@ def tensor_bytes(op: Op, sharding: Sharding) -> Number:
     if is_vector(op):
         return op.partial_bytes()
     written, parts = op.output_bytes(), sharding.sequence_parts
-    if op.category != "matmul" or (isinstance(parts, float) and parts == 1.0):
+    if op.routed or not op.multiplies or (isinstance(parts, float) and parts == 1.0):
         return written
     summed = sharding.spec(op.module, op.contracted_axes())
     return written / parts if any(TENSOR_GROUP in groups for groups in summed.values()) else written
@@ -276,7 +276,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
             elements = op.weight_elements()
             for purpose, size in _weights_of(op).items():
                 sums[purpose] = sums[purpose] + size
-            if op.category == "experts":
+            if op.routed:
                 routed, experts = routed + elements, True
                 trained_experts = trained_experts + op.trained_elements()
         if not training:
@@ -285,7 +285,7 @@ def footprint_of(block: Block, sharding: Sharding, training: bool, page: Number 
             if held is not None:
                 state = held if state is None else state + held
         # sums over a tensor group are kept in pieces where it divides the sequence
-        written = tensor_bytes(op, sharding) if op.category == "matmul" else op.output_bytes()
+        written = tensor_bytes(op, sharding) if op.multiplies else op.output_bytes()
         widest = namespace(widest, written).maximum(widest, written)
     return Footprint(
         **sums,

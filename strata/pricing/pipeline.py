@@ -281,7 +281,7 @@ def head_layers(graph: Graph) -> Number:
     for block in graph.blocks:
         if block.direction != "forward" or block.name in order.first:
             continue
-        work = sum((op.flop() for op in block.ops if op.category in ("matmul", "experts")), 0.0)
+        work = sum((op.flop() for op in block.ops if op.multiplies), 0.0)
         if block.name in order.last:
             behind = behind + block.times * work
         else:

@@ -229,9 +229,9 @@ def _sentence(ratio: float, means: str, reasons: list[Reason]) -> str:
         return f"the same {means}"
     told = [c for c in clauses[:TOLD] if abs(c.share) >= max(SMALL * whole, LEAST)]
     rest = math.exp(math.fsum(c.share for c in clauses if c not in told))
-    clauses = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
-    clauses += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
-    return f"{ratio:.3g}x {means}: {'; '.join(clauses)}"
+    parts = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
+    parts += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
+    return f"{ratio:.3g}x {means}: {'; '.join(parts)}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,6 +22,8 @@ class ExpertMatMul(Op):
 
     kind: ClassVar[str] = "experts"
     category: ClassVar[str] = "experts"
+    multiplies: ClassVar[bool] = True
+    routed: ClassVar[bool] = True
 
     tokens: Extent
     top_k: Number

@@ -84,8 +84,9 @@ class Op:
 
     kind: ClassVar[str] = "op"
     category: ClassVar[str] = "vector"
-    # "dispatch" or "combine": it moves rows between the ranks of tokens and those of experts
-    route: ClassVar[str] = ""
+    route: ClassVar[str] = ""  # "dispatch" or "combine": it moves rows between ranks of tokens and of experts
+    multiplies: ClassVar[bool] = False  # it multiplies matrices
+    routed: ClassVar[bool] = False  # its rows go to experts
     linear: ClassVar[bool] = False  # it takes partial sums of its operand as they are: they may meet after it
 
     name: str

@@ -21,6 +21,7 @@ class MatMul(Op):
 
     kind: ClassVar[str] = "matmul"
     category: ClassVar[str] = "matmul"
+    multiplies: ClassVar[bool] = True
 
     m: Extent
     n: tuple[Extent, ...]

@@ -315,6 +315,7 @@ class LuFactor(Op):
 
     kind: ClassVar[str] = "lu"
     category: ClassVar[str] = "matmul"
+    multiplies: ClassVar[bool] = True
 
     order: Extent
     precision: str

@@ -222,7 +222,7 @@ def _other_gradient(op: Collective, ops: tuple[Op, ...]) -> int:
     """
     saved = ":" in op.output  # left by the forward pass
     for mine in ops:
-        if is_collective(mine) or not mine.backward or mine.category != "matmul":
+        if is_collective(mine) or not mine.backward or mine.routed or not mine.multiplies:
             continue
         if saved and not (mine.weight_gradient and op.output in mine.inputs):
             continue
@@ -230,7 +230,7 @@ def _other_gradient(op: Collective, ops: tuple[Op, ...]) -> int:
             continue
         arrives = {tensor for tensor in mine.inputs if ":" not in tensor}
         for place, kernel in enumerate(ops):
-            pair = kernel.category == "matmul" and kernel.backward
+            pair = kernel.multiplies and not kernel.routed and kernel.backward
             if pair and kernel.weight_gradient != mine.weight_gradient and arrives & set(kernel.inputs):
                 return place
     return -1

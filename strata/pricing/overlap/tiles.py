@@ -136,9 +136,6 @@ def fuse(
     return slower, together + link.waiting + link.summed / device.bandwidth - busy
 
 
-PRODUCTS = ("matmul", "experts")  # categories of ops that make what a collective sends tile by tile
-
-
 @dataclass(frozen=True)
 class Pair:
     """A collective and the ops that may run beside it, by their places in a block."""
@@ -169,7 +166,7 @@ def _neighbours(i: int, op: Collective, ops: tuple[Op, ...]) -> Pair:
     # routed and shared results are added: what comes last of them can feed the sum
     if shared and made in shared:
         made = next((j for j, kernel in enumerate(ops) if kernel.route == "combine"), made)
-    if made >= 0 and ops[made].category in PRODUCTS:
+    if made >= 0 and ops[made].multiplies:
         return Pair(i, (made,), "feeds")
     if made >= 0 and ops[made].route == "combine":
         product = _maker(ops[made].inputs[0], ops[:made])
