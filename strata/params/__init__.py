@@ -23,7 +23,6 @@ from strata.params.declare import (
 )
 from strata.params.files import (
     KINDS,
-    check_shipped,
     dashed,
     data_folder,
     find,

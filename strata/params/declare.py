@@ -140,9 +140,9 @@ def record(cls: type[Described]) -> type[Described]:
             and f"{kind}".endswith("| None")
         ):
             setattr(cls, name, field(default=None, metadata={**held.metadata, "optional": True}))
-    made = dataclass(frozen=True, eq=False, kw_only=True)(cls)
-    register_pytree(made)
-    return made
+    described = dataclass(frozen=True, eq=False, kw_only=True)(cls)
+    register_pytree(described)
+    return described
 
 
 def quantity(
@@ -153,10 +153,13 @@ def quantity(
     minimum: float = 0.0,
     positive: bool = False,
     more: str = "",
+    table: bool = False,
 ) -> Any:
     """A dataclass field with a physical quantity in SI; `more`, of `MORE_IS`, says what more of it does."""
-    meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
-    meta |= _direction(more)
+    if more and more not in MORE_IS:
+        raise BadValue(f"more of a quantity is one of {', '.join(MORE_IS)}, but got '{more}'")
+    meta = {"unit": unit, "doc": doc, "table": table, "optional": optional, "minimum": minimum}
+    meta |= {"positive": positive, "more": more}
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
@@ -167,15 +170,7 @@ def positive(unit: str, doc: str, *, optional: bool = False, more: str = "") -> 
 
 def by_name(unit: str, doc: str, *, optional: bool = False, more: str = "") -> Any:
     """A dataclass field with a positive quantity for each of several names (precisions), as a dict."""
-    meta = {"unit": unit, "doc": doc, "table": True, "optional": optional, "minimum": 0.0, "positive": True}
-    meta |= _direction(more)
-    return field(default=None, metadata=meta) if optional else field(metadata=meta)
-
-
-def _direction(more: str) -> dict[str, str]:
-    if more and more not in MORE_IS:
-        raise BadValue(f"more of a quantity is one of {', '.join(MORE_IS)}, but got '{more}'")
-    return {"more": more}
+    return quantity(unit, doc, optional=optional, positive=True, more=more, table=True)
 
 
 def needed(one: Field[Any]) -> bool:

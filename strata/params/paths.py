@@ -161,9 +161,7 @@ def called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
 
 
 def word_paths(record: Any) -> dict[str, Mapping[str, Any]]:
-    """Dotted path of each word a record holds inside its parts, or chooses, with its metadata; its own name
-    and titles are not among them, nor words of parts that there are several of.
-    """
+    """Dotted path of each word inside a record's parts, or chosen, with its metadata: no names and titles."""
     paths: dict[str, Mapping[str, Any]] = {}
     for path, value, meta in _described(record):
         *parts, name = path.split(".")

@@ -80,6 +80,7 @@ def in_file(meta: Mapping[str, Any]) -> bool:
 Record = TypeVar("Record")
 
 
+@remembered
 def read_record(
     cls: type[Record],
     kind: str,
@@ -90,19 +91,14 @@ def read_record(
 
     `prepare` is what is done to the file's table first. Read once, and again where a file has changed.
     """
-    return _read_record(cls, kind, str(name), prepare)
+    table, file = load_table(kind, name, written=partial(spelled_out, cls)), find(kind, name).name
+    return (*build(cls, table if prepare is None else prepare(table), file), file)
 
 
 def sourced_record(cls: type[Record], kind: str, name: str | Path, **changes: Any) -> Record:
     """A record as its file has it, with the sources of its quantities; `changes` set fields."""
     stated, params, _ = read_record(cls, kind, name)
     return replace(stated, sources=Sources(params), **changes)  # type: ignore[type-var]
-
-
-@remembered
-def _read_record(cls: type, kind: str, name: str, prepare: Any) -> tuple[Any, dict[str, Param], str]:
-    table, file = load_table(kind, name, written=partial(spelled_out, cls)), find(kind, name).name
-    return (*build(cls, table if prepare is None else prepare(table), file), file)
 
 
 def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str, Param]]:
@@ -189,9 +185,7 @@ def check_range(value: float, meta: Mapping[str, Any], what: str, shown: str) ->
 
 
 def _one_line(error: Any, cls: type, file: str, table: Mapping[str, Any]) -> str:
-    """The first thing wrong with a file, said in one line with the nearest right key, and how many more there
-    are; of things that are missing, all.
-    """
+    """The first thing wrong with a file, the nearest right key, how many more; of missing things, all."""
     # A mistyped key is both unknown and missing; the first says more.
     first, *rest = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     path = [str(p) for p in first["loc"]]
@@ -209,9 +203,9 @@ def _one_line(error: Any, cls: type, file: str, table: Mapping[str, Any]) -> str
     return f"{file}: {said}" + (f" (and {len(rest)} more)" if rest else "")
 
 
-def _few(names: list[str], most: int = 12) -> str:
+def _few(names: list[str]) -> str:
     """Names, the first of many."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def all_missing(paths: list[str]) -> str:
@@ -234,9 +228,6 @@ def _keys_at(cls: type, path: list[str]) -> list[str]:
             return ["value", "source"]
         cls = inner
     return [f.name for f in fields(cls) if in_file(f.metadata)]
-
-
-NO_SOURCE = "assumed: stated by the caller"
 
 
 def record_table(record: Any, sources: Sources, prefix: str = "") -> dict[str, Any]:
@@ -269,7 +260,7 @@ def _written(value: Any, unit: str, sources: Sources, path: str) -> dict[str, An
     if has_axes(value):
         raise BadValue(f"a file holds one record, but {path} is an array of {value.size}")
     number, known = float(value), sources.get(path)
-    source = known.source if known else NO_SOURCE
+    source = known.source if known else "assumed: stated by the caller"
     return {"value": number if unit == "1" else f"{number!r} {unit}", "source": source}
 
 

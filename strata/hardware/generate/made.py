@@ -125,7 +125,7 @@ def make(
     template = on_node(template, logic)
     if refuse:
         check_inputs(logic, budget, template, device, links, names=component_names(template))
-    made = Made(
+    design = Made(
         technology=technology,
         budget=budget,
         template=template,
@@ -134,12 +134,12 @@ def make(
         logic=logic,
         components=tuple(component_of(technology, level) for level in template.levels),
     )
-    made = replace(made, **_places(made))
-    made = replace(made, built=_built(made))
-    made = replace(made, rest_leakage=_rest_leakage(made))
-    made = replace(made, **_powers(made))
-    made = replace(made, running=_run(made), cost=generated_cost(made))
-    return replace(made, static_power=_static(made))
+    design = replace(design, **_places(design))
+    design = replace(design, built=_built(design))
+    design = replace(design, rest_leakage=_rest_leakage(design))
+    design = replace(design, **_powers(design))
+    design = replace(design, running=_run(design), cost=generated_cost(design))
+    return replace(design, static_power=_static(design))
 
 
 def _built(made: Made) -> Built:
