@@ -1,6 +1,4 @@
-"""Questions about one pass of a program, or about ops of one block of a model's step, priced as `strata
-predict` does.
-"""
+"""Questions about one pass of a program, or ops of one block of a model's step, as `strata predict`."""
 
 from __future__ import annotations
 
