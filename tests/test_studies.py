@@ -1,6 +1,7 @@
 """Studies: a folder becomes verdicts, the shipped ones say what they said when they were written down."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -311,6 +312,8 @@ holds = "(ours <= 1) & all(chips.best <= chips.stated)"
 
 @pytest.mark.parametrize("name", studies.study_names())
 def test_a_shipped_study_still_finds_what_was_written_down(name):
+    if name == "next-technology" and "STRATA_PROOF" not in os.environ:
+        pytest.skip("half a minute: make proof")
     made = studies.study(name)
     # Searches take minutes: the designs they found are evaluated anew, their bounds believed.
     before, now = studies.stored_result(made), studies.run_study(made, quick=True).as_dict()
