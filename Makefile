@@ -55,6 +55,7 @@ same: setup
 # fitted number made anew.
 proof: setup
 	$(BIN)/strata calibrate --all --check
+	STRATA_PROOF=1 $(BIN)/python -m pytest tests/test_studies.py -k next-technology
 	$(BIN)/python tests/search/proof.py 50
 	$(BIN)/python tests/search/kills.py 20
 	$(BIN)/python tests/search/kills.py 20 --sampler exact

@@ -12,34 +12,27 @@ Around this core stand groups of their own: `st.hardware`, `st.network`, `st.ser
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from strata.calls import checked_call, checked_names, if_function
-from strata.case import Case
 from strata.errors import Infeasible, StrataError
-from strata.evaluate import evaluate, evaluate_case
-from strata.hardware.chip import chip
-from strata.hardware.fabric import fabric
-from strata.hardware.system import System, system
-from strata.lazy import names_before_folders, typed_imports
-from strata.mapping.engine import Engine, engine
-from strata.mapping.kernel_parallel import Strategy, layout_of, parse_strategy, strategies
-from strata.mapping.layout import Layout, layout
-from strata.mapping.plan import Plan, plan
-from strata.mapping.plans import plans
-from strata.result import Result, reasons
-from strata.workload.adapters import Lora
-from strata.workload.model import Model, model
-from strata.workload.program import Program, program
-from strata.workload.routing import Routing, read_routing, routing
-from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
+from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from strata import hardware, search, serving, training
-    from strata.hardware.generate.generate import generate, generation
+    from strata.case import Case
+    from strata.evaluate import evaluate, evaluate_case
+    from strata.hardware.chip import chip
+    from strata.hardware.fabric import fabric
+    from strata.hardware.generate.recipe import generate, generation
+    from strata.hardware.system import System, system
+    from strata.mapping.engine import Engine, engine
+    from strata.mapping.kernel_parallel import Strategy, layout_of, parse_strategy, strategies
+    from strata.mapping.layout import Layout, layout
+    from strata.mapping.plan import Plan, plan
+    from strata.mapping.plans import plans
     from strata.pricing import network
     from strata.pricing.kernel import Kernel, kernel
+    from strata.result import Result, reasons
     from strata.search.plan_for import plan_for
     from strata.search.sweep import sweep
     from strata.serving.deployment import simulate
@@ -51,13 +44,13 @@ if TYPE_CHECKING:
     from strata.training.run import train_run
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow
+    from strata.workload.lora import Lora
+    from strata.workload.model import Model, model
+    from strata.workload.program import Program, program
+    from strata.workload.routing import Routing, read_routing, routing
+    from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 
 __version__ = "0.1.0"
-_GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving", "training")} | {
-    "network": "strata.pricing.network"
-}
-# What is loaded when it is first asked for, so that commands start fast.
-_LAZY = {name: where for name, where in typed_imports(__file__).items() if name not in _GROUPS}
 __all__ = [
     "Case",
     "Dataflow",
@@ -119,14 +112,6 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _GROUPS:
-        return import_module(_GROUPS[name])
-    if name in _LAZY:
-        return if_function(getattr(import_module(_LAZY[name]), name))
-    raise AttributeError(f"module 'strata' has no attribute '{name}'")
-
-
 def _with_plan(given: dict[str, Any]) -> None:
     """No plan means the best legal one, as on the command line."""
     if not given.get("plan"):
@@ -136,10 +121,5 @@ def _with_plan(given: dict[str, Any]) -> None:
         given["plan"] = usual_plan(**asked)
 
 
-evaluate = checked_call(evaluate, _with_plan)
-checked_names(globals(), __all__)
-names_before_folders(__name__, _LAZY)  # `simulate` is a folder, too
-
-
-def __dir__() -> list[str]:
-    return __all__
+_GROUPS = {name: f"strata.{name}" for name in ("hardware", "search", "serving", "training")}
+load_on_first_use(__name__, _GROUPS | {"network": "strata.pricing.network"}, before={"evaluate": _with_plan})

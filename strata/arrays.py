@@ -93,8 +93,7 @@ def _arrays(*values: Any) -> Any:
 
 
 def namespace(*values: Number) -> Any:
-    """The array namespace of the arguments: of plain numbers where all are, else NumPy unless one of them
-    says otherwise.
+    """The array namespace of the arguments: of plain numbers, NumPy, or what one of them says.
 
     >>> namespace(1.0, np.ones(3)) is np, namespace(1.0, 2.0) is SCALARS
     (True, True)
@@ -154,8 +153,7 @@ def _with_slope(how: str) -> Callable[[Any], Any]:
 
     rounding = jax.custom_jvp(getattr(jax.numpy, how))
     rounding.defjvp(lambda primals, tangents: (getattr(jax.numpy, how)(*primals), tangents[0]))
-    found: Callable[[Any], Any] = rounding
-    return found
+    return rounding
 
 
 def has_axes(value: Number) -> TypeGuard[Array]:
@@ -185,13 +183,11 @@ def lead(values: Any, rank: int, like: Any = np) -> Array:
     >>> lead([64.0, 128.0], 2).shape
     (2, 1, 1)
     """
-    column: Array = like.asarray(values).reshape((-1,) + (1,) * rank)
-    return column
+    return like.asarray(values).reshape((-1,) + (1,) * rank)
 
 
 def choose(cost: Array, *others: Array) -> tuple[Number, ...]:
-    """Companions of the least (positive) cost along the leading axis; costs equal but for rounding go to the
-    first of them.
+    """Companions of the least (positive) cost along the leading axis; of equal ones the first.
 
     >>> choose(np.array([[3.0, 2.0], [1.0, 5.0]]), np.array([[10.0, 10.0], [20.0, 20.0]]))
     (array([20., 10.]),)
@@ -217,8 +213,7 @@ def choose(cost: Array, *others: Array) -> tuple[Number, ...]:
 def best_of(
     candidates: Array, function: Callable[..., tuple[Any, ...]], rank: int, xp: Any
 ) -> tuple[Number, ...]:
-    """Companions of the least cost that `function` gives for any candidate: a row of numbers it is called
-    with.
+    """Companions of the least cost that `function` gives for a candidate: a row of its arguments.
 
     NumPy tries them one after the other, in memory that stays in a core's cache; a compiler, or a single
     point, gets all of them on a leading axis.
@@ -241,8 +236,7 @@ def best_of(
 
 
 def repeated(steps: int, body: Callable[[Any], Any], start: Any, still: float | None = None) -> Any:
-    """The state after so many steps, or, of one that converges, after the first that changes no point by more
-    than `still`.
+    """The state after so many steps, or after the first that changes no point by more than `still`.
 
     A compiler keeps the loop: unrolled, it would work out what it starts from again for each of its steps.
 
@@ -273,9 +267,7 @@ def repeated(steps: int, body: Callable[[Any], Any], start: Any, still: float | 
 
 
 def is_leaf(value: object) -> bool:
-    """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple,
-    nothing).
-    """
+    """Whether a field holds a quantity (a number or an array), not structure (a name, a flag, a tuple)."""
     kind = value.__class__
     if kind is float:
         return True
@@ -341,9 +333,7 @@ def as_float(value: Number) -> Number:
 
 
 def register_pytree(cls: type) -> type:
-    """Make a dataclass a JAX pytree: quantities are children, everything else is static. Called when JAX is
-    used.
-    """
+    """Make a dataclass a JAX pytree, once JAX is used: quantities are children, everything else static."""
     _registry().add(cls)
     return cls
 
@@ -364,9 +354,7 @@ def _known_to_jax() -> set[type]:
 
 
 def enable_jax() -> Any:
-    """JAX in float64, with Strata's records as pytrees, those of modules loaded since included; raises
-    ImportError where JAX is not installed.
-    """
+    """JAX in float64, with all records so far as pytrees; ImportError where it is not installed."""
     import jax
 
     jax.config.update("jax_enable_x64", True)

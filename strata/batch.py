@@ -23,9 +23,7 @@ CHUNK = 65536  # points of a box priced at once; more do not fit the caches, few
 
 
 def as_float64_box(record: Any) -> tuple[Any, tuple[int, ...]]:
-    """A record of records as float64 (integer products of sizes would wrap), and the shape all quantities
-    broadcast to.
-    """
+    """Records as float64 (integer products of sizes would wrap), and the shape quantities broadcast to."""
     parts = {f.name: _as_float64(getattr(record, f.name)) for f in fields(record)}
     shape = box_shape([shape for _, shapes in parts.values() for shape in shapes])
     return replace(record, **{name: tree for name, (tree, _) in parts.items()}), shape
@@ -81,8 +79,7 @@ _NO_SOURCES = Sources()
 
 
 def pieces(shape: tuple[int, ...], limit: int = CHUNK, even: bool = False) -> Iterator[tuple[slice, ...]]:
-    """Cut a box into sub-boxes of at most `limit` points by splitting its longest axes, last axis first among
-    equals.
+    """Cut a box into sub-boxes of at most `limit` points by its longest axes, the last among equals first.
 
     Where a compiler needs them `even`, all have the same shape; the last of an axis then overlaps the one
     before it.
@@ -162,9 +159,7 @@ def run_box(
     even: bool = False,
     workers: int = 1,
 ) -> Any:
-    """Apply a pure function to a box chunk by chunk, so many `workers` side by side; its quantities come back
-    with the whole shape.
-    """
+    """Apply a pure function to a box by chunks, several `workers` side by side; results have its shape."""
     limit = limit or chunk_size(shape)
     if math.prod(shape) <= limit:
         return map_leaves(lambda v: np.broadcast_to(v, shape), function(tree))

@@ -43,8 +43,7 @@ def quiet() -> AbstractContextManager[Any]:
 
 
 def checked_call(function: Function, before: Callable[[dict[str, Any]], None] | None = None) -> Function:
-    """A public function that looks at its arguments first; `before` may change them once they are known to be
-    right.
+    """A public function that checks its arguments first; `before` may change them once they are right.
 
     >>> def decode(batch: float) -> float:
     ...     return batch
@@ -77,13 +76,6 @@ def checked_call(function: Function, before: Callable[[dict[str, Any]], None] | 
             raise Unforeseen(f"{name} cannot use what it was given ({said})") from error
 
     return cast(Function, calling)
-
-
-def checked_names(names: dict[str, Any], public: Iterable[str]) -> None:
-    """Replace the public functions among a package's names by checked ones."""
-    for name in public:
-        if name in names:
-            names[name] = if_function(names[name])
 
 
 @lru_cache(maxsize=256)

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from strata.arrays import register_pytree
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
+from strata.params import record
 from strata.records import readable
 from strata.workload.program import Program
 from strata.workload.tasks import Workload
 
 
-@register_pytree
 @readable("system", "program", "workload", "plan", "engine")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Case:
-    """A program with its workload on a system, divided by a plan or layout, run by an engine. Any number may
-    be an array.
-    """
+    """A program with its workload on a system, divided by a plan, run by an engine; numbers may be arrays."""
 
     system: System
     program: Program

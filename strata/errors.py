@@ -17,18 +17,14 @@ _LONG_WORDS = re.compile(rf"\S{{{LONGEST_WORD + 1},}}")
 
 
 class StrataError(ValueError):
-    """Base of everything a user's input can cause: one line, which the command line prints with exit status
-    2.
-    """
+    """Base of everything a user's input can cause: one line, printed with exit status 2."""
 
     def __init__(self, said: str = "", longest: int = LONGEST_LINE):
         super().__init__(printable_line(said, longest))
 
 
 class Unforeseen(StrataError):
-    """What no check foresaw: a fault of Strata's that a user's input laid open, said in one line all the
-    same.
-    """
+    """What no check foresaw: a fault of Strata's, said in one line all the same."""
 
 
 class UnknownName(StrataError):

@@ -1,6 +1,4 @@
-"""Short expressions in data files: arithmetic, comparisons and a few functions over named numbers and arrays,
-and nothing else.
-"""
+"""Short expressions in data files: arithmetic and a few functions over named numbers and arrays."""
 
 from __future__ import annotations
 
@@ -183,8 +181,7 @@ class _Guarded(ast.NodeTransformer):
 def calculate(
     text: str, names: Mapping[str, Any], where: str, functions: Mapping[str, Any] = MappingProxyType({})
 ) -> Any:
-    """The value of an expression; `where` says in an error which one it is; `functions` are legal beside
-    those that every expression has.
+    """The value of an expression, told as `where` in errors; `functions` are legal beside the usual ones.
 
     >>> values = {"layers": [2, 4, 6], "rate": np.array([1.0, 3.0, 2.0])}
     >>> calculate("layers[argmax(rate)] if max(rate) > 1 else 0", values, "an example")

@@ -73,9 +73,7 @@ _SETTLED: WeakSet[Any] = WeakSet()
 
 
 def settled_record(record: Any) -> Any:
-    """Mark a record of single numbers, and the records in its fields, as one that is used again and again:
-    answers are kept for it.
-    """
+    """Mark a record of single numbers, and those in its fields, as used again: answers are kept for it."""
     if kept_by_identity(record.__class__) and record not in _SETTLED:
         inside = [getattr(record, name) for name in field_names(record.__class__)]
         for one in (record, *inside):

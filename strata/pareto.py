@@ -6,8 +6,7 @@ import numpy as np
 
 
 def non_dominated(scores: np.ndarray) -> np.ndarray:
-    """Mask of the rows of [N, M] scores, larger is better, that no other row equals in every score and beats
-    in one.
+    """Mask of the rows of [N, M] scores, larger is better, that no other row dominates.
 
     Of equal rows the first is kept; rows with -inf never are.
 

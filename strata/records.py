@@ -1,15 +1,18 @@
-"""Records people can read: a short repr, a small table in notebooks, and plain dictionaries."""
+"""Records people can read: a short repr, a small table in notebooks, plain dictionaries; and rows as tables
+of Arrow, pandas and polars, each asked for only where it is wanted.
+"""
 
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from strata.arrays import is_leaf
+from strata.shipped import extra_package
 
 HIDDEN = ("sources",)  # fields that say where numbers come from; they have commands of their own
 LONGEST = 4  # values of an array that are written out
@@ -17,9 +20,7 @@ T = TypeVar("T")
 
 
 def readable(*shown: str) -> Callable[[type[T]], type[T]]:
-    """Give a record a repr of the named fields (all that are not hidden where none is named), a table for
-    notebooks, and `to_dict`.
-    """
+    """Give a record a repr of the named fields (all but hidden ones), a table for notebooks, `to_dict`."""
 
     def decorated(cls: type[T]) -> type[T]:
         names = shown or tuple(f.name for f in fields(cls) if f.name not in HIDDEN)  # type: ignore[arg-type]
@@ -39,8 +40,7 @@ def readable(*shown: str) -> Callable[[type[T]], type[T]]:
 
 
 def brief(value: Any) -> str:
-    """A value in a few characters: numbers as people write them, arrays by their ends and shape, records by
-    their name.
+    """A value in a few characters: numbers as written, arrays by ends and shape, records by their name.
 
     >>> brief(64.0), brief(np.arange(8.0)), brief("bf16"), brief({"tp": 8.0})
     ('64', '[0, 1 ... 7] (8)', "'bf16'", '{tp: 8}')
@@ -84,3 +84,50 @@ def to_dict(record: Any) -> Any:
     if isinstance(record, list | tuple):
         return [to_dict(value) for value in record]
     return record if record is None or isinstance(record, str | int | float | bool) else str(record)
+
+
+EXTRA = "frames"
+
+
+class Tabular:
+    """Answers that are rows: `columns()` says what they hold, the rest follows."""
+
+    def columns(self) -> dict[str, Any]:
+        """Columns by name, all of one length."""
+        raise NotImplementedError
+
+    def to_table(self) -> Any:
+        """An Arrow table, one row a point."""
+        return extra_package("pyarrow", "an Arrow table", "search").table(self.columns())
+
+    def to_pandas(self) -> Any:
+        """A pandas DataFrame of the same rows."""
+        return extra_package("pandas", "a pandas DataFrame", EXTRA).DataFrame(self.columns())
+
+    def to_polars(self) -> Any:
+        """A polars DataFrame of the same rows."""
+        # rows may begin with integers and go on with floats
+        return extra_package("polars", "a polars DataFrame", EXTRA).DataFrame(self.columns(), strict=False)
+
+
+def box_columns(columns: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, np.ndarray]:
+    """Columns with a row for each point of a box: its place on each axis, then the quantities.
+
+    >>> {k: v.tolist() for k, v in box_columns({"time": np.array([[1.0, 2.0]])}, (1, 2)).items()}
+    {'axis_0': [0, 0], 'axis_1': [0, 1], 'time': [1.0, 2.0]}
+    """
+    places = np.indices(shape).reshape(len(shape), -1) if shape else np.zeros((0, 1), int)
+    found = {f"axis_{i}": place for i, place in enumerate(places)}
+    told = ((name, np.broadcast_to(np.asarray(value), shape or ())) for name, value in columns.items())
+    return found | {name: value.reshape(-1) for name, value in told}
+
+
+def row_columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    """Columns of rows that are dictionaries; None where a row lacks a key.
+
+    >>> row_columns([{"a": 1}, {"a": 2, "b": 3}])
+    {'a': [1, 2], 'b': [None, 3]}
+    """
+    listed = list(rows)
+    names = dict.fromkeys(name for row in listed for name in row)
+    return {name: [row.get(name) for row in listed] for name in names}

@@ -13,7 +13,6 @@ from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
 from strata.errors import BadValue, Infeasible, UnknownName, require
-from strata.frames import Tabular, box_columns
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
@@ -26,7 +25,7 @@ from strata.pricing.stage_memory import training_levers
 from strata.pricing.step import Step
 from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
-from strata.records import to_dict
+from strata.records import Tabular, box_columns, to_dict
 from strata.rich_html import bar_html, display_html, rich_cards, table_html
 from strata.units import show
 from strata.workload.program import Program
@@ -38,9 +37,7 @@ SHARES = ("mfu", "mbu")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Result(Tabular):
-    """The answer for one point or a box. `reason` is 0 where a point fits and is legal, else a bitmask of
-    broken rules.
-    """
+    """The answer for one point or a box; `reason` is 0 where it fits, else a bitmask of broken rules."""
 
     case: Case
     shape: tuple[int, ...]
@@ -176,9 +173,7 @@ class Result(Tabular):
         return self._again(take(self.case, index, len(self.shape)))
 
     def best(self, metric: str = "items_per_s") -> Result:
-        """The full answer of the best feasible point of a box, by what its metric calls better: tokens a
-        second of a language model unless told.
-        """
+        """The full answer of the best feasible point of a box, by what its metric calls better."""
         known = {name: one for name, one in METRICS.items() if hasattr(self.metrics, name)}
         if metric not in known:
             raise UnknownName("metric", metric, known, ", ".join(known))

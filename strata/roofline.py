@@ -1,6 +1,4 @@
-"""The roofs of a chip and the ops of a step under them: every memory level, every peak, and where each op
-stands.
-"""
+"""The roofs of a chip and the ops of a step under them: every level, every peak, where each op stands."""
 
 from __future__ import annotations
 

@@ -23,8 +23,7 @@ SIGNS = {"validation": "NOTICE.md", "studies": "deepstack-layers/study.toml"}
 
 
 def shipped_folder(name: str) -> Path:
-    """The project's folder of measurements or studies: of the checkout, of the current directory, or of the
-    installed package.
+    """The project's folder of measurements or studies: of checkout, current directory or installed package.
 
     >>> (shipped_folder("validation") / "h200" / "gemm.csv").is_file()
     True
@@ -48,9 +47,7 @@ def paper(name: str) -> ModuleType:
 
 
 def _papers() -> list[Path]:
-    """The packages of papers, of the checkout or the installed package: nothing of the current directory is
-    run.
-    """
+    """The packages of papers, of the checkout or the installed package, never of the current directory."""
     for base in (Path(__file__).resolve().parents[1], PACKED):
         if (base / "studies" / SIGNS["studies"]).is_file():
             return sorted((base / "studies").glob("*/__init__.py"))
@@ -72,8 +69,7 @@ def _package(folder: Path) -> ModuleType:
 
 
 def paper_offers(table: str, own: Path | None = None) -> dict[str, tuple[Path, str]]:
-    """What papers, and Python in a study's `own` folder, add to a table of the core: folder and
-    MODULE:FUNCTION by name.
+    """What papers, and Python in a study's `own` folder, add to a table: folder and MODULE:FUNCTION by name.
 
     >>> paper_offers("study runs")["fusion"][1]
     'study_fusion:run_fusion'

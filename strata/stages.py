@@ -15,12 +15,17 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import lru_cache
 from threading import Lock
 from typing import Any
 
 import numpy as np
 
 from strata.arrays import cores, enable_jax
+from strata.batch import is_list, run_box, unlabelled
+
+# Points that compiled code prices at once: of a list on a CPU, at least and at most of a box.
+LIST_AT_ONCE, BOX_AT_LEAST, AT_MOST = 1 << 15, 1 << 16, 1 << 22
 
 # whose equations are taken as if written in place
 CALLS = ("jit", "pjit", "closed_call", "custom_jvp_call", "custom_vjp_call")
@@ -76,9 +81,7 @@ class Flat:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Stage:
-    """Equations that are compiled together, the quantities they take and give, and those that nothing needs
-    afterwards.
-    """
+    """Equations that are compiled together, what they take and give, and what nothing needs afterwards."""
 
     takes: tuple[int, ...]
     gives: tuple[int, ...]
@@ -144,9 +147,7 @@ def flattened(traced: Any) -> Flat:
 
 
 def kept_quantities(flat: Flat) -> set[int]:
-    """Quantities to keep in memory between stages: results, and whatever a compiler would otherwise work out
-    again and again.
-    """
+    """Quantities to keep in memory between stages: results, and what would be worked out again and again."""
     made = {number for e in flat.equations for number in e.gives}
     uses = Counter(number for e in flat.equations for number in set(e.takes))
     whole = max((flat.size(number) for number in flat.results), default=1)
@@ -279,3 +280,33 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree_util.tree_unflatten(out, program(*found))
 
     return run
+
+
+def run_compiled(function: Callable[..., Any], tree: Any, shape: tuple[int, ...], *fixed: Any) -> Any:
+    """Apply a pure function to a box as `run_box`, compiled once for its structure and what is `fixed`."""
+    compiled, to_numpy = compiled_for(function, *fixed), enable_jax().tree_util.tree_map
+    limit, workers = _at_once(shape)
+
+    def part(inputs: Any) -> Any:
+        return to_numpy(np.asarray, compiled(inputs))
+
+    return run_box(part, unlabelled(tree), shape, limit, even=True, workers=workers)
+
+
+@lru_cache(maxsize=64)
+def compiled_for(function: Callable[..., Any], *fixed: Any) -> Callable[..., Any]:
+    """A function of records and what is fixed beside them, staged."""
+    return staged(lambda tree: function(tree, *fixed))
+
+
+def _at_once(shape: tuple[int, ...]) -> tuple[int, int]:
+    """Points that compiled code prices at once, and how many such chunks side by side.
+
+    On a CPU every core has its own: of a list what stays in its caches, of a box its share, so that small
+    axes stay whole.
+    """
+    if enable_jax().default_backend() != "cpu":
+        return AT_MOST, 1
+    workers = cores()
+    share = -(-math.prod(shape) // workers)
+    return (LIST_AT_ONCE if is_list(shape) else min(max(share, BOX_AT_LEAST), AT_MOST)), workers

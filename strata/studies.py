@@ -18,15 +18,14 @@ import numpy as np
 from strata.errors import BadFile, BadValue, StrataError, UnknownName, require
 from strata.expression import Names, calculate
 from strata.hardware.chip import Chip, chip
-from strata.params import leaf_paths, value_at
+from strata.params import leaf_paths, read_toml, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
-from strata.reading import json_file, known_keys
+from strata.reading import flag_of, json_file, known_keys, number_of, table_of, tables_of, text_of, texts_of
 from strata.result import Result
 from strata.search.sweep import sweep
 from strata.search.sweep_axes import SweepAxis, parse_axis
 from strata.shipped import is_packed, needed_model, paper_offers, plugged, shipped_folder
-from strata.study_file import check_claim, study_table
 
 SWEEP_KEYS = (
     "name", "model", "system", "vary", "batch", "input", "output", "phase", "plan", "engine", "weights", "kv",
@@ -240,9 +239,7 @@ def _short(axis: SweepAxis) -> str:
 
 
 def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    """Quantities of a chip as some of them vary: every number it has by the end of its path, and what follows
-    from them.
-    """
+    """Quantities of a chip as some of them vary, by the end of their paths, and what follows from them."""
     known_keys(entry, CHIP_KEYS, where)
     base = chip(entry["chip"])
     units = {path: meta["unit"] for path, meta in leaf_paths(base).items()}
@@ -294,3 +291,60 @@ def store_result(outcome: StudyOutcome) -> Path:
     path = outcome.study.folder / "result.json"
     path.write_text(json.dumps(outcome.as_dict(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
+
+
+RUN_TEXTS = ("name", "model", "system", "phase", "plan", "engine", "weights", "kv", "metric", "where", "chip")
+RUN_NUMBERS = ("batch", "input", "output", "devices")
+# Runs that read their keys in their own way.
+OWN_KINDS = ("space", "technology", "upgrades", "published", "file")
+
+
+def study_table(folder: Path) -> dict[str, Any]:
+    """The table of a study's file."""
+    table, at = read_toml(folder / "study.toml"), f"{folder.name}/study.toml"
+    for key in ("title", "paper", "run", "claim"):
+        require(key in table, f"{at} needs title, paper, [[run]] and [[claim]]", missing=key)
+    for key in ("title", "paper"):
+        text_of(table, key, at)
+    kinds = (*OWN_KINDS, *paper_offers("study runs", folder))
+    for entry in tables_of(table, "run", at):
+        require("name" in entry, f"{folder.name}: every run has a name", run=str(entry)[:60])
+        where = f"{at}: run {text_of(entry, 'name', at)}"
+        if not any(key in entry for key in kinds):
+            _check_run(entry, where)
+    for claim in tables_of(table, "claim", at):
+        check_claim(claim, at)
+    for key in ("run", "claim"):
+        require(bool(table[key]), f"{at} has at least one [[{key}]]")
+    return table
+
+
+def _check_run(entry: dict[str, Any], where: str) -> None:
+    """Keys of sweeps of models and chips hold what they should."""
+    for key in RUN_TEXTS:
+        if key in entry:
+            text_of(entry, key, where, "")
+    for key in RUN_NUMBERS:
+        if key in entry:
+            number_of(entry, key, where)
+    for key in ("vary", "set"):
+        if key in entry:
+            texts_of(entry, key, where)
+    for key in ("orders", "gains"):
+        flag_of(entry, key, where)
+    for key, text in table_of(entry, "let", where).items():
+        if not isinstance(text, int | float):
+            text_of({key: text}, key, f"{where}: let")
+
+
+def check_claim(claim: dict[str, Any], where: str) -> None:
+    """A claim has its texts."""
+    for key in ("id", "says", "ours", "holds"):
+        require(
+            key in claim,
+            f"{where}: every claim has id, says, ours and holds",
+            claim=claim.get("id", "?"),
+            missing=key,
+        )
+        text_of(claim, key, f"{where}: claim {claim.get('id', '?')}")
+    text_of(claim, "note", f"{where}: claim {claim['id']}", "")

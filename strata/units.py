@@ -117,8 +117,7 @@ def parse(text: str | float | int, unit: str = "1", what: str = "value") -> floa
 
 
 def finite_number(value: str | float, what: str = "value") -> float:
-    """A number, as typed or given, that is neither infinite nor NaN, nor so large or small that sums of
-    equations would be.
+    """A number, as typed or given, that is finite and neither too large nor too small for equations.
 
     >>> finite_number("1e3"), finite_number(8)
     (1000.0, 8.0)

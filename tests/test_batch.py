@@ -171,6 +171,34 @@ def test_taking_a_point_of_a_box_keeps_axes_of_one_whole(a, b, c):
     }
 
 
+SWITCHES = (
+    "sp",
+    "zero",
+    "recompute",
+    "recompute_layers",
+    "schedule",
+    "split_ends",
+    "dp_shard",
+    "offload",
+    "cp_mode",
+)
+
+
+@pytest.mark.parametrize("phase", ["prefill", "train"])
+@pytest.mark.parametrize("axis", SWITCHES)
+def test_an_axis_that_is_off_and_on_in_one_batch_equals_its_points(axis, phase):
+    work = getattr(st, phase)(64, 2048)
+    engine = "megatron" if phase == "train" else "vllm"
+    plan = st.plan("tp=2,cp=2,dp=2")
+
+    def times(values):
+        made = st.evaluate("8xh200", "mixtral-8x7b", work, replace(plan, **{axis: values}), engine)
+        return np.broadcast_to(np.asarray(made.metrics.step_time, float), np.shape(values))
+
+    both = times(np.array([0.0, 1.0]))
+    assert both == pytest.approx([float(times(0.0)), float(times(1.0))], rel=1e-12)
+
+
 def test_the_best_of_a_box_is_its_best_feasible_point():
     r = st.evaluate("16xh200", "deepseek-v3", st.decode(256, 2048), legal_plans(16, "deepseek-v3"))
     for metric, best in (("tokens_per_s", np.max), ("tpot", np.min), ("energy_per_token", np.min)):

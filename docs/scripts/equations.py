@@ -20,6 +20,7 @@ TOPICS = (
     ("silicon", "hardware/silicon", "Area, energy, yield and cost of silicon"),
     ("thermal", "hardware/thermal", "Heat"),
     ("workload", "workload", "Programs and their graphs"),
+    ("adapters", "adapters/huggingface", "Models read from configs"),
     ("mapping", "mapping", "Layouts"),
     ("kernels", "pricing/kernels", "Kernels"),
     ("network", "pricing/network", "Collectives and packets"),

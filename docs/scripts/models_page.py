@@ -6,10 +6,10 @@ import json
 import sys
 from pathlib import Path
 
+from strata.adapters.huggingface.config import reading
+from strata.adapters.huggingface.names import NotModelled, families, refusals, wrappers
 from strata.params import data_folder, names
 from strata.units import show
-from strata.workload.config import reading
-from strata.workload.config_families import NotModelled, families, refusals, wrappers
 from strata.workload.tasks import decode
 
 CORPUS = Path(__file__).parents[2] / "tests" / "data" / "configs"

@@ -13,7 +13,7 @@ PLACES = (
     (
         "Foundations",
         "what everything stands on",
-        "arrays units errors precision reading calls params records frames rich_html pareto drawing expression shipped lazy memo",
+        "arrays units errors precision reading calls params records rich_html pareto drawing expression shipped lazy memo",
     ),
     ("Hardware", "what is built", "hardware"),
     ("Workload", "what must be computed", "workload"),
@@ -22,8 +22,9 @@ PLACES = (
     (
         "Evaluation",
         "the one screen, for one case or a box of them",
-        "case batch stages evaluate result roofline",
+        "case batch stages sharded evaluate one_step result roofline",
     ),
+    ("Adapters", "readers of files that other tools write", "adapters"),
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
     ("Search", "what to build, and how to divide", "search"),
@@ -33,7 +34,7 @@ PLACES = (
         "exact mappings of any graph; silicon, strategy and model shape chosen together",
         "optimise",
     ),
-    ("Validation", "how wrong it is", "validation measure study_file studies"),
+    ("Validation", "how wrong it is", "validation measure studies"),
     ("App", "what people type and see", "app"),
     ("The package", "what `import strata as st` and `python -m strata` offer", "__init__ __main__"),
 )

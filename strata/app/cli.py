@@ -55,38 +55,38 @@ def take_words_as_typed(command: Any) -> None:
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
 
 # Each command, in the order in which help lists them, and its module; those of papers come after them. A
-# command line loads only its own.
+# command line loads only its own module.
 COMMANDS = {
     "predict": "predict",
     "plan": "plan",
-    "train": "train",
-    "compare": "compare",
+    "train": "training",
+    "compare": "plan",
     "sweep": "sweep",
-    "power-cap": "power_cap",
-    "timeline": "timeline",
+    "power-cap": "sweep",
+    "timeline": "predict",
     "list": "catalogue",
     "show": "catalogue",
     "schema": "catalogue",
-    "diff": "diff",
+    "diff": "catalogue",
     "serving": "serving",
     "simulate": "simulate",
-    "launch": "launch",
-    "speculate": "speculate",
-    "post-train": "post_train",
-    "generate": "generate",
-    "fabric": "fabric",
-    "collective": "collective",
+    "launch": "serving",
+    "speculate": "serving",
+    "post-train": "training",
+    "generate": "silicon",
+    "fabric": "network",
+    "collective": "network",
     "map": "map",
-    "heat": "heat",
-    "dram": "dram",
-    "area": "area",
-    "cost": "cost",
+    "heat": "stack",
+    "dram": "stack",
+    "area": "silicon",
+    "cost": "silicon",
     "validate": "validate",
-    "seal": "seal",
+    "seal": "validate",
     "measure": "measure",
     "calibrate": "calibrate",
     "search": "search",
-    "study": "study",
+    "study": "search",
     "kernel": "kernel",
     "serve": "serve",
 }
@@ -126,16 +126,24 @@ def commands_app(word: str = "") -> typer.Typer:
     offers = {} if word in COMMANDS else paper_offers("commands")
     if word in offers:
         own, offers = {}, {word: offers[word]}
-    for module in dict.fromkeys(own.values()):
-        for name, found in vars(import_module(f"strata.app.commands.{module}")).items():
-            if name.startswith("register_"):
-                found(app)
-            elif name.endswith("_command") and "command" in vars(found):
-                app.command(**vars(found)["command"])(found)
+    for name, module in own.items():
+        held = vars(import_module(f"strata.app.commands.{module}"))
+        if name == "kernel":
+            held["register_kernel"](app)
+        else:
+            _add(app, next(one for key, one in held.items() if _is_command(key, one, name)))
     for offer in offers.values():
-        function = plugged(*offer)
-        app.command(**vars(function)["command"])(function)
+        _add(app, plugged(*offer))
     return app
+
+
+def _is_command(key: str, one: Any, name: str) -> bool:
+    """Whether what a module holds under a key is the function of a command."""
+    return key.endswith("_command") and vars(one).get("command", {}).get("name") == name
+
+
+def _add(app: typer.Typer, function: Any) -> None:
+    app.command(**vars(function)["command"])(function)
 
 
 def main() -> None:

@@ -20,17 +20,20 @@ _PLAIN, _LEFT_OUT = ("question", "metrics", "design", "numbers"), ("units", "inp
 
 
 def answer(
-    told: Callable[[], Any],
-    shown: Callable[[], Iterable[Any]],
+    told: Callable[..., Any],
+    shown: Callable[..., Iterable[Any]],
     json: bool,
     table: Path | None,
     rows: str | Callable[[Any], Rows] = "",
+    of: Sequence[Any] = (),
 ) -> None:
-    """Give an answer: JSON where asked for, else tables for people; and its rows in a file where asked."""
-    data = told() if json or table else None
+    """Give an answer, of what was found: JSON where asked for, else tables for people; and its rows in a file
+    where asked.
+    """
+    data = told(*of) if json or table else None
     if json:
         print_json(data)
-    elif parts := list(shown()):
+    elif parts := list(shown(*of)):
         say(*parts)
     keep_table(table, data, rows)
 

@@ -108,9 +108,9 @@ def plain_json(node: Any) -> Any:
     >>> plain_json({"a": float("inf"), "b": [1.0, float("nan")]})
     {'a': None, 'b': [1.0, None]}
     """
-    if isinstance(node, dict):
+    if isinstance(node, Mapping):
         return {str(k): plain_json(v) for k, v in node.items()}
-    if isinstance(node, (list, tuple)):
+    if isinstance(node, (list, tuple, set)):
         return [plain_json(v) for v in node]
     if hasattr(node, "tolist"):
         return plain_json(node.tolist())
@@ -249,14 +249,28 @@ def item_names(ctx: Any, incomplete: str) -> list[str]:
     )
 
 
+# ------------------------------------------------------------------------------------------ while it works
+
+
+@contextmanager
+def progress_bar(*columns: Any) -> Iterator[Any]:
+    """A bar on stderr, where that is a terminal, and gone at the end: a text, how far it is, and the time
+    left, unless other columns are told.
+    """
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    screen = Console(stderr=True)
+    columns = columns or (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        yield bar
+
+
 @contextmanager
 def status_line(first: str) -> Iterator[Callable[[str], None]]:
     """A line on stderr, where that is a terminal: what is being done now."""
-    from rich.console import Console
-    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.progress import SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    screen = Console(stderr=True)
-    columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+    with progress_bar(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()) as bar:
         task = bar.add_task(first, total=None)
         yield lambda text: bar.update(task, description=text)

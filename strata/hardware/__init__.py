@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strata.calls import checked_names
-from strata.hardware.chip import Chip, chip
-from strata.hardware.fabric import Fabric, fabric, sized
-from strata.hardware.money import Economics, economics
-from strata.hardware.system import System, system
-from strata.hardware.topology import Topology, topology
 from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
+    from strata.hardware.chip import Chip, chip
+    from strata.hardware.fabric import Fabric, fabric, sized
     from strata.hardware.generate.recipe import Recipe
+    from strata.hardware.money import Economics, economics
     from strata.hardware.silicon.area import area
     from strata.hardware.silicon.cost import cost
     from strata.hardware.silicon.manufacturing import Silicon
+    from strata.hardware.system import System, system
     from strata.hardware.thermal.report import Temperatures, heat
+    from strata.hardware.topology import Topology, topology
 
 __all__ = [
     "Chip",
@@ -38,6 +37,4 @@ __all__ = [
     "system",
     "topology",
 ]
-checked_names(globals(), __all__)
-# What is loaded when it is first asked for: reports need solvers, few chips are generated.
 load_on_first_use(__name__)

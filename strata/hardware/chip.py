@@ -7,11 +7,11 @@ generated from the technology, the budget and the template that the file names (
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strata.arrays import Number, leaves, register_pytree
+from strata.arrays import Number, leaves
 from strata.errors import require
 from strata.hardware.chip_parts import (
     Cache,
@@ -25,7 +25,7 @@ from strata.hardware.chip_parts import (
     ServedAttention,
     ServedExperts,
 )
-from strata.hardware.derive import DERIVATIONS, OnFirstUse, derived, restated, set_by_hand
+from strata.hardware.derive import OnFirstUse, derived, restated, set_by_hand
 from strata.hardware.dram.channel import check_dram
 from strata.hardware.dram.stack import Stack, check_stack, with_memory
 from strata.hardware.short_chip import check_complete, chip_table
@@ -37,6 +37,7 @@ from strata.params import (
     Param,
     Sources,
     build,
+    choice,
     find,
     inherited,
     load_table,
@@ -44,8 +45,9 @@ from strata.params import (
     of_other_files,
     override,
     part,
-    quantity,
+    positive,
     read_toml,
+    record,
     remembered,
     text,
     value_at,
@@ -65,9 +67,8 @@ KINDS = ("gpu", "systolic", "dataflow")
 KERNEL_MODELS = ("", "tiled", "array", *paper_offers("product models"))
 
 
-@register_pytree
 @readable("name", "title")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Chip:
     """One device of a system."""
 
@@ -75,12 +76,10 @@ class Chip:
     title: str = text("what the vendor calls it")
     kind: str = text("how it computes", choices=KINDS)
     fabric: str = text("the fabric it is usually built into: a file of fabrics/")
-    link_bandwidth: Number | None = quantity(
+    link_bandwidth: Number | None = positive(
         "B/s",
         "peak of one device into the innermost dimension of its fabric, one direction; the fabric's own when "
         "left out",
-        optional=True,
-        positive=True,
         more="faster",
     )
     note: str = text("what a reader of these numbers should know", default="")
@@ -96,27 +95,26 @@ class Chip:
     levels: tuple[MemoryLevel, ...] | None = part(
         MemoryLevel,
         "further levels of memory beside a core's own, the cache and DRAM, innermost first",
-        optional=True,
         many=True,
     )
-    kernel_model: str = text(
-        "how matrix products are priced, where not as usual for its kind", choices=KERNEL_MODELS, default=""
+    kernel_model: str = choice(
+        "how matrix products are priced, where not as usual for its kind", *KERNEL_MODELS
     )
-    execution: str = text(
+    execution: str = choice(
         "kernels one after the other, or dataflow: fused partitions whose kernels share the cores and pass "
         "tiles on",
-        choices=("kernels", "dataflow"),
-        default="kernels",
+        "kernels",
+        "dataflow",
     )
-    stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die", optional=True)
+    stack: Stack | None = part(Stack, "geometry of DRAM stacked on the die")
     cooling_file: str = text(
         "how the stack is built up and cooled: a file of cooling/, or a TOML path", default=""
     )
-    cooling: Cooling | None = part(Cooling, "its quantities, from that file", optional=True)
+    cooling: Cooling | None = part(Cooling, "its quantities, from that file")
     # resistances that follow from stack and cooling; solved when first read
     heat: OnFirstUse[ThermalModel] = OnFirstUse()
     floorplan_file: str = text("how it is made: a file of floorplans/, or a TOML path", default="")
-    silicon: Silicon | None = part(Silicon, "its quantities, from that file", optional=True)
+    silicon: Silicon | None = part(Silicon, "its quantities, from that file")
     # cores that fit the die by the floorplan; below the cores it has, it cannot be built
     cores_fit: Number | None = None
     overhead: Overhead = part(Overhead, "fixed times")
@@ -125,7 +123,7 @@ class Chip:
     experts: ServedExperts = part(ServedExperts, "layers of routed experts of serving frameworks")
     energy: Energy = part(Energy, "energy and power")
     package: Package = part(Package, "silicon and price")
-    generated: Generated | None = part(Generated, "files that it is generated from", optional=True)
+    generated: Generated | None = part(Generated, "files that it is generated from")
     recipe: Recipe | None = of_other_files("what those files hold: it follows from these numbers")
     # its own, sizes open, where its file says that they join its systems
     networks: Fabric | None = None
@@ -199,8 +197,7 @@ def read_chip(name: str, named: Mapping[str, str] = {}) -> tuple[Chip, dict[str,
     """
     for key, value in named.items():
         require(isinstance(value, str), f"{key} is a name or a TOML path", **{key: value})
-    found: tuple[Chip, dict[str, Param], str] = _read(str(name), tuple(sorted(named.items())))
-    return found
+    return _read(str(name), tuple(sorted(named.items())))
 
 
 @remembered
@@ -217,7 +214,7 @@ def _read(name: str, named: tuple[tuple[str, str], ...]) -> tuple[Chip, dict[str
         stated, params = made, dict(made.sources)
     else:
         table = _written_out(table, taken)
-        check_complete(Chip, table, DERIVATIONS, file)
+        check_complete(Chip, table, file)
         stated, params = build(Chip, table, file)
     for precision in (*stated.compute.matrix_rate, *stated.energy.matrix):
         check(precision)

@@ -5,16 +5,13 @@ Peaks are datasheet figures; what is delivered is peak times an efficiency, and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from strata.arrays import Number, register_pytree
-from strata.params import by_name, quantity, text, texts
+from strata.arrays import Number
+from strata.params import by_name, positive, quantity, record, text, texts
 
 DATAFLOWS = ("ws", "os", "as", "best")  # what stays: weights, outputs, activations, or the best of them
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Compute:
     """Cores with matrix units, vector lanes and a local memory each."""
 
@@ -26,61 +23,52 @@ class Compute:
         minimum=1,
     )
     peak_cores: Number | None = quantity(
-        "1", "cores the peaks are quoted for, where a floorplan gives the cores", optional=True, minimum=1
+        "1", "cores the peaks are quoted for, where a floorplan gives the cores", minimum=1
     )
-    clock: Number = quantity("Hz", "clock at which the peaks are quoted", positive=True)
-    max_clock: Number = quantity("Hz", "highest clock the cores run at while power allows it", positive=True)
+    clock: Number = positive("Hz", "clock at which the peaks are quoted")
+    max_clock: Number = positive("Hz", "highest clock the cores run at while power allows it")
     matrix_rate: dict[str, Number] = by_name(
         "FLOP/s", "dense matrix peak of the whole chip for each precision", more="faster at equal cores"
     )
     matrix_efficiency: dict[str, Number] = by_name(
         "1", "fraction of the matrix peak a large matmul sustains, for each precision"
     )
-    attention_efficiency: Number = quantity(
-        "1", "fraction of the matrix peak the products inside attention sustain", positive=True
+    attention_efficiency: Number = positive(
+        "1", "fraction of the matrix peak the products inside attention sustain"
     )
-    grouped_efficiency: Number = quantity(
-        "1", "share of a plain product's rate that grouped products of experts reach", positive=True
+    grouped_efficiency: Number = positive(
+        "1", "share of a plain product's rate that grouped products of experts reach"
     )
     softmax_exposed: Number = quantity("1", "share of attention's exponentials that its products do not hide")
-    attention_backward: Number | None = quantity(
+    attention_backward: Number | None = positive(
         "1",
         "rate of the products inside attention's backward pass over those of its forward pass; left out: the "
         "same, and no passes beside them",
-        optional=True,
-        positive=True,
     )
-    attention_backward_narrow: Number | None = quantity(
-        "1",
-        "the same of products in a narrower format than the activations'; left out: attention_backward",
-        optional=True,
-        positive=True,
+    attention_backward_narrow: Number | None = positive(
+        "1", "the same of products in a narrower format than the activations'; left out: attention_backward"
     )
     softmax_backward: Number | None = quantity(
         "1",
         "vector work that shows for a pair of query and key in attention's backward pass, over that of its "
         "forward pass; left out: the same",
-        optional=True,
     )
-    fft_efficiency: Number = quantity(
+    fft_efficiency: Number = positive(
         "1",
         "fraction of the vector peak that Fourier transforms sustain in several passes, or of lines whose "
         "length is no power of two",
-        positive=True,
     )
-    scan_efficiency: Number = quantity(
+    scan_efficiency: Number = positive(
         "1",
         "fraction of the matrix peak that products inside one chunk and head of a scan of states sustain (64 "
         "to 256 tokens by 64 to 128 columns)",
-        positive=True,
     )
-    vector_rate: Number = quantity(
-        "FLOP/s", "fp32 vector peak of the whole chip", positive=True, more="faster at equal cores"
+    vector_rate: Number = positive(
+        "FLOP/s", "fp32 vector peak of the whole chip", more="faster at equal cores"
     )
-    special_rate: Number = quantity(
+    special_rate: Number = positive(
         "FLOP/s",
         "exponentials and other special functions a second of the whole chip",
-        positive=True,
         more="faster at equal cores",
     )
     tile_m: Number = quantity("1", "smallest output rows the matrix unit fills", minimum=1)
@@ -88,92 +76,75 @@ class Compute:
     tile_results: Number | None = quantity(
         "1",
         "results of the largest tile whose sums half of a core's registers hold; left out: 128 x 256",
-        optional=True,
         minimum=1,
     )
     sram_capacity: Number = quantity("B", "local memory of one core", more="faster at equal cores")
-    sram_bandwidth: Number = quantity(
-        "B/s", "local memory bandwidth of one core", positive=True, more="faster"
-    )
+    sram_bandwidth: Number = positive("B/s", "local memory bandwidth of one core", more="faster")
     units: Number | None = quantity(
         "1",
         "matrix units of one core, each with an array of its own: tensor cores; left out where a core is one",
-        optional=True,
         minimum=1,
     )
     array_rows: Number | None = quantity(
         "1",
         "rows of the array of multiply-add cells in a matrix unit; systolic and dataflow chips need them",
-        optional=True,
         minimum=1,
     )
-    array_columns: Number | None = quantity("1", "columns of that array", optional=True, minimum=1)
+    array_columns: Number | None = quantity("1", "columns of that array", minimum=1)
     rescale: dict[str, Number] | None = by_name(
         "1",
         "vector operations for each result and block of depth with which sums of blocks are scaled and added "
         "up, for formats whose matrix units do not; left out: part of matrix_efficiency",
-        optional=True,
     )
     dataflow: str = text(
         "what arrays and memories held by software keep in place", choices=DATAFLOWS, default="best"
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Cache:
     """The memory all cores share on the die: L2, or the chip's whole SRAM where it is one pool."""
 
     capacity: Number = quantity("B", "capacity", more="faster at equal cores")
-    bandwidth: Number = quantity(
-        "B/s", "peak bandwidth, reads; left out where it follows DRAM's", optional=True, positive=True
+    bandwidth: Number = positive(
+        "B/s", "peak bandwidth, reads; left out where it follows DRAM's", optional=True
     )
-    over_memory: Number | None = quantity(
-        "1",
-        "its peak as a multiple of DRAM's, where it follows that",
-        optional=True,
-        positive=True,
-        more="faster at equal cores",
+    over_memory: Number | None = positive(
+        "1", "its peak as a multiple of DRAM's, where it follows that", more="faster at equal cores"
     )
-    efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
-    core_bandwidth: Number = quantity(
-        "B/s", "what one core draws from it at most", positive=True, more="faster at equal cores"
+    efficiency: Number = positive("1", "sustained fraction of the peak")
+    core_bandwidth: Number = positive(
+        "B/s", "what one core draws from it at most", more="faster at equal cores"
     )
     latency: Number = quantity("s", "load to use, and the work between two dependent loads of a kernel")
     dies: Number | None = quantity(
         "1",
         "compute dies that each have an equal part of it and fetch into that what their own cores need; left "
         "out: one cache for all cores",
-        optional=True,
         minimum=1,
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Memory:
     """The DRAM of a chip."""
 
     kind: str = text("kind of DRAM, like HBM3e")
-    bandwidth: Number = quantity(
-        "B/s", "peak bandwidth; left out where a stack gives it", optional=True, positive=True, more="faster"
+    bandwidth: Number = positive(
+        "B/s", "peak bandwidth; left out where a stack gives it", optional=True, more="faster"
     )
-    capacity: Number = quantity(
-        "B", "capacity; left out where a stack gives it", optional=True, positive=True, more="faster"
+    capacity: Number = positive(
+        "B", "capacity; left out where a stack gives it", optional=True, more="faster"
     )
-    efficiency: Number = quantity("1", "sustained fraction of the peak for long streams", positive=True)
-    stream_efficiency: Number = quantity(
-        "1",
-        "sustained fraction of the peak when kernels read and write tensors from end to end",
-        positive=True,
+    efficiency: Number = positive("1", "sustained fraction of the peak for long streams")
+    stream_efficiency: Number = positive(
+        "1", "sustained fraction of the peak when kernels read and write tensors from end to end"
     )
-    attention_efficiency: Number = quantity(
-        "1", "sustained fraction of the peak when attention reads keys and values", positive=True
+    attention_efficiency: Number = positive(
+        "1", "sustained fraction of the peak when attention reads keys and values"
     )
-    grouped_efficiency: Number = quantity(
-        "1",
-        "sustained fraction of the peak when grouped products read the weights of many experts",
-        positive=True,
+    grouped_efficiency: Number = positive(
+        "1", "sustained fraction of the peak when grouped products read the weights of many experts"
     )
     latency: Number = quantity("s", "load to use, unloaded")
     exposed: Number = quantity(
@@ -184,8 +155,7 @@ class Memory:
 SCOPES = ("unit", "bundle", "global")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class MemoryLevel:
     """One level of memory on the way to the arithmetic; its numbers are those of the whole chip."""
 
@@ -193,15 +163,14 @@ class MemoryLevel:
     scope: str = text(
         "who shares one of it: a matrix unit, a bundle of them (a core), all of the chip", choices=SCOPES
     )
-    capacity: Number = quantity("B", "capacity of all of it together", positive=True)
-    bandwidth: Number = quantity("B/s", "peak bandwidth of all of it together", positive=True, more="faster")
-    efficiency: Number = quantity("1", "sustained fraction of the peak", positive=True)
+    capacity: Number = positive("B", "capacity of all of it together")
+    bandwidth: Number = positive("B/s", "peak bandwidth of all of it together", more="faster")
+    efficiency: Number = positive("1", "sustained fraction of the peak")
     latency: Number = quantity("s", "load to use")
     energy: Number = quantity("J/B", "byte through it")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Overhead:
     """Fixed times of a kernel."""
 
@@ -246,28 +215,23 @@ class Overhead:
     launch: Number = quantity("s", "host time to launch one kernel without a graph")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ServedAttention:
     """Attention as a serving framework calls it, over a cache in pages: its own kernels and what it does
     around them.
     """
 
-    efficiency: Number = quantity(
-        "1", "fraction of the matrix peak the products of a prompt sustain", positive=True
-    )
+    efficiency: Number = positive("1", "fraction of the matrix peak the products of a prompt sustain")
     step_efficiency: dict[str, Number] = by_name(
         "1", "fraction of the matrix peak the products of one step sustain, for each format of the cache"
     )
     softmax_exposed: Number = quantity("1", "share of the exponentials that the products do not hide")
     query_block: Number = quantity("s", "start and end of one block of queries of a prompt on a core")
-    memory_efficiency: Number = quantity(
-        "1", "sustained fraction of the DRAM peak when keys and values are read", positive=True
+    memory_efficiency: Number = positive(
+        "1", "sustained fraction of the DRAM peak when keys and values are read"
     )
-    cache_efficiency: Number = quantity(
-        "1",
-        "sustained fraction of the shared cache's peak when keys and values are read from there",
-        positive=True,
+    cache_efficiency: Number = positive(
+        "1", "sustained fraction of the shared cache's peak when keys and values are read from there"
     )
     ramp: Number = quantity(
         "s", "most time a step loses until its reads of keys and values fill DRAM's queues"
@@ -277,8 +241,7 @@ class ServedAttention:
     floor: dict[str, Number] = by_name("s", "floor of a call for one step, for each format of the cache")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ServedExperts:
     """Layers of routed experts as a serving framework runs them: grouped products, and sorting tokens around
     them.
@@ -287,13 +250,11 @@ class ServedExperts:
     efficiency: dict[str, Number] = by_name(
         "1", "fraction of the matrix peak grouped products sustain, for each format of weights"
     )
-    memory_efficiency: Number = quantity(
-        "1", "sustained fraction of the DRAM peak when the weights of many experts are read", positive=True
+    memory_efficiency: Number = positive(
+        "1", "sustained fraction of the DRAM peak when the weights of many experts are read"
     )
-    gather_efficiency: Number = quantity(
-        "1",
-        "sustained fraction of the DRAM peak when rows are gathered by expert and added up again",
-        positive=True,
+    gather_efficiency: Number = positive(
+        "1", "sustained fraction of the DRAM peak when rows are gathered by expert and added up again"
     )
     tile: Number = quantity(
         "s", "start and end of one tile on a core: pointers of its expert, first operands, writing the result"
@@ -302,11 +263,8 @@ class ServedExperts:
         "token rows of the tiles a library chooses from, shortest first, separated by spaces",
         default="32 128",
     )
-    core_bandwidth: Number | None = quantity(
-        "B/s",
-        "what one core draws of an expert's weights at most; left out: never the limit",
-        optional=True,
-        positive=True,
+    core_bandwidth: Number | None = positive(
+        "B/s", "what one core draws of an expert's weights at most; left out: never the limit"
     )
     sort: Number = quantity("s", "sorting a full block of tokens by expert")
     passes: dict[str, Number] = by_name(
@@ -321,16 +279,13 @@ class ServedExperts:
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Energy:
     """Energy by level, and the limits on power."""
 
     matrix: dict[str, Number] = by_name("J/FLOP", "matrix operation, operands in registers")
     vector: Number = quantity("J/FLOP", "vector operation")
-    score: Number | None = quantity(
-        "J", "score of attention beside its products; left out: none", optional=True
-    )
+    score: Number | None = quantity("J", "score of attention beside its products; left out: none")
     sram: Number = quantity("J/B", "byte through a core's local memory")
     cache: Number = quantity("J/B", "byte through the shared cache")
     memory: Number = quantity(
@@ -342,44 +297,38 @@ class Energy:
         optional=True,
     )
     static_power: Number = quantity("W", "power when idle and hot; of stacked DRAM what its layers share")
-    layer_power: Number | None = quantity(
-        "W", "power of one stacked DRAM layer at rest: refresh and standby", optional=True
-    )
+    layer_power: Number | None = quantity("W", "power of one stacked DRAM layer at rest: refresh and standby")
     power_limit: Number = quantity("W", "sustained power limit of the package or board", more="faster")
-    held: Number = quantity(
+    held: Number = positive(
         "1",
         "share of the power limit that a long load draws where the limit binds: a controller stays a little "
         "below it",
-        positive=True,
     )
     burst: Number = quantity(
         "1",
         "power over the limit that passes for some ten milliseconds, before the chip's controller answers",
         minimum=1,
     )
-    window: Number = quantity(
+    window: Number = positive(
         "s",
         "time over which the chip's controller holds its mean power: longer waits leave no room for more "
         "afterwards",
-        positive=True,
     )
     voltage_slope: Number = quantity(
         "1", "part of the supply voltage that follows the clock: V/V_max = 1 - slope (1 - f/f_max)"
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Package:
     """What is built and what it costs."""
 
     process: str = text("process node of the compute die")
     die_area: Number = quantity("m2", "compute silicon of one chip, all dies")
-    price: Number | None = quantity("USD", "price of one chip or module as bought", optional=True)
+    price: Number | None = quantity("USD", "price of one chip or module as bought")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Generated:
     """Files that a chip is generated from, each by its name or TOML path."""
 

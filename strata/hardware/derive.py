@@ -8,8 +8,8 @@ marked `later` is worked out on first use: the heat equation of a stack takes lo
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import partial
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
@@ -20,7 +20,7 @@ from strata.hardware.silicon.energy import vertical_energy
 from strata.hardware.silicon.manufacturing import area_of, made_of, usable_cores
 from strata.hardware.technology import bonding
 from strata.hardware.thermal.compact import UnsolvedHeat, unsolved_heat
-from strata.params import Param, Sources, with_value
+from strata.params import Param, Sources, unit_at, with_value
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
@@ -44,8 +44,7 @@ class OnFirstUse(Generic[Value]):
         held = record.__dict__[self.name]
         if isinstance(held, UnsolvedHeat):
             held = record.__dict__[self.name] = held.solve()
-        found: Value | None = held
-        return found
+        return held
 
     def __set__(self, record: object, value: Value | UnsolvedHeat | None) -> None:
         record.__dict__[self.name] = value
@@ -81,10 +80,11 @@ def _cores(chip: Chip) -> Number:
     return namespace(chip.cores_fit).maximum(chip.cores_fit, 1.0)
 
 
-def _over_peak(chip: Chip, rate: Number) -> Number:
-    """A rate stated for `peak_cores`, of the cores there are."""
+def _over_peak(chip: Chip, rate: str) -> Any:
+    """A rate, or one of each format, stated for `peak_cores`: that of the cores there are."""
     assert chip.compute.peak_cores is not None
-    return rate * (chip.compute.cores / chip.compute.peak_cores)
+    cores, stated = chip.compute.cores / chip.compute.peak_cores, getattr(chip.compute, rate)
+    return {k: v * cores for k, v in stated.items()} if isinstance(stated, dict) else stated * cores
 
 
 def _cache_bandwidth(chip: Chip) -> Number:
@@ -185,26 +185,15 @@ DERIVATIONS = (
         stated=KEPT,
         missing="is missing and there is no floorplan to give it",
     ),
-    Derivation(
-        path="compute.matrix_rate",
-        inputs=("compute.peak_cores", "compute.cores"),
-        function=lambda chip: {k: _over_peak(chip, v) for k, v in chip.compute.matrix_rate.items()},
-        source="x compute.cores / compute.peak_cores",
-        stated=SCALED,
-    ),
-    Derivation(
-        path="compute.vector_rate",
-        inputs=("compute.peak_cores", "compute.cores"),
-        function=lambda chip: _over_peak(chip, chip.compute.vector_rate),
-        source="x compute.cores / compute.peak_cores",
-        stated=SCALED,
-    ),
-    Derivation(
-        path="compute.special_rate",
-        inputs=("compute.peak_cores", "compute.cores"),
-        function=lambda chip: _over_peak(chip, chip.compute.special_rate),
-        source="x compute.cores / compute.peak_cores",
-        stated=SCALED,
+    *(
+        Derivation(
+            path=f"compute.{rate}",
+            inputs=("compute.peak_cores", "compute.cores"),
+            function=partial(_over_peak, rate=rate),
+            source="x compute.cores / compute.peak_cores",
+            stated=SCALED,
+        )
+        for rate in ("matrix_rate", "vector_rate", "special_rate")
     ),
     Derivation(
         path="heat",
@@ -306,13 +295,18 @@ def derivation_of(chip: Chip, path: str) -> Derivation | None:
 
 def _check_missing(chip: Chip, file: str) -> None:
     """Refuse a chip with several quantities that are neither stated nor derived, and name all of them."""
-    gives = {row.path: row.inputs[0] for row in ORDER}
+    lacking = lacking_rows(ORDER, lambda path: _held(chip, path) is not None)
+    require(len(lacking) < 2, f"{file}: " + "; ".join(f"{row.path} {row.missing}" for row in lacking))
+
+
+def lacking_rows(table: tuple[Derivation, ...], is_known: Callable[[str], bool]) -> list[Derivation]:
+    """Rows of a table whose quantity a chip needs, that is neither known nor follows from what is."""
+    gives = {row.path: row.inputs[0] for row in table}
 
     def known_or_given(path: str) -> bool:
-        return _held(chip, path) is not None or (path in gives and known_or_given(gives[path]))
+        return is_known(path) or (path in gives and known_or_given(gives[path]))
 
-    lacking = [row for row in ORDER if row.missing and not known_or_given(row.path)]
-    require(len(lacking) < 2, f"{file}: " + "; ".join(f"{row.path} {row.missing}" for row in lacking))
+    return [row for row in table if row.missing and not known_or_given(row.path)]
 
 
 def _applies(row: Derivation, chip: Chip, file: str) -> bool:
@@ -341,7 +335,7 @@ def _held(chip: Chip, path: str) -> Any:
 def _sources(row: Derivation, chip: Chip, value: Any, sources: Sources) -> Iterator[tuple[str, Param]]:
     """Where derived numbers come from; those that were scaled come from where they were stated, too."""
     record: Any = type(chip)
-    unit = _unit(record, row.path)
+    unit = unit_at(record, row.path)
     if unit is None:
         return
     numbers = {row.path: value}
@@ -350,11 +344,3 @@ def _sources(row: Derivation, chip: Chip, value: Any, sources: Sources) -> Itera
     for path, number in numbers.items():
         before = f"{sources[path].source}; " if row.stated == SCALED and path in sources else ""
         yield path, Param(number, unit, f"{before}{DERIVED}{row.source}")
-
-
-@lru_cache(maxsize=64)
-def _unit(record: Any, path: str) -> str | None:
-    """The unit of the quantity at a path of a record's file, None where it is no quantity of the file."""
-    head, _, rest = path.partition(".")
-    meta = next(f.metadata for f in fields(record) if f.name == head)
-    return _unit(meta["part"], rest) if rest else meta.get("unit")

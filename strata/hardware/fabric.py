@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree
-from strata.errors import BadValue, UnknownName, require
+from strata.arrays import Number, namespace
+from strata.errors import BadValue, require
 from strata.hardware.fabric_parts import TAPERED, Dimension, Host
 from strata.hardware.transport import IDEAL, limited
 from strata.memo import Memo, is_settled, settled_record
 from strata.params import (
     Sources,
     find,
-    load_table,
-    merged,
-    names,
     override,
     part,
     read_record,
+    record,
     remembered,
+    table_named,
     text,
 )
 from strata.records import readable
 
 
-@register_pytree
 @readable("name", "title")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Fabric:
     """Dimensions from the innermost (fastest) to the outermost, and the host beside each device."""
 
@@ -37,13 +35,12 @@ class Fabric:
     title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     dimension: tuple[Dimension, ...] = part(Dimension, "dimensions, innermost first", many=True)
-    host: Host | None = part(Host, "beside each device", optional=True)
+    host: Host | None = part(Host, "beside each device")
     sources: Sources = field(default_factory=Sources)
 
 
 def fabric(name: str, /, **changes: Any) -> Fabric:
-    """A fabric by name or TOML path; `bandwidth=` and the like change the one dimension there is, or
-    `"0.bandwidth"`.
+    """A fabric by name or TOML path; `bandwidth=` changes the innermost dimension's, or `"1.bandwidth"`.
 
     >>> [d.kind for d in fabric("hgx-h200").dimension]
     ['switch', 'switch']
@@ -69,26 +66,18 @@ def _stated(name: str) -> Fabric:
 
 
 def with_transports(table: dict[str, Any]) -> dict[str, Any]:
-    """A fabric's table with the transports its dimensions name written out; what a dimension says itself goes
-    before.
-    """
+    """A fabric's table with the transports that dimensions name written out, under what these say."""
     dimensions = table.get("dimension")
     if not isinstance(dimensions, list):
         return table
-    return table | {
-        "dimension": [
-            d | {"transport_model": _moves(d)} if isinstance(d, dict) and d.get("transport") else d
-            for d in dimensions
-        ]
-    }
+    return table | {"dimension": [_with_transport(d) for d in dimensions]}
 
 
-def _moves(dimension: dict[str, Any]) -> dict[str, Any]:
-    """The table of the transport a dimension names, under what the dimension says of it."""
-    name, known = str(dimension["transport"]), names("transport")
-    if not name.endswith(".toml") and name not in known:
-        raise UnknownName("transport", name, known, ", ".join(known))
-    return merged(load_table("transport", name), dimension.get("transport_model", {}))
+def _with_transport(dimension: Any) -> Any:
+    if not (isinstance(dimension, dict) and dimension.get("transport")):
+        return dimension
+    over = dimension.get("transport_model", {})
+    return dimension | {"transport_model": table_named("transport", str(dimension["transport"]), over)}
 
 
 def _check_dimensions(fabric: Fabric, file: str) -> None:

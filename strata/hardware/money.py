@@ -4,23 +4,32 @@ of links, powers of hosts, and the price of a device-hour.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field
 from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, peak_link
 from strata.hardware.fabric_parts import Dimension, Host
-from strata.params import Sources, by_name, override, part, quantity, remembered, sourced_record, text
+from strata.params import (
+    Sources,
+    by_name,
+    changed_record,
+    part,
+    positive,
+    quantity,
+    record,
+    remembered,
+    sourced_record,
+    text,
+)
 from strata.records import readable
 from strata.units import parse
 
 HOUR = 3600.0
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class IdleHostPower:
     """Powers of what stands beside devices while nothing runs."""
 
@@ -29,8 +38,7 @@ class IdleHostPower:
     switch_chip: Number = quantity("W", "a switch chip inside the node or rack, its links up")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class HostPower:
     """Powers of what stands beside devices, the same for everybody: while devices work, and idle."""
 
@@ -46,25 +54,23 @@ class HostPower:
     loss: Number = quantity("1", "what power supplies lose over what they deliver")
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Economics:
     """What it costs to own and run a device for an hour."""
 
     name: str = text("short name")
-    lifetime: Number = quantity("s", "years over which the price is written off", positive=True)
+    lifetime: Number = positive("s", "years over which the price is written off")
     electricity: Number = quantity("USD/J", "price of electricity")
     overhead: Number = quantity("1", "facility power over IT power (PUE)", minimum=1)
-    markup: Number = quantity(
-        "1", "price of a chip over what it costs to make, where it has no price of its own", positive=True
+    markup: Number = positive(
+        "1", "price of a chip over what it costs to make, where it has no price of its own"
     )
-    utilisation: Number = quantity("1", "fraction of its lifetime a device is used", positive=True)
+    utilisation: Number = positive("1", "fraction of its lifetime a device is used")
     rent: Number | None = quantity(
         "USD/s",
         "price of a device for as long as it is used, all around it and its power included: in place of "
         "buying and powering it",
-        optional=True,
     )
     link: dict[str, Number] = by_name(
         "USD*s/B", "link of a device, for its bandwidth, by the medium it lies on"
@@ -77,29 +83,17 @@ class Economics:
 
 
 def economics(name: str = "default", /, **changes: Any) -> Economics:
-    """The assumptions behind money: lifetime, electricity, facility overhead, utilisation, prices of links;
-    with quantities replaced.
+    """The assumptions behind money: lifetime, electricity, overhead, utilisation, links; with changes.
 
     >>> round(float(economics(rent="2.5 USD/h").rent) * HOUR, 6)
     2.5
     """
-    stated: Economics = _stated(str(name))
-    return changed_economics(stated, changes)
+    return changed_record(_stated(str(name)), changes, "economics")
 
 
 @remembered
 def _stated(name: str) -> Economics:
     return sourced_record(Economics, "economics", name)
-
-
-def changed_economics(money: Economics, changes: Mapping[str, Any]) -> Economics:
-    """The assumptions with quantities replaced by text with units, numbers or arrays, and their sources
-    noted.
-    """
-    if not changes:
-        return money
-    changed, noted = override(money, changes, "economics")
-    return replace(changed, sources=money.sources.updated(noted))
 
 
 def device_hour_price(text: str, option: str = "--price") -> float:
@@ -154,9 +148,7 @@ def dimension_price(dimension: Dimension, money: Economics) -> Number | None:
 
 
 def fabric_price(joined: Fabric, money: Economics) -> Number:
-    """What links and hosts cost for one device [USD]; dimensions of one member have no links, and what has no
-    price costs nothing.
-    """
+    """What links and hosts cost for one device [USD]: nothing for dimensions of one member or no price."""
     price: Number = 0.0
     for dimension in joined.dimension:
         each = dimension_price(dimension, money)

@@ -7,10 +7,8 @@ area from cores; built into the stack it takes bonds, and every crossing goes up
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from strata.arrays import Number, namespace, register_pytree
-from strata.params import quantity, text
+from strata.arrays import Number, namespace
+from strata.params import positive, quantity, record, text
 
 BITS = 8.0
 TOPOLOGIES = ("crossbar", "mesh", "ring")
@@ -18,35 +16,32 @@ PLACEMENTS = ("logic", "dram")
 PORTS = {"mesh": 5.0, "ring": 3.0}  # of a router: its neighbours and its core
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Noc:
     """Links and routers between the cores of a die and their vaults."""
 
     topology: str = text("how cores are joined", choices=TOPOLOGIES)
     placement: str = text("where it is built: in the logic die, or in the DRAM stack", choices=PLACEMENTS)
-    width: Number = quantity(
-        "B", "bytes a link moves each clock, one direction", positive=True, more="faster at equal cores"
+    width: Number = positive(
+        "B", "bytes a link moves each clock, one direction", more="faster at equal cores"
     )
-    link_clock: Number = quantity("Hz", "clock of the network", positive=True)
+    link_clock: Number = positive("Hz", "clock of the network")
     hop_latency: Number = quantity("s", "one router and one link")
     hop_energy: Number = quantity("J/B", "byte over one router and one link")
-    wire_pitch: Number = quantity(
-        "m", "distance between wires of a switch, both directions on their own layers", positive=True
+    wire_pitch: Number = positive(
+        "m", "distance between wires of a switch, both directions on their own layers"
     )
-    bond_pitch: Number = quantity("m", "distance between bonds to a network in the stack", positive=True)
+    bond_pitch: Number = positive("m", "distance between bonds to a network in the stack")
     bond_latency: Number = quantity("s", "up to a network in the stack, or down again")
     bond_energy: Number = quantity("J/B", "byte up to a network in the stack, or down again")
     local: Number | None = quantity(
         "1",
         "share of DRAM traffic that a core finds in its own vault; left out: any vault is as likely, one "
         "part in as many as there are cores",
-        optional=True,
     )
     vaults: Number | None = quantity(
         "1",
         "vaults, or slices of a shared cache, that cores reach; left out: the channels of a layer",
-        optional=True,
         minimum=1,
     )
 
@@ -173,9 +168,7 @@ def access_bandwidth(noc: Noc, nodes: Number, vaults: Number, local: Number) -> 
 
 
 def access_limit(noc: Noc, nodes: Number, local: Number) -> Number:
-    """What the network lets cores draw from vaults however fast those are [B/s]: `access_bandwidth`; infinite
-    where all is local.
-    """
+    """Most that the network lets cores draw from vaults [B/s]; infinite where all is local."""
     away = 1.0 - local
     xp = namespace(nodes, local, noc.width)
     return xp.where(away > 0.0, remote_bandwidth(noc, nodes) / xp.where(away > 0.0, away, 1.0), xp.inf)

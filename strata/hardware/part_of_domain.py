@@ -66,8 +66,7 @@ def domain_size(joined: Fabric) -> int:
 
 
 def _shared_out(count: int, whole: int, fabric: str) -> tuple[int, int]:
-    """Domains that so many devices take, and how many each uses: whole ones, or an equal part of as few as
-    there can be.
+    """Domains that devices take, and how many of each: whole ones, or an equal part of as few as can be.
 
     >>> _shared_out(144, 72, "nvl72"), _shared_out(128, 72, "nvl72"), _shared_out(1024, 72, "nvl72")
     ((2, 72), (2, 64), (16, 64))

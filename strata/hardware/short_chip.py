@@ -20,7 +20,17 @@ from collections.abc import Mapping
 from typing import Any
 
 from strata.errors import LONGEST_LIST, BadFile, BadValue
-from strata.params import all_missing, find, load_table, merged, missing_paths, read_toml, spelled_out
+from strata.hardware.derive import DERIVATIONS, lacking_rows
+from strata.params import (
+    all_missing,
+    find,
+    load_table,
+    merged,
+    missing_paths,
+    read_toml,
+    spelled_out,
+    unit_at,
+)
 from strata.precision import ARITHMETIC, BYTES
 from strata.reading import table_of
 from strata.units import parse
@@ -59,8 +69,7 @@ FAR = 1e4
 
 
 def long_form(table: dict[str, Any]) -> dict[str, Any]:
-    """A chip's table with words of data sheets put where the quantities are; names of formats are matrix
-    rates.
+    """A chip's table with words of data sheets as quantities; names of formats are matrix rates.
 
     >>> long_form({"name": "x", "fp8": "2 PFLOP/s", "power": "700 W"})
     {'name': 'x', 'compute': {'matrix_rate': {'fp8': '2 PFLOP/s'}}, 'energy': {'power_limit': '700 W'}}
@@ -96,9 +105,7 @@ def chip_table(record: type, name: str) -> tuple[dict[str, Any], str]:
 
 
 def with_new_formats(table: dict[str, Any], like: str) -> dict[str, Any]:
-    """Efficiency and energy of formats that the chip underneath does not compute in: as its next wider
-    format, and at the power of that.
-    """
+    """Formats that the chip underneath lacks: efficiency of the next wider one, energy at its power."""
     where = f"a chip like {like}"
     compute, energy = dict(table_of(table, "compute", where)), dict(table_of(table, "energy", where))
     rates = table_of(compute, "matrix_rate", where)
@@ -138,18 +145,11 @@ def _wider(name: str, known: list[str]) -> str | None:
     return next((k for k in others if BYTES[k] >= BYTES[name]), others[-1] if others else None)
 
 
-def check_complete(record: type, table: Mapping[str, Any], rules: Any, file: str) -> None:
-    """Refuse a chip that lacks quantities, and name all of them; `rules` are derivations that may give some,
-    as callers may.
-    """
+def check_complete(record: type, table: Mapping[str, Any], file: str) -> None:
+    """Refuse a chip that lacks quantities, and name all of them."""
     required = list(missing_paths(record, table))
-    lacking = list(required)
-    gives = {rule.path: rule.inputs[0] for rule in rules}
-
-    def known_or_given(path: str) -> bool:
-        return _at(table, path) is not None or (path in gives and known_or_given(gives[path]))
-
-    lacking += [rule.path for rule in rules if rule.missing and not known_or_given(rule.path)]
+    rows = lacking_rows(DERIVATIONS, lambda path: _at(table, path) is not None)
+    lacking = [*required, *(row.path for row in rows)]
     compute = table.get("compute")
     if isinstance(compute, Mapping) and isinstance(rates := compute.get("matrix_rate"), Mapping):
         known = compute.get("matrix_efficiency")
@@ -165,7 +165,7 @@ def _check_units(table: Mapping[str, Any], below: Mapping[str, Any], record: typ
     """Refuse plain numbers without a unit that lie far from those of the chip that this one is like."""
     for path, value in _plain(long_form(dict(table))):
         there = _at(below, path)
-        unit = _unit_of(record, path)
+        unit = unit_at(record, path)
         if unit in (None, "1") or not isinstance(there, Mapping) or "value" not in there:
             continue  # where the other has a table of them, its record says what is wrong
         usual = parse(there["value"], unit, path)
@@ -191,15 +191,3 @@ def _at(table: Mapping[str, Any], path: str) -> Any:
     for name in path.split("."):
         node = node.get(name) if isinstance(node, Mapping) else None
     return node
-
-
-def _unit_of(record: type, path: str) -> str | None:
-    """The unit of a quantity of a record by its path; None where there is none."""
-    head, _, rest = path.partition(".")
-    meta = record.__dataclass_fields__.get(head)  # type: ignore[attr-defined]
-    if meta is None:
-        return None
-    if meta.metadata.get("part") is not None:
-        return _unit_of(meta.metadata["part"], rest) if rest else None
-    unit: str | None = meta.metadata.get("unit")
-    return unit

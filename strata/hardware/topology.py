@@ -149,8 +149,7 @@ def all_reduce_bound(dimension: Dimension) -> Number:
 
 
 def usable(dimension: Dimension) -> Number:
-    """Bandwidth of a device when all use a dimension, the mean of its members [B/s]: the ends of a chain lack
-    one of two links.
+    """Bandwidth of a device when all use a dimension [B/s], the mean: ends of a chain lack one of two links.
 
     >>> from strata.hardware.fabric import fabric
     >>> usable(fabric("torus-256").dimension[0]) / 1e9, usable(fabric("torus-256").dimension[2]) / 1e9
@@ -162,9 +161,7 @@ def usable(dimension: Dimension) -> Number:
 
 
 def links_of(dimension: Dimension) -> Number:
-    """Links of one device into a dimension: as stated, else those its kind needs at least; of a dragonfly its
-    share of global ones.
-    """
+    """Links of one device into a dimension: stated, or the least of its kind; of a dragonfly global ones."""
     if dimension.links is not None:
         return dimension.links
     if dimension.kind == "full":
@@ -175,9 +172,7 @@ def links_of(dimension: Dimension) -> Number:
 
 
 def cables(dimension: Dimension) -> Number:
-    """Links of one network of a dimension: those of a switch end at one device, the others at two; a chain
-    lacks the closing one.
-    """
+    """Links of one network of a dimension: those of a switch end at one device, others at two."""
     size = dimension.size
     ends = size - 1.0 if dimension.kind == "chain" else size
     links = ends * links_of(dimension) / (1.0 if dimension.kind == "switch" else 2.0)
@@ -265,9 +260,7 @@ def _used(dimension: Dimension) -> Number:
 
 
 def _of_whole(joined: Fabric, devices: Number, parts: tuple[Measures, ...]) -> Measures:
-    """Hops and joules add up; of the cuts straight through each dimension the least counts, and so does what
-    devices can send.
-    """
+    """Hops and joules add up; of cuts through dimensions, and of what devices send, the least counts."""
     used: dict[str, Number] = {}
     injection: Number = 0.0
     returned: Number = 2.0

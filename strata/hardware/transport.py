@@ -12,14 +12,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, by_name, part, quantity, sourced_record, text
+from strata.params import Sources, by_name, part, positive, quantity, record, sourced_record, text
 
 # what an engine may use of a transport: all of it, the library alone, none
 ANY, LIBRARY, IDEAL = "any", "library", "ideal"
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Rings:
     """All-gather, reduce-scatter and all-reduce of a library: rings in three protocols, or addition inside
     the switch.
@@ -35,49 +34,33 @@ class Rings:
     share: dict[str, Number] = by_name(
         "1", "share of the link's peak: ll, ll128, the collective's own name (simple), in_switch"
     )
-    own: Number = quantity(
-        "B/s",
-        "speed at which a rank passes on its own part of the buffer, which crosses no link",
-        positive=True,
+    own: Number = positive(
+        "B/s", "speed at which a rank passes on its own part of the buffer, which crosses no link"
     )
-    tree: Number | None = quantity(
+    tree: Number | None = positive(
         "1",
         "share of the link's peak that two trees at once reach in an all-reduce; absent where there are none",
-        optional=True,
-        positive=True,
     )
     post: dict[str, Number] | None = by_name(
         "s",
         "what the host's proxy adds to a step between nodes, by protocol: posts, slots, flushes; empty: of "
         "whole buffers with hardly anything in them, as full ones when left out; absent inside a node",
-        optional=True,
     )
-    chunk: Number | None = quantity(
-        "B",
-        "most bytes in one piece of a tree's pipeline or a ring's step: slots of all channels together",
-        optional=True,
-        positive=True,
+    chunk: Number | None = positive(
+        "B", "most bytes in one piece of a tree's pipeline or a ring's step: slots of all channels together"
     )
-    pieces: Number | None = quantity(
-        "1", "pieces into which a tree cuts a buffer shorter than those", optional=True, positive=True
+    pieces: Number | None = positive("1", "pieces into which a tree cuts a buffer shorter than those")
+    in_switch_ranks: Number | None = positive(
+        "1", "most ranks of a node whose switch adds up inside a tree between nodes; absent where none does"
     )
-    in_switch_ranks: Number | None = quantity(
-        "1",
-        "most ranks of a node whose switch adds up inside a tree between nodes; absent where none does",
-        optional=True,
-        positive=True,
-    )
-    ceiling: Number | None = quantity(
+    ceiling: Number | None = positive(
         "B/s",
         "most that the host moves for one device, whatever its adapters; absent where adapters move data "
         "themselves",
-        optional=True,
-        positive=True,
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Pairs:
     """All-to-all and sends of a library: every pair at once, flagged bytes through one channel a pair, or
     whole buffers.
@@ -85,15 +68,12 @@ class Pairs:
 
     start: dict[str, Number] = by_name("s", "kernel and meeting of a pair: flagged, simple")
     peer: Number = quantity("s", "each further peer of a rank")
-    channel: Number = quantity(
-        "1", "share of the link's peak that one pair has for flagged bytes", positive=True
-    )
-    share: Number = quantity("1", "share of the link's peak for whole buffers", positive=True)
-    own: Number = quantity("B/s", "speed at which a rank copies what it sends to itself", positive=True)
+    channel: Number = positive("1", "share of the link's peak that one pair has for flagged bytes")
+    share: Number = positive("1", "share of the link's peak for whole buffers")
+    own: Number = positive("B/s", "speed at which a rank copies what it sends to itself")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Direct:
     """All-reduce kernels of serving frameworks that read their peers' memory; a name for each framework."""
 
@@ -101,15 +81,14 @@ class Direct:
     peer: dict[str, Number] = by_name("s", "each further peer: its flag and its address")
     share: dict[str, Number] = by_name("1", "share of the link's peak while reading peers")
     second: dict[str, Number] | None = by_name(
-        "s", "meeting between the two halves of a two-shot kernel; absent where there is none", optional=True
+        "s", "meeting between the two halves of a two-shot kernel; absent where there is none"
     )
     limit: dict[str, Number] | None = by_name(
-        "B", "longest buffer the kernels take; absent where they take any", optional=True
+        "B", "longest buffer the kernels take; absent where they take any"
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ExpertTransport:
     """Exchange of tokens between ranks of experts by kernels of its own: `dispatch` out, `combine` back.
 
@@ -123,57 +102,43 @@ class ExpertTransport:
         "s", "each expert of the layer: its counter and its slot: dispatch, combine"
     )
     share: dict[str, Number] = by_name("1", "share of the link's peak: dispatch, combine")
-    lane: Number = quantity(
-        "B/s", "speed at which the threads of one expert receive what is dispatched to it", positive=True
+    lane: Number = positive(
+        "B/s", "speed at which the threads of one expert receive what is dispatched to it"
     )
     header: Number = quantity("B", "beside each token that is dispatched")
     scale: Number = quantity("B", "scales beside each element of 8 bits or fewer that is dispatched")
-    limit: Number | None = quantity(
-        "1", "most tokens of a rank in one call; absent where there is none", optional=True, positive=True
-    )
+    limit: Number | None = positive("1", "most tokens of a rank in one call; absent where there is none")
     message: Number | None = quantity(
-        "s", "each message handed to an adapter between nodes; nothing when left out", optional=True
+        "s", "each message handed to an adapter between nodes; nothing when left out"
     )
-    forward: Number | None = quantity(
+    forward: Number | None = positive(
         "1",
         "share of the link's peak of the kernels for many tokens, which send a token to a node once and "
         "forward it there; absent where there are none",
-        optional=True,
-        positive=True,
     )
-    core: Number | None = quantity(
-        "B/s",
-        "tokens that one core copies in such kernels; any speed when left out",
-        optional=True,
-        positive=True,
+    core: Number | None = positive(
+        "B/s", "tokens that one core copies in such kernels; any speed when left out"
     )
-    cores: Number | None = quantity(
-        "1", "cores that such kernels take; as many as they need when left out", optional=True, positive=True
-    )
+    cores: Number | None = positive("1", "cores that such kernels take; as many as they need when left out")
     notify: Number | None = quantity(
         "s",
         "ranks telling each other what will come, and the host waiting for it, before such a dispatch; half "
         "of it is counted on the way back",
-        optional=True,
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Tiles:
     """Kernels that send or take in tiles while they compute."""
 
     start: Number = quantity("s", "each time all ranks must meet: a kernel's launch, flags set and seen")
-    share: Number = quantity(
-        "1", "share of the link's peak that transfers reach beside a product", positive=True
-    )
+    share: Number = positive("1", "share of the link's peak that transfers reach beside a product")
     cores: Number = quantity(
         "1", "share of the chip's cores that transfers and waiting for flags take from the product"
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Transport:
     """How messages move over one dimension of a fabric: a library, and kernels that go around it."""
 
@@ -185,12 +150,10 @@ class Transport:
     note: str = text("what a reader of these numbers should know", default="")
     rings: Rings = part(Rings, "collectives of the library over rings")
     pairs: Pairs = part(Pairs, "all-to-all and sends of the library")
-    direct: Direct | None = part(Direct, "all-reduce kernels of serving frameworks", optional=True)
-    experts: ExpertTransport | None = part(ExpertTransport, "expert exchange kernels", optional=True)
+    direct: Direct | None = part(Direct, "all-reduce kernels of serving frameworks")
+    experts: ExpertTransport | None = part(ExpertTransport, "expert exchange kernels")
     tiles: Tiles | None = part(
-        Tiles,
-        "communication inside kernels that compute; absent where there are no such kernels",
-        optional=True,
+        Tiles, "communication inside kernels that compute; absent where there are no such kernels"
     )
     sources: Sources = field(default_factory=Sources)
 
@@ -230,12 +193,10 @@ def _only(direct: Direct, name: str) -> Direct:
 class Packets:
     """How a packet network cuts and times messages. Ticks are of the clock that times them."""
 
-    payload: Number = quantity("B", "payload of a full packet", positive=True)
+    payload: Number = positive("B", "payload of a full packet")
     header: Number = quantity("B", "header of every packet")
     reply: Number = quantity("B", "an acknowledgement, header included")
-    tick: Number = quantity(
-        "s", "resolution of the clock: a packet takes whole ticks on a wire", positive=True
-    )
+    tick: Number = positive("s", "resolution of the clock: a packet takes whole ticks on a wire")
     least: Number = field(
         default=0.0, metadata=quantity("1", "least time of a packet on a wire, in ticks").metadata
     )

@@ -1,6 +1,4 @@
-"""How context ranks meet in attention: keys gathered or passed round a ring, tokens swapped for heads, or
-both: swapped among neighbours, rings between these.
-"""
+"""Context ranks in attention: keys gathered or passed round, tokens swapped for heads, or both."""
 
 from __future__ import annotations
 

@@ -1,24 +1,21 @@
-"""One rank's part of an op: every extent divided as its axis lies; what of a layout decides that; and
-collectives that a program writes down itself.
-"""
+"""One rank's part of an op; states of tensors between ops; collectives that a program writes itself."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from strata.arrays import field_names
-from strata.mapping.layout import STAGES, Sharding
+from strata.arrays import Number, field_names, namespace
+from strata.mapping.layout import PLAIN, STAGES, Alternative, Conversion, PartitionSpec, Sharding
 from strata.mapping.plan_layout import HOST_ACTIVATIONS, HOST_STATE, ORDERED, TRAINING_GROUPS
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan
-from strata.workload.graph import Block, Extent, Graph, Op, is_collective
+from strata.workload.expert_ops import ROUTER
+from strata.workload.graph import Block, Extent, Graph, Op, Tensor, is_collective
 
 
 def as_divided(sharding: Sharding) -> Sharding:
-    """A layout with what a rank's graph depends on, and nothing else: plans that schedule a step, or keep
-    what it leaves, in other ways share their graph.
-    """
+    """A layout with what a rank's graph depends on, and nothing else: other plans share that graph."""
     if sharding.gradient_sums or sharding.variants:
         return sharding
     beside = {STAGES, ORDERED, HOST_STATE, HOST_ACTIVATIONS, *SCHEDULE}
@@ -101,3 +98,114 @@ def _relinked(block: Block, idle: dict[str, str]) -> Block:
         leaves=tuple(source(t) for t in block.leaves),
         output=output,
     )
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class TensorState:
+    """How a tensor was left by the op that made it, under one of the alternatives a batch has."""
+
+    spec: PartitionSpec
+    partial: tuple[str, ...] = ()
+    bytes: Callable[[], Number] = float  # of one rank, before `pieces`
+    summed: Callable[[], Number] = float  # as partial sums
+    producer: str = ""
+    alternative: Alternative = PLAIN
+    pieces: Number = 1.0  # that a sum was left in
+
+    def added_up(self, made: list[Conversion], degrees: dict[str, Number]) -> TensorState:
+        """Its partial sums added up, in pieces where its first reader wanted them so."""
+        spec, pieces = dict(self.spec), self.pieces
+        for one in made:
+            if one.pattern == "reduce_scatter":
+                spec[one.onto] = (*spec.get(one.onto, ()), one.group)
+                pieces = pieces * degrees[one.group]
+        return replace(self, partial=(), spec=spec, pieces=pieces)
+
+
+TensorStates = tuple[TensorState, ...]  # one, or one for each alternative
+
+
+def alike(left: dict[str, TensorStates], tensors: Sequence[str]) -> list[tuple[str, ...]]:
+    """Tensors of a sum, in order of the last of each group: partial sums that lie alike on all ranks are
+    added there first and go between ranks as one; each of the others by itself.
+
+    >>> tp = TensorState({}, ("tp",))
+    >>> cut = TensorState({"rows": ("cp",)}, ("tp",))
+    >>> alike({"a": (tp,), "b": (cut,), "c": (tp,), "d": (TensorState({}),)}, "abcd")
+    [('b',), ('a', 'c'), ('d',)]
+    """
+    groups: dict[object, list[str]] = {}
+    for tensor in dict.fromkeys(tensors):
+        states = left.get(tensor, ())
+        key: object = tensor
+        if any(state.partial for state in states):
+            specs = [tuple(sorted(state.spec.items())) for state in states]
+            key = tuple(specs if any(spec != specs[0] for spec in specs) else specs[:1])
+        groups[key] = [*groups.pop(key, []), tensor]
+    return [tuple(group) for group in groups.values()]
+
+
+def added(left: dict[str, TensorStates], tensors: Sequence[str]) -> TensorStates:
+    """Tensors that lie alike, added up on each rank: partial sums over the groups of any of them (a rank of a
+    group that one of them is whole on adds it, the others nothing), as large as the last.
+    """
+    every = [left.get(tensor, ()) for tensor in tensors]
+    if len(every) == 1:
+        return every[0]
+    longest = max(every, key=len)
+
+    def groups(place: int) -> tuple[str, ...]:
+        found = (states[min(place, len(states) - 1)].partial for states in every)
+        return tuple(dict.fromkeys(group for partial in found for group in partial))
+
+    return tuple(
+        replace(every[-1][min(place, len(every[-1]) - 1)], partial=groups(place), alternative=one.alternative)
+        for place, one in enumerate(longest)
+    )
+
+
+def residual_in_parts(block: Block, sharding: Sharding) -> Block:
+    """A block that takes in, routes and hands on the residual stream in the parts that ranks hold of it."""
+    if not sharding.residual_axes:
+        return block
+    axes = dict(sharding.residual_axes)
+
+    def renamed(extent: Extent) -> Extent:
+        return replace(extent, axis=axes[extent.axis]) if extent.axis in axes else extent
+
+    def ends(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else replace(tensor, extents=tuple(renamed(e) for e in tensor.extents))
+
+    def routed(ops: tuple[Op, ...]) -> tuple[Op, ...]:
+        return tuple(_with_extents(op, renamed) if op.role == ROUTER else op for op in ops)
+
+    nodes = tuple((weight, routed(ops)) for weight, ops in block.nodes)
+    return replace(
+        block, entry=ends(block.entry), output=ends(block.output), ops=routed(block.ops), nodes=nodes
+    )
+
+
+def _with_extents(op: Op, change: Callable[[Extent], Extent]) -> Op:
+    values = {name: getattr(op, name) for name in field_names(type(op))}
+    changed: dict[str, Any] = {name: change(e) for name, e in values.items() if isinstance(e, Extent)}
+    return replace(op, **changed)
+
+
+def side_by_side(ops: list[Op], runs: list[list[Op]], variants: tuple[Sharding, ...]) -> list[Op]:
+    """Ops of a rank with each layout's collectives, which carry something only where that layout holds."""
+    made, places = list[Op](), [0] * len(runs)
+    for op in (*ops, None):
+        for i, (run, variant) in enumerate(zip(runs, variants, strict=True)):
+            while places[i] < len(run) and run[places[i]] is not op:
+                one = run[places[i]]
+                assert is_collective(one)
+                if one.exchange is None:
+                    payload = namespace(variant.where, one.payload).where(variant.where, one.payload, 0.0)
+                    made.append(replace(one, name=one.name + variant.sequence_group, payload=payload))
+                elif i == 0:  # every rank sends its own tokens, however it held them
+                    made.append(one)
+                places[i] += 1
+            places[i] += 1
+        if op is not None:
+            made.append(op)
+    return made

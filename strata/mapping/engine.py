@@ -1,10 +1,13 @@
-"""Engines: what serving and training software adds to the kernels. A few numbers each, as data."""
+"""Engines: what serving and training software adds to the kernels, and the libraries of kernels that it
+calls. A few numbers each, as data; a chip knows no library, and a library no chip.
+"""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,20 +15,106 @@ import numpy as np
 from strata.arrays import Number, register_pytree
 from strata.errors import BadFile, UnknownName, require
 from strata.mapping.trainer import Trainer
-from strata.params import Sources, names, override, part, quantity, read_record, remembered, text
+from strata.params import (
+    Sources,
+    names,
+    override,
+    part,
+    quantity,
+    read_record,
+    remembered,
+    sourced_record,
+    text,
+)
 from strata.params.files import merged
 from strata.records import readable
 
-LIBRARIES = tuple(names("kernel-libraries"))
+KIND = "kernel-libraries"
+LIBRARIES = tuple(names(KIND))
 USUAL_TRAINER = "megatron"
 USUAL_SERVER = "vllm"  # of every command that serves, where none is named
 
 
+@register_pytree
+@readable("name", "measured")
+@dataclass(frozen=True, eq=False, kw_only=True)
+class KernelLibrary:
+    """How kernels run: which of a chip's measured ones they are, what is fused, and what runs beside what."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    measured: str = text(
+        "which of a chip's measured kernels they are: bare, or those of serving frameworks, with attention "
+        "over pages",
+        choices=("bare", "served"),
+        default="bare",
+    )
+    expert_inputs: str = text(
+        "format to which activations of experts in a narrow microscaling format (mxfp4) are rounded where "
+        "the chip has that arithmetic; left out: 16 bits, by kernels measured so",
+        choices=("", "fp8"),
+        default="",
+    )
+    fusion: str = text(
+        "kernels fused on the chip: wherever that is quicker on chips that execute dataflow, or none",
+        choices=("dataflow", "none"),
+        default="dataflow",
+    )
+    fused: Number = quantity(
+        "1",
+        "1 where residuals, norms, rotations, cache writes and gated activations are fused kernels, 0 where "
+        "each is several",
+    )
+    separate_quantize_share: Number = quantity(
+        "1", "share of narrow products whose activations a kernel of its own rounds"
+    )
+    shared_expert_stream: Number = quantity(
+        "1", "1 where experts that all tokens share run on a stream of their own, beside the routed ones"
+    )
+    expert_block_rate: Number = quantity(
+        "1",
+        "rate of grouped products of expert-parallel experts in scaled blocks, over that of tuned kernels",
+        positive=True,
+    )
+    weight_only_rate: Number = quantity(
+        "1",
+        "rate of the arithmetic of grouped products that widen 4-bit weights inside, again for each tile of "
+        "rows, over that of products in the activations' format",
+        positive=True,
+    )
+    routed_launches: Number = quantity(
+        "1", "launches of an op on routed rows that no graph holds, over those of any other", positive=True
+    )
+    pdl_overlap: Number = quantity(
+        "1",
+        "share of a product's least loop time that captured graphs hide: weights are fetched while the "
+        "kernel before ends (programmatic dependent launch)",
+    )
+    product_rate: Number = quantity(
+        "1", "rate of its products over that of a chip's best tuned kernels", positive=True
+    )
+    product_loop: Number = quantity(
+        "1", "least loop time of its products over that of tuned kernels", positive=True
+    )
+    sources: Sources = field(default_factory=Sources)
+
+
+@remembered
+def kernel_library(name: str, platform: str = "") -> KernelLibrary:
+    """A library by name or TOML path, as it is on a platform where it has a file of its own there.
+
+    >>> [float(kernel_library("served", on).pdl_overlap) > 0 for on in ("", "rocm")]
+    [True, False]
+    """
+    stem, dot, ending = name.partition(".toml")
+    there = f"{stem}-{platform}{dot}{ending}"
+    known = Path(there).is_file() if dot else there in names(KIND)
+    return sourced_record(KernelLibrary, KIND, there if known else name)
+
+
 @dataclass(frozen=True)
 class EngineVersion:
-    """A release of an engine: its number, the day it came out, and the fields in which it and those before
-    it differ from the next.
-    """
+    """A release of an engine: its number, its day, and the fields that differ from the next release's."""
 
     version: str
     date: str
@@ -36,9 +125,8 @@ class EngineVersion:
 @readable("name", "kernels", "collectives", "overlap")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Engine:
-    """The host's time, what an engine takes at once and may fill, and the libraries it calls.
-
-    Numbers that an engine does not state are those of `ideal`: no host time, no limits.
+    """The host's time, what an engine takes at once and may fill, and libraries it calls. Numbers that an
+    engine does not state are those of `ideal`: no host time, no limits.
     """
 
     DATED_VERSIONS: ClassVar[bool] = True  # its file may have [[versions]]
@@ -194,9 +282,7 @@ def _stated(name: str) -> Engine:
 def _at_version(
     name: str, version: str, releases: list[EngineVersion], table: dict[str, Any]
 ) -> dict[str, Any]:
-    """The table of an engine's file as of a version: what each release from it on did otherwise than the
-    next lies over the rest, the newest first.
-    """
+    """The table of an engine's file as of a version: what later releases changed lies over the rest."""
     entries = table.pop("versions", [])
     for entry in entries if isinstance(entries, list) else [entries]:
         dated = isinstance(entry, dict) and all(isinstance(entry.get(k), str) for k in ("version", "date"))
@@ -216,9 +302,7 @@ def _at_version(
 
 
 def _release(name: str, version: str, releases: list[EngineVersion]) -> EngineVersion:
-    """The release that a version or a day names: of a day the last that was out; of a version the one it
-    begins with, or that begins with it.
-    """
+    """The release a version names, or begins with, or that begins with it; of a day the last one out."""
     known = [r.version for r in releases]
     if is_day(version):
         out = [r for r in releases if r.date <= version]

@@ -32,9 +32,7 @@ _WHOLE = re.compile(r"(?a)(?:(RC-\d+-\d+|CR-\d+)(?:-|$))?(?:d(\d+)(?:-|$))?(?:p(
 @register_pytree
 @dataclass(frozen=True, eq=False, repr=False)
 class KernelSplit:
-    """How a product is divided: A's rows and W's columns (RC), or what is summed over (CR). Degrees may be
-    arrays, of both kinds.
-    """
+    """A's rows and W's columns (RC), or what is summed over (CR), divided; degrees may be arrays."""
 
     rows: Number = 1.0
     columns: Number = 1.0
@@ -60,19 +58,16 @@ class KernelSplit:
         return self.columns
 
     def __repr__(self) -> str:
-        return (
-            f"KernelSplit({_split_text(self) or 'none'})"
-            if not np.ndim(self.devices)
-            else object.__repr__(self)
-        )
+        if np.ndim(self.devices):
+            return object.__repr__(self)
+        return f"KernelSplit({_split_text(self) or 'none'})"
 
 
 @register_pytree
 @dataclass(frozen=True, eq=False, repr=False)
 class Strategy:
-    """A split of every product, or one by module, with data parallel replicas and stages of a pipeline.
-
-    Every degree may be an array: many strategies at once.
+    """A split of every product, or one by module, with data parallel replicas and stages of a pipeline; every
+    degree may be an array: many strategies at once.
     """
 
     split: KernelSplit = KernelSplit()
@@ -138,9 +133,8 @@ def parse_strategy(text: str) -> Strategy:
     first = next(iter(modules.values()))
     for module, split in modules.items():
         same = split.devices == first.devices
-        require(
-            same, "all modules of a strategy use the same devices", **{module: _split_text(split) or "none"}
-        )
+        told = {module: _split_text(split) or "none"}
+        require(same, "all modules of a strategy use the same devices", **told)
     return Strategy(modules.get(MAIN, first), degrees["d"], degrees["p"], tuple(modules.items()))
 
 
@@ -248,9 +242,8 @@ def layout_of(strategy: Strategy, program: Any, *, backward: str = "gather", rul
     >>> made.mesh["kp1"], made.mesh["dp"], float(made.devices)
     (4.0, 8.0, 64.0)
     """
-    require(
-        backward in GRADIENT_SCHEMES, f"backward is one of {', '.join(GRADIENT_SCHEMES)}", backward=backward
-    )
+    known = f"backward is one of {', '.join(GRADIENT_SCHEMES)}"
+    require(backward in GRADIENT_SCHEMES, known, backward=backward)
     require(rules in ("", DEEPFLOW), f"rules are {DEEPFLOW}, or left out", rules=rules)
     names = _products(program)
     if not strategy.modules:
@@ -296,9 +289,8 @@ def _one_mesh(strategy: Strategy) -> tuple[dict[str, Number], _Places]:
 
 
 def _common_mesh(strategy: Strategy, program: Any) -> tuple[dict[str, Number], dict[str, _Places]]:
-    """A mesh that every module's split is made of: cut where any of them is, with the dimensions of each.
-
-    Arrays of strategies must be cut in one order: `by_structure` shares them out so.
+    """A mesh that every module's split is made of, with the dimensions of each: cut where any of them is.
+    Arrays of strategies must be cut in one order, as `by_structure` shares them out.
     """
     said, names = dict(strategy.modules), program.kernel_modules
     for module in said:
@@ -350,9 +342,8 @@ def strategies(
     for lp in (p for p in divisors(devices) if p <= layers):
         for dp in divisors(devices // lp):
             splits = _splits(devices // lp // dp, kinds)
-            for chosen in (
-                _per_module(splits, len(names)) if per_module else [(s,) * len(names) for s in splits]
-            ):
+            alike = [(s,) * len(names) for s in splits]
+            for chosen in _per_module(splits, len(names)) if per_module else alike:
                 bounded_plans(len(rows), devices)
                 rows.append((dp, lp, *(degree for split in chosen for degree in split)))
     rows.sort(key=lambda row: (row[1], -row[0]))

@@ -8,6 +8,7 @@ nothing where a group has one rank.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -24,17 +25,14 @@ from strata.workload.graph import Block, Extent, Graph, Op
 from strata.workload.graph_axes import axis_names, boundary_extents, op_axes
 from strata.workload.tasks import Workload
 
-PartitionSpec = dict[
-    str, tuple[str, ...]
-]  # coordinate of a tensor -> groups of ranks that it is divided over
+# coordinate of a tensor -> groups of ranks that it is divided over
+PartitionSpec = dict[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class AxisLayout:
-    """How a logical axis is divided: its units into `parts`, each unit into `inside` pieces.
-
-    `spec`: the coordinates it runs along with the group each is divided over; tokens run along sequences and
-    positions, so that attention, which knows them apart, and products, which do not, mean the same by them.
+    """How a logical axis is divided: its units into `parts`, each unit into `inside` pieces; `spec`:
+    coordinates it runs along, each with its group (tokens run along sequences and positions).
     """
 
     parts: Number = 1.0
@@ -54,9 +52,7 @@ STAGES = "pp"  # the dimension of a mesh that cuts the sequence of blocks into s
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Alternative:
-    """One of several ways a module may be laid out, where points of a batch differ: which points take it, and
-    how.
-    """
+    """One of several ways a module may be laid out in a batch: which points take it, and how."""
 
     name: str = ""
     mask: Mask | None = None  # None: every point
@@ -75,10 +71,8 @@ PLAIN = Alternative()
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sharding:
-    """A layout with its numbers: what `shard` divides a graph by, and what prices need to know of a division.
-
-    degrees: ranks of each group that has more than one anywhere (`active`). axes: logical axis to its
-    division, by module where a module differs. The rest is how a step is scheduled and what is kept where.
+    """What `shard` divides a graph by, and what prices need to know of it: ranks of each active group, each
+    axis's division (by module where one differs), how a step is scheduled, what is kept where.
     """
 
     active: frozenset[str]
@@ -112,9 +106,8 @@ class Sharding:
     # as DeepFlow's program schedules an LSTM: ends on stages of their own, sums on links of their own
     deepflow: bool = False
     whole: bool = False  # nothing is divided
-    known: dict[tuple[str, tuple[str, ...], str], PartitionSpec] = field(
-        default_factory=dict
-    )  # answers of `spec`
+    # answers of `spec`
+    known: dict[tuple[str, tuple[str, ...], str], PartitionSpec] = field(default_factory=dict)
 
     def axis(self, module: str, axis: str) -> AxisLayout:
         own = self.modules.get(module)
@@ -148,17 +141,13 @@ class Sharding:
         return found
 
     def by_axis(self, module: str, axes: tuple[str, ...]) -> PartitionSpec:
-        """Where axes lie while a module's ops run, each by its own name: of a weight, whose two axes may be
-        one coordinate of activations.
-        """
+        """Where axes lie, each by its own name: two axes of a weight may be one coordinate of activations."""
         every = ((axis, self.axis(module, axis).spec) for axis in axes)
         groups = ((axis, tuple(group for _, group in spec if group in self.active)) for axis, spec in every)
         return {axis: on for axis, on in groups if on}
 
     def laid_out(self, op: Op) -> Op:
-        """The op under the layout of its own pass, where gradients of its module lie otherwise than its
-        forward ops: `module.wgrad` of weights, `module.backward` of the rest.
-        """
+        """The op under its own pass's layout: `module.wgrad` of weights, `module.backward` of others."""
         if not op.backward or not self.modules:
             return op
         own = op.module + (WEIGHT_GRADIENTS if op.weight_gradient else GRADIENTS)
@@ -182,9 +171,7 @@ def module_of(op: Op) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Conversion:
-    """One collective that brings a tensor from one layout to another: its pattern, group, and its payload in
-    local tensors.
-    """
+    """One collective between two layouts of a tensor: pattern, group, and its payload in local tensors."""
 
     pattern: str
     group: str
@@ -262,10 +249,7 @@ class Layout:
 
     @property
     def devices(self) -> Number:
-        ranks: Number = 1.0
-        for degree in self.mesh.values():
-            ranks = ranks * degree
-        return ranks
+        return math.prod(self.mesh.values(), start=1.0)
 
     def active(self) -> frozenset[str]:
         return frozenset(name for name, degree in self.mesh.items() if bool(np.any(np.asarray(degree) > 1)))
@@ -314,9 +298,7 @@ class Layout:
     ) -> dict[str, AxisLayout]:
         found = {}
         for axis, groups in axes:
-            parts: Number = 1.0
-            for group in groups:
-                parts = parts * self.mesh[group]
+            parts = math.prod((self.mesh[group] for group in groups), start=1.0)
             along = coordinates.get(axis, axis)
             found[axis] = AxisLayout(parts, 1.0, tuple((along, group) for group in groups))
         return found

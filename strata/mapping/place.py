@@ -1,4 +1,4 @@
-"""place(): where the ranks of each plan dimension lie on the fabric."""
+"""place(): where the ranks of each plan dimension lie on the fabric; and which rank each device is."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, floor_div, namespace
+from strata.arrays import Array, Number, ceil_div, floor_div, namespace
+from strata.errors import UnknownName, require
 from strata.hardware.fabric import Fabric
 from strata.hardware.fabric_parts import DIRECT, ONE_RING
 from strata.mapping.layout import Layout
-from strata.mapping.plan import ORDERS, Plan
-from strata.mapping.plan_layout import ORDERED
+from strata.mapping.plan import DIMENSIONS, ORDERS, Plan
+from strata.mapping.plan_layout import ORDERED, strides
 from strata.mapping.plans import taken
+
+IDLE = -1  # of devices that a plan leaves out
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class GroupLayout:
-    """A group of ranks on one fabric dimension: how many members, and how far apart they sit.
-
-    `least`: members in the emptiest of the next dimension's parts, where a group does not fill them evenly;
-    all when left out.
+    """A group of ranks on one fabric dimension: how many members, how far apart; `least`: members in the
+    emptiest of the next dimension's parts, all when left out.
     """
 
     size: Number
@@ -59,9 +60,7 @@ def place(division: Plan | Layout, fabric: Fabric, active: frozenset[str]) -> Pl
 def _over(
     levels: tuple[tuple[Number, Number], ...], start: Number, ranks: Number, fabric: Fabric
 ) -> tuple[GroupLayout, ...]:
-    """A group that takes every `start`-th rank, so many of them, counted through levels of (stride, degree)
-    that lie anywhere.
-    """
+    """A group of every `start`-th rank, counted through levels of (stride, degree) that lie anywhere."""
     found: tuple[GroupLayout, ...] = ()
     below: Number = 1.0
     for stride, degree in levels:
@@ -95,21 +94,15 @@ def in_every_order(plan: Plan, fabric: Fabric, active: frozenset[str]) -> tuple[
     [[0.0, 8.0], [0.0]]
     """
     count = np.size(plan.tp)
-    seen = np.array(
-        [
-            layout_key(replace(plan, order=np.full(count, float(code))), fabric, active)
-            for code in range(len(ORDERS))
-        ]
-    )
+    orders = [replace(plan, order=np.full(count, float(code))) for code in range(len(ORDERS))]
+    seen = np.array([layout_key(one, fabric, active) for one in orders])
     new = np.array([np.all(seen[:code] != seen[code], axis=0) for code in range(len(ORDERS))])
     which, codes = np.nonzero(new.T)
     return replace(taken(plan, which), order=codes * 1.0), which
 
 
 def layout_key(plan: Plan, fabric: Fabric, active: frozenset[str]) -> np.ndarray:
-    """A mark of how each plan of an array lies on a fabric: of plans with the same degrees, equal where every
-    group has the same spread.
-    """
+    """A mark of how each plan of an array lies on a fabric: equal where every group has the same spread."""
     # a spread's mark is a sum that no other spread has
     marks = np.random.default_rng(0).random((16, len(fabric.dimension), 3))
     placed = place(plan, fabric, active | {ORDERED})
@@ -176,3 +169,48 @@ def _one_ring(found: list[GroupLayout], degree: Number) -> list[GroupLayout]:
     ]
     whole = xp.where(crosses, degree, 1.0)
     return [*alone, GroupLayout(whole, last.stride, whole)]
+
+
+@dataclass(frozen=True, eq=False)
+class RankNumbers:
+    """Of one kind of group: each device's number inside its group, and the number of that group."""
+
+    size: int
+    number: Array
+    group: Array
+
+    def members(self) -> Array:
+        """Devices of every group, one row each, in the order of their numbers on the fabric."""
+        used = np.flatnonzero(self.group != IDLE)
+        return used[np.argsort(self.group[used], kind="stable")].reshape(-1, self.size)
+
+
+def rank_numbers(plan: Plan, devices: int, name: str) -> RankNumbers:
+    """Numbers of the devices in the groups of a plan: tp, cp, dp, pp, or one of a mixture's or of sums.
+
+    >>> from strata.mapping.plan import plan
+    >>> found = rank_numbers(plan("tp=2,dp=2,pp=2"), 9, "dp")
+    >>> found.number.tolist(), found.members().tolist()
+    ([0, 0, 1, 1, 0, 0, 1, 1, -1], [[0, 2], [1, 3], [4, 6], [5, 7]])
+    """
+    every = plan.group_ranks(frozenset((ORDERED,)))
+    if name not in every:
+        raise UnknownName("group of ranks", name, every, ", ".join(every))
+    stride, size, counted = (every[name][0], every[name][1], every[name][2] is not None)
+    apart, step, members = strides(plan), int(float(stride)), int(float(size))
+    ranks = np.arange(devices)
+    degrees = {d: int(float(getattr(plan, d))) for d in DIMENSIONS}
+    places = {d: ranks // int(float(apart[d])) % degrees[d] for d in DIMENSIONS}
+    # groups of a mixture and of sums are counted through tp, cp and dp, however these lie
+    inner = places["tp"] + degrees["tp"] * (places["cp"] + degrees["cp"] * places["dp"])
+    line = inner if counted else ranks
+    number = line // step % members
+    first = line - number * step
+    if counted:
+        first = first + places["pp"] * degrees["tp"] * degrees["cp"] * degrees["dp"]
+    used = ranks < int(np.prod(list(degrees.values())))
+    group = np.full(devices, IDLE)
+    group[used] = np.unique(first[used], return_inverse=True)[1]
+    even = bool(np.all(np.bincount(group[used]) == members))
+    require(even, f"groups of {name} must divide the {int(used.sum())} ranks of the plan", ranks=members)
+    return RankNumbers(members, np.where(used, number, IDLE), group)

@@ -1,8 +1,5 @@
-"""Plans: the named layouts of language models, as parallel degrees that may be arrays; which is legal is an
-answer.
-
-`Plan` is the table of degrees: one field is one row, with what it divides. What each does to axes stands in
-`plan_layout`.
+"""Plans: the named layouts of language models, as parallel degrees that may be arrays. One field of `Plan` is
+one degree; what it does to axes stands in `plan_layout`.
 """
 
 from __future__ import annotations
@@ -52,9 +49,7 @@ CONTEXT = ("gather", "ring", "ulysses", "a2a+p2p")
 def degree(
     default: float, divides: str, *, words: Words = (), flags: Words = (), dimension: bool = False
 ) -> Any:
-    """A degree of a plan: what it divides, words for its values (`flags`: words that are joined by +), and
-    whether it is a dimension of the mesh of devices.
-    """
+    """A degree: what it divides, words of its values (`flags`: joined by +), whether the mesh has it."""
     least = 1 if default else 0
     row = {"divides": divides, "least": least, "words": words, "flags": flags, "dimension": dimension}
     return field(default=default, metadata=row)
@@ -63,9 +58,7 @@ def degree(
 @register_pytree
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """Parallel degrees. Devices = tp x cp x dp x pp; the experts of a mixture share out the same tp x cp x dp
-    devices anew.
-    """
+    """Parallel degrees. Devices = tp x cp x dp x pp; experts share out the same tp x cp x dp anew."""
 
     tp: Number = degree(1.0, "tensor parallel: heads, ffn columns, vocabulary", dimension=True)
     cp: Number = degree(1.0, "context parallel: tokens of a sequence", dimension=True)
@@ -170,18 +163,16 @@ def plan(text: str = "", **degrees: Any) -> Plan:
             raise UnknownName("degree of a plan", key, [*known, "fsdp"], ", ".join(known))
         made[key] = value if key == "order" else _degree(key, value)
     if "order" in made:
-        made["order"] = _order(
-            made["order"], [d for d in DIMENSIONS if np.any(np.asarray(made.get(d, 1.0)) > 1)]
-        )
+        used = [d for d in DIMENSIONS if np.any(np.asarray(made.get(d, 1.0)) > 1)]
+        made["order"] = _order(made["order"], used)
     if "moe_tp" not in made:
         made["moe_tp"] = usual_moe_tp(*(made.get(k, 1.0) for k in ("tp", "cp", "dp", "ep")))
     return Plan(**made)
 
 
 def _order(value: Any, used: list[str]) -> Number:
-    """Which of ORDERS a text like dp-tp-pp or a list of names means; an index (or an array of them) stays.
-
-    Dimensions of one rank need not be named.
+    """Which of ORDERS a text like dp-tp-pp or a list of names means, dimensions of one rank left out; an
+    index (or an array of them) stays.
     """
     if isinstance(value, (str, tuple, list)):
         named = tuple(value.split("-") if isinstance(value, str) else value)
@@ -203,8 +194,7 @@ def _order(value: Any, used: list[str]) -> Number:
 
 
 def order_text(plan: Plan) -> str:
-    """The order of one plan on the fabric, innermost first: dimensions of more than one rank; "" where that
-    is the usual one.
+    """The order of one plan on the fabric, innermost first, of more than one rank; "" for the usual one.
 
     >>> order_text(plan(tp=4, dp=8, order="dp-tp")), order_text(plan(tp=4, order="dp-tp"))
     ('dp-tp', '')
@@ -304,9 +294,7 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
 
 
 def _checked_record(given: Any) -> Plan | Layout:
-    """A plan or a layout that was made as a record, its degrees finite numbers or arrays of them, as of those
-    that `plan` and `layout` make; lists become arrays.
-    """
+    """A plan or layout made as a record, checked as `plan` and `layout` do; lists become arrays."""
     if isinstance(given, Layout):
         degrees = {name: mesh_degree(value, name) for name, value in given.mesh.items()}
         return replace(given, mesh=degrees) if _has_list(given.mesh) else given
@@ -369,10 +357,8 @@ def division_text(division: Plan | Layout) -> str:
     """
     if isinstance(division, Plan):
         return plan_text(division)
-    strategy = division.name or mesh_text(division.mesh)
-    return strategy or (
-        ",".join(f"{name}={float(ranks):g}" for name, ranks in division.mesh.items() if ranks > 1) or "1 rank"
-    )
+    degrees = (f"{name}={float(ranks):g}" for name, ranks in division.mesh.items() if ranks > 1)
+    return division.name or mesh_text(division.mesh) or ",".join(degrees) or "1 rank"
 
 
 def plan_text(plan: Plan) -> str:
@@ -384,10 +370,9 @@ def plan_text(plan: Plan) -> str:
     base = Plan()
     parts = []
     for f in fields(Plan):
-        value = getattr(plan, f.name)
-        usual = (
-            usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep) if f.name == "moe_tp" else getattr(base, f.name)
-        )
+        value, usual = getattr(plan, f.name), getattr(base, f.name)
+        if f.name == "moe_tp":
+            usual = usual_moe_tp(plan.tp, plan.cp, plan.dp, plan.ep)
         if f.name != "order" and value != usual:
             words = WORDS.get(f.name)
             said = words[int(value)] if words else f"{value:g}"

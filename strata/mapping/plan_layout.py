@@ -1,6 +1,4 @@
-"""A plan as a layout: the groups of ranks it makes, which axis lies on which of them, and what makes it
-legal.
-"""
+"""A plan as a layout: its groups of ranks, which axis lies on which of them, and what makes it legal."""
 
 from __future__ import annotations
 
@@ -37,9 +35,8 @@ from strata.mapping.rules import (
     remainder,
     unequal,
 )
-from strata.mapping.training_plan import SCHEDULE, TrainingPlan
-from strata.mapping.training_rules import training_violations
-from strata.workload.adapters import COLUMN_AXIS, RANK_AXIS
+from strata.mapping.training_plan import SCHEDULE, TrainingPlan, training_violations
+from strata.workload.lora import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
@@ -57,13 +54,12 @@ HOST_STATE, HOST_ACTIVATIONS = "host_state", "host_activations"
 TRAINING_GROUPS = frozenset((*SUMS_OF_WEIGHTS, *SUMS_OF_EXPERTS, ENDS))
 # some plans hold the residual stream in parts over their tensor group; and others of the batch do not
 SEQUENCE, WHOLE_SEQUENCE = "sequence", "whole_sequence"
+DIVIDED_HEADS = ("heads", "kv_heads", "state_heads", "state_groups")  # units that tensor groups share
 RESIDUAL_AXES = (("tokens", "sp_tokens"),)
 
 
 def active_groups(plan: Plan) -> frozenset[str]:
-    """Groups of ranks with more than one member anywhere, and choices that any plan makes: which collectives
-    exist.
-    """
+    """Groups with more than one rank anywhere, and choices of any plan: which collectives exist."""
 
     def any_above(value: Number, limit: float) -> bool:
         above = value > limit
@@ -100,9 +96,7 @@ def active_groups(plan: Plan) -> frozenset[str]:
 
 
 def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> set[str]:
-    """Groups over which gradients are summed and weights sharded; experts have their own where these are held
-    by other ranks than the rest.
-    """
+    """Groups that sum gradients and shard weights; experts' own where other ranks hold these."""
     found = {ENDS} if any_above(plan.pp, 1) else set()
     copies, sharded = plan.dp * plan.cp, any_above(plan.zero, 0)
     apart = any_above((plan.ep * plan.moe_tp != plan.tp) * 1.0, 0)
@@ -150,10 +144,8 @@ def group_ranks(plan: Plan, active: frozenset[str]) -> dict[str, Any]:
 
 
 def _sum_ranks(plan: Plan, stage: Number, levels: Any) -> dict[str, Any]:
-    """Groups of ranks that hold the same weights: shards innermost, copies of all shards outside.
-
-    Experts have as many copies as the rest, and shards over what is left of the ranks that hold the same ones
-    (Megatron-LM, --num-distributed-optimizer-instances).
+    """Groups of ranks that hold the same weights, shards innermost. Experts have as many copies as the rest,
+    shards over what is left (Megatron-LM, --num-distributed-optimizer-instances).
     """
     xp = namespace(plan.tp, plan.ep, plan.moe_tp, plan.pp)
     ranks, shards = plan.dp * plan.cp, shard_ranks(plan)
@@ -236,11 +228,8 @@ def ranks_sharing_experts(plan: Plan) -> Number:
 
 
 def microbatches(plan: Plan, work: Workload) -> Number:
-    """Micro-batches of a rank: as told, else enough to keep each pipeline stage busy, never more than
-    sequences.
-
-    Decode keeps pp of them in flight; training goes sequence by sequence, and so does prefill where there is
-    a pipeline.
+    """Micro-batches of a rank: as told, else pp of them in decode, and a sequence each in training and in a
+    prefill with a pipeline; never more than sequences.
     """
     xp = namespace(plan.pp, plan.dp, plan.microbatches, work.batch)
     sequences = xp.maximum(work.batch / plan.dp, 1.0)
@@ -282,10 +271,8 @@ def plan_sharding(plan: Plan, work: Workload, active: frozenset[str]) -> Shardin
 
 
 def _with_sequence(made: Sharding, plan: Plan) -> Sharding:
-    """A training layout in which tensor groups hold parts of sequences between products (sequence parallel),
-    for all plans of a batch or for some.
-
-    Korthikanti et al., arXiv 2205.05198, sec. 4.2.2.
+    """A training layout in which tensor groups hold parts of sequences between products, for all plans of a
+    batch or for some (sequence parallel; Korthikanti et al., arXiv 2205.05198, sec. 4.2.2).
     """
     made = replace(made, residual_axes=RESIDUAL_AXES)
     axis = dict(RESIDUAL_AXES)["tokens"]
@@ -357,13 +344,7 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
         Violation(COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
         unequal_rings(plan),
     ]
-    divided = (
-        (HEADS, "heads"),
-        (KV_HEADS, "kv_heads"),
-        (STATE_HEADS, "state_heads"),
-        (STATE_GROUPS, "state_groups"),
-    )
-    for rule, axis in divided:
+    for rule, axis in zip((HEADS, KV_HEADS, STATE_HEADS, STATE_GROUPS), DIVIDED_HEADS, strict=True):
         if axis in units:
             found.append(Violation(rule, unequal(plan.tp, units[axis]), plan.tp, units[axis]))
     if "heads" in units:

@@ -1,6 +1,4 @@
-"""Every legal plan of a device count, as one Plan whose degrees are arrays; of training as a box of plans x
-micro-batches x recomputation x schedules x ZeRO.
-"""
+"""Every legal plan of a device count, as one Plan of arrays; of training as a box."""
 
 from __future__ import annotations
 
@@ -93,21 +91,13 @@ def _grids(tp: int, cp: int, dp: int, experts: int, freely: bool, redundant: boo
 
 def taken(many: Plan, which: Any) -> Plan:
     """Some of the plans of an array of plans, by a mask or by indices."""
-    return replace(
-        many,
-        **{
-            f.name: getattr(many, f.name)[which]
-            for f in fields(Plan)
-            if isinstance(getattr(many, f.name), np.ndarray)
-        },
-    )
+    degrees = {f.name: getattr(many, f.name) for f in fields(Plan)}
+    return replace(many, **{name: d[which] for name, d in degrees.items() if isinstance(d, np.ndarray)})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingBox:
-    """Plans of training as a box: meshes x micro-batch sizes x recomputation x schedules x ZeRO levels, and
-    which of its points are plans (`legal`: the batch divides, each plan once).
-    """
+    """Meshes x micro-batches x recomputation x schedules x ZeRO; `legal`: which points are plans."""
 
     plan: Plan
     legal: np.ndarray
@@ -183,9 +173,7 @@ def plans_of_training(
 def _training_meshes(
     devices: int, model: Model, batch: float, cp_mode: tuple[int, ...], sp: tuple[int, ...], freely: bool
 ) -> Plan:
-    """Meshes whose data parallel ranks divide the batch, tensor groups with and without sequence
-    parallelism.
-    """
+    """Meshes whose data parallel ranks divide the batch, with and without sequence parallelism."""
     found = plans(devices, model, phase="train", batch=batch, cp_mode=cp_mode, freely=freely)
     found = taken(found, batch % found.dp == 0)
     split = [
@@ -193,9 +181,5 @@ def _training_meshes(
         for s in sp
     ]
     split[0] = replace(split[0], sp=np.where(split[0].tp > 1, split[0].sp, 0.0))
-    return replace(
-        found,
-        **{
-            name: np.concatenate([np.asarray(getattr(part, name)) for part in split]) for name in MESH_DEGREES
-        },
-    )
+    every = {name: [np.asarray(getattr(part, name)) for part in split] for name in MESH_DEGREES}
+    return replace(found, **{name: np.concatenate(parts) for name, parts in every.items()})

@@ -1,7 +1,4 @@
-"""What a training step computes again before its backward passes: which ops of a block, of how many layers.
-
-What is computed again is not kept: prices ask what runs twice, footprints what lies in memory.
-"""
+"""What a training step computes again before its backward passes, and does not keep: which ops, how often."""
 
 from __future__ import annotations
 
@@ -39,9 +36,7 @@ def recompute_parts(op: Op) -> tuple[str, ...]:
 
 
 def recomputes_whole(block: Block) -> bool:
-    """Whether full recomputation repeats a block: layers, which take in what they hand on; not embedding and
-    head, which are no layers.
-    """
+    """Whether full recomputation repeats a block: layers, not embedding and head."""
     return block.entry is not None and block.output is not None
 
 

@@ -1,22 +1,19 @@
-"""shard(): the graph of one rank. Extents are divided as their axes lie; collectives stand where layouts do
-not meet.
-"""
+"""shard(): the graph of one rank, with collectives where layouts of its tensors do not meet."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from strata.arrays import Number, ceil_div, namespace
-from strata.mapping.divide import divide, without_idle_collectives
-from strata.mapping.expert_parallel import PARTIAL_OVER, expert_collectives
-from strata.mapping.gradients import (
-    SUFFIXES,
-    held_before,
-    once_block,
-    relaid_operand,
-    relaid_weight,
-    sharded_weights,
-    summed_gradient,
+from strata.mapping.divide import (
+    TensorState,
+    TensorStates,
+    added,
+    alike,
+    divide,
+    residual_in_parts,
+    side_by_side,
+    without_idle_collectives,
 )
 from strata.mapping.layout import (
     GRADIENTS,
@@ -28,13 +25,15 @@ from strata.mapping.layout import (
     Sharding,
     conversions,
 )
-from strata.mapping.tensor_state import (
-    TensorState,
-    TensorStates,
-    added,
-    alike,
-    residual_in_parts,
-    side_by_side,
+from strata.mapping.sharded_collectives import (
+    PARTIAL_OVER,
+    SUFFIXES,
+    expert_collectives,
+    held_before,
+    once_block,
+    relaid,
+    sharded_weights,
+    summed_gradient,
 )
 from strata.workload.expert_ops import ExpertMatMul, is_expert_product, is_routed
 from strata.workload.graph import Block, Collective, Extent, Graph, Op, Tensor, checked
@@ -43,9 +42,7 @@ SUMS = ("all_reduce", "reduce_scatter")
 
 
 def shard(graph: Graph, sharding: Sharding) -> Graph:
-    """The graph of the busiest rank under a layout, for one micro-batch. A layout of one rank leaves the
-    graph as it is.
-    """
+    """The graph of the busiest rank, for one micro-batch; a layout of one rank leaves it as it is."""
     graph = without_idle_collectives(graph, sharding.active)
     if sharding.whole:
         return graph
@@ -64,7 +61,7 @@ def shard(graph: Graph, sharding: Sharding) -> Graph:
         entry, output = (_local(tensor, role, sharding) for tensor in (block.entry, block.output))
         local = replace(block, entry=entry, output=output, role=role)
         nodes = [
-            (weight, _with_copies([divide(sharding.laid_out(op), sharding, known) for op in ops], sharding))
+            (weight, [_dealt_out(divide(sharding.laid_out(op), sharding, known), sharding) for op in ops])
             for weight, ops in block.at_nodes()
         ]
         walks = [[_BlockPass(local, one, training, stream, kept) for _ in nodes] for one in variants]
@@ -93,14 +90,10 @@ def _local(tensor: Tensor | None, role: str, sharding: Sharding) -> Tensor | Non
     return Tensor(tensor.name, extents, tensor.format)
 
 
-def _with_copies(ops: list[Op], sharding: Sharding) -> list[Op]:
-    """Products of experts with the ranks they are dealt to, and the popular ones among them held more than
-    once.
-    """
-    return [_dealt_out(op, sharding) if is_expert_product(op) else op for op in ops]
-
-
-def _dealt_out(op: ExpertMatMul, sharding: Sharding) -> ExpertMatMul:
+def _dealt_out(op: Op, sharding: Sharding) -> Op:
+    """A product of experts with the ranks these are dealt to, and the popular ones held more than once."""
+    if not is_expert_product(op):
+        return op
     ranks = sharding.axis(op.module, op.experts.axis).parts
     if "redundant_experts" not in sharding.active:
         return replace(op, ranks=ranks)
@@ -116,9 +109,7 @@ def _once(found: list[tuple[list[Conversion], TensorState]]) -> list[tuple[list[
 
 
 class _BlockPass:
-    """One walk over the ops of a block: what each tensor was left as, and the collectives where a reader
-    wants another.
-    """
+    """One walk over a block's ops: how each tensor was left, and collectives where a reader differs."""
 
     def __init__(
         self,
@@ -189,18 +180,12 @@ class _BlockPass:
     def _alternatives_of(self, op: Op) -> tuple[Alternative, ...]:
         """Alternatives in which an op's result may lie differently."""
         every = self.sharding.alternatives
-        if len(every) == 1 or op.module in self.sharding.modules or self._alternatives_differ(op):
-            return every
-        return (PLAIN,)
-
-    def _alternatives_differ(self, op: Op) -> bool:
-        """Whether alternatives treat a stored operand of this op differently."""
-        return any(op.stored_axes(i) for i in range(len(op.inputs)))
+        stored = any(op.stored_axes(i) for i in range(len(op.inputs)))
+        return every if len(every) == 1 or op.module in self.sharding.modules or stored else (PLAIN,)
 
     def _add_operands(self, op: Op) -> None:
         """Operands that an op adds up: partial sums that lie alike on each rank first, then between ranks.
-
-        What was added up is that op's own; a reader of one of several operands finds it as it was.
+        The sum is that op's own; other readers find operands as they were.
         """
         known = [tensor for tensor in dict.fromkeys(op.inputs) if tensor in self.state]
         for tensors in alike(self.state, op.inputs):
@@ -208,9 +193,7 @@ class _BlockPass:
             self._reshard(op, op.inputs.index(tensors[-1]), tensors, op.name if mine else "")
 
     def _reshard(self, op: Op, place: int, tensors: tuple[str, ...], own: str = "") -> None:
-        """Collectives that bring one operand, or the sum of several, to where an op wants it; `own`: the op
-        that alone has what comes of it.
-        """
+        """Collectives that bring an operand, or a sum, to an op; `own`: the op that alone has it."""
         sharding, stored, tensor = self.sharding, op.stored_axes(place), tensors[-1]
         left = added(self.state, tensors)
         if not stored and not left:
@@ -222,7 +205,8 @@ class _BlockPass:
         if plain and left[0].spec == sharding.spec(op.module, wanted, left[0].alternative):
             return
         found: list[tuple[list[Conversion], TensorState]] = []
-        for alternative in self._alternatives(op, left, bool(stored)):
+        every = stored or op.module in sharding.modules
+        for alternative in sharding.alternatives if every else [state.alternative for state in left]:
             want = sharding.spec(op.module, wanted, alternative)
             if stored:
                 state = TensorState(sharding.spec(op.module, stored, alternative), producer=op.name)
@@ -243,15 +227,13 @@ class _BlockPass:
             self.kept[f"{self.block.name}:{tensor}"] = left
 
     def _relay(self, op: Op) -> None:
-        """Collectives that bring weights, and what the forward pass left, to a gradient that is laid out
-        otherwise than the forward ops of its module.
-        """
+        """Collectives that bring weights and kept tensors to gradients laid out unlike their forward ops."""
         bring = self._add if self.sharding.deepflow else self._once_or_now
-        for one in relaid_weight(op, self.sharding):
+        for one in relaid(op, self.sharding):
             bring(one)
         for place, tensor in enumerate(op.inputs):
             if ":" in tensor:
-                for one in relaid_operand(op, place, self.sharding):
+                for one in relaid(op, self.sharding, place):
                     self._add(one)
 
     def _once_or_now(self, op: Collective) -> None:
@@ -270,11 +252,6 @@ class _BlockPass:
         """A collective under a name of its own: several may stand before one op."""
         number = self.names[op.name] = self.names.get(op.name, 0) + 1
         return op if number == 1 else replace(op, name=f"{op.name}_{number}")
-
-    def _alternatives(self, op: Op, left: tuple[TensorState, ...], stored: bool) -> tuple[Alternative, ...]:
-        if stored or op.module in self.sharding.modules:
-            return self.sharding.alternatives
-        return tuple(state.alternative for state in left)
 
     def _collective(
         self, one: Conversion, op: Op, place: int, tensor: str, state: TensorState, size: Number
@@ -337,9 +314,7 @@ class _BlockPass:
         self.state[op.output] = (TensorState(spec, partial, size, size, op.name),)
 
     def _close(self, ops: list[Op]) -> None:
-        """What the block hands on lies as its boundary says, as whole sums; and so do gradients of
-        weights that nobody adds up later, and what nobody here reads.
-        """
+        """Whole sums in the boundary's layout: of what is handed on, and of what nobody reads later."""
         leaves = self.block.leaves or ((ops[-1].output,) if self.block.output is not None else ())
         want = {}
         if self.block.output is not None:
@@ -349,8 +324,9 @@ class _BlockPass:
         read = {*leaves, *(tensor for op in ops for tensor in op.inputs)}
         for op in ops:
             if op.weight_gradient:
-                if self.sharding.gradient_sums:
-                    self._sum_gradient(op)
+                partial = self.state[op.output][0].partial
+                for one in summed_gradient(op, partial, self.sharding) if self.sharding.gradient_sums else ():
+                    self._once_or_now(one)
             elif op.output not in read and any(s.partial for s in self.state[op.output]):
                 self._hand_on((op.output,), self.state[op.output][0].spec)
 
@@ -372,7 +348,3 @@ class _BlockPass:
             name=f"{state.producer}_{SUFFIXES[one.pattern]}", module=self.block.role, inputs=(tensor,),
             output=tensor, pattern=one.pattern, group=one.group, payload=state.alternative.masked(payload),
         )  # fmt: skip
-
-    def _sum_gradient(self, op: Op) -> None:
-        for one in summed_gradient(op, self.state[op.output][0].partial, self.sharding):
-            self._once_or_now(one)

@@ -1,15 +1,15 @@
-"""What training software does with gradients, parameters and optimiser state: formats, and what runs beside
-what. One table of an engine's file.
-"""
+"""What a trainer does with gradients, parameters and optimiser state: one table of an engine's file."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from strata.arrays import Number, register_pytree
 from strata.params import part, quantity, text
 from strata.precision import bytes_of
 
+optional = partial(quantity, optional=True)
 FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
 LIBRARY_EXCHANGE = "alltoall"
 EXCHANGES = (LIBRARY_EXCHANGE, "deepep")
@@ -30,11 +30,10 @@ class TrainerMemory:
     unfused_gates: Number = quantity(
         "1", "1 where an activation and the product with its gate are two kernels: what is between is kept"
     )
-    activation_input: Number | None = quantity(
+    activation_input: Number | None = optional(
         "B",
         "kept of an element that a gated activation reads, rounded for the backward pass (Megatron-LM's "
         "activation_func_fp8_input_store); left out: as it is",
-        optional=True,
         positive=True,
     )
     scores: Number = quantity(
@@ -43,19 +42,16 @@ class TrainerMemory:
     attention_copy: Number = quantity(
         "1", "1 where attention's result is kept a second time, turned as the product after it reads it"
     )
-    attention_result: Number | None = quantity(
+    attention_result: Number | None = optional(
         "B",
         "kept of an element of attention's result, rounded once for its own gradient and for that of the "
         "product after it; left out: as each of them reads it",
-        optional=True,
         positive=True,
     )
-    qkv_apart: Number | None = quantity(
+    qkv_apart: Number | None = optional(
         "1",
         "1 where queries, keys and values are results of three products, so that nothing holds queries and "
         "keys as they were before their rotation; as 0 when left out: values stay in the buffer of all three",
-        optional=True,
-        minimum=0,
     )
     expert_results: Number = quantity(
         "1",
@@ -119,11 +115,10 @@ class Trainer:
     overlap_param_gather: Number = quantity(
         "1", "1 where updated weights are gathered beside the next forward pass, 0 where before it"
     )
-    param_gather_rate: Number | None = quantity(
+    param_gather_rate: Number | None = optional(
         "1",
         "rate at which updated weights are gathered over that of one long message: less where pieces of each "
         "tensor are sent and copied by themselves; 1 when left out",
-        optional=True,
     )
     tp_comm_overlap: Number = quantity(
         "1", "1 where collectives of a tensor group run tile by tile beside the products they feed"
@@ -134,13 +129,11 @@ class Trainer:
         choices=SPLITS,
         default=SPLITS[0],
     )
-    async_tp: Number | None = quantity(
+    async_tp: Number | None = optional(
         "1",
         "1 where a backward pass sums gradients of a product's input over a tensor group beside the product "
         "for its weight, and gathers its saved input beside that for its input (Megatron's asynchronous "
         "tensor parallel communication); as 1 when left out",
-        optional=True,
-        minimum=0,
     )
     expert_exchange: str = text(
         "what carries tokens to experts and back: a library's all-to-all with a row for each pick, sorted "
@@ -149,77 +142,59 @@ class Trainer:
         choices=EXCHANGES,
         default=LIBRARY_EXCHANGE,
     )
-    overlap_moe_expert_parallel_comm: Number | None = quantity(
+    overlap_moe_expert_parallel_comm: Number | None = optional(
         "1",
         "1 where tokens go to experts and back beside the kernels of another micro-batch; as 0 when left out",
-        optional=True,
-        minimum=0,
     )
     overlap_p2p: Number = quantity(
         "1", "1 where stages hand on activations beside their work, 0 where they wait for them"
     )
-    bucket: Number | None = quantity(
+    bucket: Number | None = optional(
         "1",
         "parameters of a bucket of gradients that cross together; left out: each crosses as it is made, and "
         "none is waited for at the end",
-        optional=True,
         positive=True,
     )
-    bucket_per_rank: Number | None = quantity(
-        "1",
-        "parameters that a bucket has at least for each rank that sums it; none when left out",
-        optional=True,
+    bucket_per_rank: Number | None = optional(
+        "1", "parameters that a bucket has at least for each rank that sums it; none when left out"
     )
-    update_rate: Number | None = quantity(
+    update_rate: Number | None = optional(
         "1",
         "rate at which the optimiser's kernel streams over a chip's streams: chunks of many tensors are "
         "launched a few hundred at a time, and cores wait at the end of each launch; 1 when left out",
-        optional=True,
     )
     fused_loss: Number = quantity(
         "1", "1 where the loss is one kernel over the logits, 0 where softmax and loss are kernels in fp32"
     )
-    loss_slots: Number | None = quantity(
+    loss_slots: Number | None = optional(
         "1",
         "issue slots of a vector lane for a logit in the loss's kernels, forward and backward each; left "
         "out: its own operations",
-        optional=True,
-        minimum=0,
     )
-    fused_gradient_add: Number | None = quantity(
+    fused_gradient_add: Number | None = optional(
         "1",
         "1 where the product that makes a weight's gradient adds it to the main one, 0 where a kernel of its "
         "own does; left out: 1",
-        optional=True,
-        minimum=0,
     )
-    quantize_bytes: Number | None = quantity(
+    quantize_bytes: Number | None = optional(
         "B",
         "bytes read of an element of an operand to round it before narrow products and to lay it out for "
         "both of them; 0 or left out: the kernel before does so",
-        optional=True,
-        minimum=0,
     )
-    host_kernel: Number | None = quantity(
+    host_kernel: Number | None = optional(
         "s",
         "host time of a kernel of the forward pass, with the framework's own around it; left out: the "
         "engine's launches at the chip's launch time",
-        optional=True,
-        minimum=0,
     )
-    host_narrow: Number | None = quantity(
+    host_narrow: Number | None = optional(
         "s",
         "host time that a product in a narrow format adds to that of its kernel: operands rounded, scales "
         "and their history kept, the module around them; left out: none",
-        optional=True,
-        minimum=0,
     )
-    host_expert: Number | None = quantity(
+    host_expert: Number | None = optional(
         "s",
         "host time for each expert that a rank holds, in each of the products of its experts, where their "
         "kernels are launched one by one; left out: such a product is one kernel",
-        optional=True,
-        minimum=0,
     )
     expert_bias: ExpertBias | None = part(
         ExpertBias,
@@ -232,48 +207,38 @@ class Trainer:
         choices=CAPTURES,
         default="none",
     )
-    host_backward: Number | None = quantity(
-        "1", "host time of a kernel of the backward pass over that; left out: 1", optional=True, minimum=0
+    host_backward: Number | None = optional(
+        "1", "host time of a kernel of the backward pass over that; left out: 1"
     )
-    host_checkpoint: Number | None = quantity(
+    host_checkpoint: Number | None = optional(
         "1",
         "kernels of the forward pass whose host time it takes to checkpoint a layer, in each pass; left out: "
         "none",
-        optional=True,
-        minimum=0,
     )
-    host_collective: Number | None = quantity(
+    host_collective: Number | None = optional(
         "s",
         "host time of a collective of a tensor group: the library's call, and the parts that products around "
         "it are cut into; left out: that of a kernel",
-        optional=True,
-        minimum=0,
     )
-    host_stall: Number | None = quantity(
+    host_stall: Number | None = optional(
         "s",
         "host time that each rank of a tensor group adds to its collectives where hosts stall: all wait for "
         "a thread that has lost its core; left out: none",
-        optional=True,
-        minimum=0,
     )
     stalls: str = text(
         "where hosts stall: in jobs whose stages hand over between nodes, or in all on several nodes",
         choices=STALLS,
         default=STALLS[0],
     )
-    message_hold: Number | None = quantity(
+    message_hold: Number | None = optional(
         "s",
         "time that a message between two stages holds both of them, beyond what it takes to cross; left "
         "out: none",
-        optional=True,
-        minimum=0,
     )
-    collective_skew: Number | None = quantity(
+    collective_skew: Number | None = optional(
         "s",
         "time that each rank of a tensor group over nodes adds to its collectives: all wait for the last to "
         "come; left out: none",
-        optional=True,
-        minimum=0,
     )
     memory: TrainerMemory | None = part(
         TrainerMemory, "what it holds beside what its arithmetic needs; left out: nothing", optional=True

@@ -1,3 +1,1 @@
-"""What a user measures: kernels and collectives on GPUs, logs of nccl-tests and what they say of a network,
-schedules in a packet simulator.
-"""
+"""What a user measures: kernels and collectives on GPUs, logs of nccl-tests, schedules in ns-3."""

@@ -132,9 +132,7 @@ def measure_collectives(
     links: str = "",
     quick: bool = False,
 ) -> Iterator[MeasuredCollective]:
-    """Time every collective at every size, all ranks together; rank 0 writes the file after each collective,
-    beside the rows of other collectives that it has already.
-    """
+    """Time every collective at every size, all ranks together; rank 0 adds each to the file it belongs to."""
     facts = group.facts
     _check(facts, dtype, fabric, links)
     asked = list(sizes) or collective_sizes(quick=quick)

@@ -1,8 +1,5 @@
-"""calibrate_logs(): transports fitted to logged collectives, by the readers that price the project's own
-files, and what a user prices with afterwards.
-
-A log has few rows. So only quantities that rows tell move, no more than one for every few rows, and none goes
-far from what is shipped.
+"""calibrate_logs(): transports fitted to logged collectives, which a user prices with afterwards. Only
+quantities that rows tell move, one for every few rows, and none goes far from what is shipped.
 """
 
 from __future__ import annotations
@@ -26,12 +23,7 @@ from strata.validation.fit.table import Quantity, fit_table
 from strata.validation.fit.versions import Versions
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.collective_files import (
-    IN_NODE,
-    LoggedRun,
-    tables_of_runs,
-    texts_of_runs,
-)
+from strata.validation.readers.collective_files import IN_NODE, LoggedRun, tables_of_runs, texts_of_runs
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
 from strata.validation.readers.tables import Table
 
@@ -47,9 +39,7 @@ Predict = Callable[[Catalogue], list[ComparedPoints]]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoggedFit:
-    """What became of some logs: rows by the measured file they belong to, transports with what each fit rests
-    on, and why rows were not fitted.
-    """
+    """What became of some logs: rows by file, transports with their fits, and why rows were not fitted."""
 
     runs: tuple[LoggedRun, ...]
     files: dict[str, int]
@@ -85,9 +75,7 @@ def _chips(runs: Sequence[LoggedRun]) -> list[str]:
 
 
 def _fitted(name: str, table: Table, date: str) -> tuple[Transport, tuple[FitOutcome, ...]] | None:
-    """A transport fitted to the rows that tell of it, where there are enough; kept where it does not get
-    better.
-    """
+    """A transport fitted to the rows that tell of it, where enough do; kept where it does not get better."""
     shipped, catalogue = transport(name), Catalogue()
     if len(table) < LEAST:
         return None
@@ -163,9 +151,7 @@ def write_fit(fit: LoggedFit, folder: Path) -> list[Path]:
 
 
 def _fabrics(chips: Sequence[str], changed: dict[str, Path]) -> list[str]:
-    """For each chip the fabric that joins it by fitted transports: its usual one, else another with the same
-    links inside a node.
-    """
+    """For each chip a fabric with fitted transports: its usual one, or one with the same node's links."""
     catalogue, found = Catalogue(), []
     for chip_name in chips:
         usual = catalogue.usual_fabric(chip_name).name

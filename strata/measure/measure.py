@@ -17,14 +17,7 @@ from statistics import fmean, median
 from typing import Protocol
 
 from strata.errors import BadFile, StrataError, UnknownName
-from strata.measure.shapes import (
-    COLUMNS,
-    KINDS,
-    KernelCase,
-    SustainedLoad,
-    kernel_cases,
-    load_cases,
-)
+from strata.measure.shapes import COLUMNS, KINDS, TIMES, KernelCase, SustainedLoad, kernel_cases, load_cases
 from strata.params import dashed
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.labels import chip_called
@@ -77,9 +70,7 @@ class Backend(Protocol):
         """A graph of so many calls; each use replays it and gives its seconds."""
 
     def watch(self, run: Callable[[], object], seconds: float) -> tuple[float, int, list[Sample]]:
-        """Repeat something for so long: the seconds it took, how often it ran, and the board's samples
-        meanwhile.
-        """
+        """Repeat something for so long: the seconds it took, how often it ran, the board's samples."""
 
 
 @dataclass(frozen=True)
@@ -94,8 +85,7 @@ class MeasuredKernel:
 
 
 def sets_of_buffers(touched: float, cache: float, room: float) -> int:
-    """How many sets of buffers take turns, so that each has left the cache before its next turn; 0 where they
-    do not fit.
+    """Sets of buffers that take turns, each out of the cache before its next; 0 where they do not fit.
 
     >>> [sets_of_buffers(touched, 50e6, 80e9) for touched in (1e6, 100e6, 1e9)]
     [32, 3, 1]
@@ -129,12 +119,8 @@ def time_kernel(backend: Backend, case: KernelCase, span: float = SPAN) -> dict[
     while warm < WARM * span / SPAN:
         warm += max(replay(), 1e-6)
     times = [replay() / count for _ in range(REPLAYS)]
-    return {
-        name: f"{value:.4e}"
-        for name, value in zip(
-            ("median_s", "min_s", "max_s"), (median(times), min(times), max(times)), strict=True
-        )
-    }
+    found = (median(times), min(times), max(times))
+    return {name: f"{value:.4e}" for name, value in zip(TIMES, found, strict=True)}
 
 
 def _calls(backend: Backend, call: Callable[[int], object], sets: int, span: float) -> int:
@@ -170,10 +156,8 @@ def read_power(backend: Backend, load: SustainedLoad, seconds: float = SUSTAINED
 def measure(
     backend: Backend, folder: Path, *, kinds: Sequence[str] = KINDS, quick: bool = False
 ) -> Iterator[MeasuredKernel]:
-    """Time every kernel of the chosen kinds and write each row as soon as it is known; rows a file has
-    already are kept.
-
-    One after another, so that a caller can show how far it is and stop at any time.
+    """Time every kernel of the chosen kinds, one after another, and write each row as soon as it is known;
+    rows a file has already are kept.
     """
     folder.mkdir(parents=True, exist_ok=True)
     _describe(backend, folder)
@@ -204,10 +188,8 @@ def _measure_one(
         if isinstance(case, SustainedLoad):
             row = {"load": case.name, **read_power(backend, case, QUICK_SUSTAINED if quick else SUSTAINED)}
         else:
-            row = {
-                **{k: str(v) for k, v in case.row.items()},
-                **time_kernel(backend, case, QUICK_SPAN if quick else SPAN),
-            }
+            row = {k: str(v) for k, v in case.row.items()}
+            row |= time_kernel(backend, case, QUICK_SPAN if quick else SPAN)
     except Refused as refused:
         return str(refused)
     new = not path.exists()
@@ -227,19 +209,13 @@ def _known(path: Path, kind: str) -> set[tuple[str, ...]]:
         reader = csv.DictReader(file)
         if tuple(reader.fieldnames or ()) != COLUMNS[kind]:
             raise BadFile(f"{path} has other columns than {', '.join(COLUMNS[kind])}; give another --out")
-        told = (
-            [c for c in COLUMNS[kind] if c not in ("median_s", "min_s", "max_s")]
-            if kind != "power"
-            else ["load"]
-        )
+        told = ["load"] if kind == "power" else [c for c in COLUMNS[kind] if c not in TIMES]
         return {tuple(row[c] for c in told) for row in reader}
 
 
 def _describe(backend: Backend, folder: Path) -> None:
-    lines = "".join(
-        f"| {name} | {value} |\n"
-        for name, value in {"GPU": backend.name, "cores": str(backend.cores), **backend.about}.items()
-    )
+    facts = {"GPU": backend.name, "cores": str(backend.cores), **backend.about}
+    lines = "".join(f"| {name} | {value} |\n" for name, value in facts.items())
     said = (
         "Written by `strata measure`: random normal data, buffers larger than the cache in turns, "
         "CUDA graphs, median of 7 replays."

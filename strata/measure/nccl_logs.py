@@ -1,8 +1,5 @@
-"""Logs of nccl-tests and rccl-tests, as they are printed, as rows of measured files.
-
-The tables of both programs are the same: a line of columns, a line of units, a row for each size with the
-times of the collective out of place and in place, and at the end a mean. What stands around them (ranks with
-their hosts and GPUs, the version of the library, networks that it found) says what was measured.
+"""Logs of nccl-tests and rccl-tests, as they are printed, as rows of measured files; lines around the tables
+(ranks, hosts, GPUs, versions, networks) say what was measured.
 """
 
 from __future__ import annotations
@@ -102,9 +99,8 @@ class _Around:
 
 def read_logs(paths: Sequence[Path | str], told: ToldRun | None = None) -> list[LoggedRun]:
     """The runs of some logs, file by file."""
-    return [
-        run for path in paths for run in log_runs(file_text(path, "log", "a text log"), Path(path).name, told)
-    ]
+    texts = ((file_text(path, "log", "a text log"), Path(path).name) for path in paths)
+    return [run for text, name in texts for run in log_runs(text, name, told)]
 
 
 def log_runs(text: str, name: str, told: ToldRun | None = None) -> list[LoggedRun]:

@@ -1,7 +1,5 @@
-"""Schedules in ns-3, packet by packet: any of our steps on any of our levels, run by the harness as a process
-of its own.
-
-`make ns3` builds the program (validation/ns3, GPLv2); nothing here links with it.
+"""Schedules in ns-3, packet by packet: any of our steps on any levels, by the harness as a process of its own
+(`make ns3` builds it: validation/ns3, GPLv2); nothing here links with it.
 """
 
 from __future__ import annotations
@@ -25,9 +23,7 @@ PROGRAM = "out/ns3/collective"
 def simulated(
     jobs: Sequence[Job], network: Packets, program: Path | str = PROGRAM
 ) -> list[tuple[float, ...]]:
-    """Times of jobs in ns-3, all in one process [s]: of each until all its schedules are done, and then each
-    schedule's own.
-    """
+    """Times of jobs in ns-3, all in one process [s]: until all schedules are done, and each one's own."""
     path = shutil.which(str(program))
     if path is None:
         raise BadFile(
@@ -61,10 +57,8 @@ def job_text(schedules: Sequence[Sequence[ScheduleStep]], levels: Sequence[Route
     0 1 100
     run
     """
-    lines = [
-        "levels "
-        + " ".join(f"{x.kind}:{x.size}:{x.bandwidth / 1e9:.9g}:{round(x.latency * 1e9)}" for x in levels)
-    ]
+    words = (f"{x.kind}:{x.size}:{x.bandwidth / 1e9:.9g}:{round(x.latency * 1e9)}" for x in levels)
+    lines = [f"levels {' '.join(words)}"]
     for steps in schedules:
         lines.append("schedule")
         for step in steps:

@@ -66,9 +66,7 @@ EXPERTS = ((8, 28672, 4096), (8, 4096, 14336), (128, 1536, 2048), (128, 2048, 76
 
 @dataclass(frozen=True)
 class KernelCase:
-    """One kernel to time: the kind of file it goes to, its columns there, and the bytes that one call reads
-    and writes.
-    """
+    """One kernel to time: its kind of file, its columns there, and the bytes one call reads and writes."""
 
     kind: str
     row: dict[str, str | int]
@@ -82,9 +80,7 @@ class KernelCase:
 
 @dataclass(frozen=True)
 class SustainedLoad:
-    """A kernel repeated for seconds while the board's power is read; none is idle. `sets` 1 keeps it in the
-    cache; 0 lets buffers rotate.
-    """
+    """A kernel repeated for seconds while power is read; none: idle. `sets`: 1 in the cache, 0 rotating."""
 
     name: str
     work: int  # FLOP of one call of a product, bytes of others
@@ -134,9 +130,7 @@ def grouped_case(experts: int, tokens: int, n: int, k: int, routing: str) -> Ker
 
 
 def gemm_shapes() -> Iterator[list[KernelCase]]:
-    """Products in bf16 and fp8: layers of models at every number of tokens, squares, and sizes drawn at
-    random.
-    """
+    """Products in bf16 and fp8: layers of models at every number of tokens, squares, and random sizes."""
     rng = random.Random(1)
     shapes = [(name, m, n, k) for (name, (n, k)), m in product(LAYERS.items(), TOKENS)]
     shapes += [("square", size, size, size) for size in SQUARES]
@@ -215,8 +209,7 @@ def kernel_cases(kind: str, quick: bool = False) -> list[KernelCase]:
 
 
 def tokens_of_experts(count: int, tokens: int, routing: str) -> list[int]:
-    """How many tokens each expert gets: drawn one by one, evenly or with shares 1/rank (zipf), the same at
-    every run.
+    """How many tokens each expert gets: drawn one by one, evenly or with shares 1/rank (zipf), always alike.
 
     >>> sum(tokens_of_experts(8, 1024, "zipf")), tokens_of_experts(8, 1024, "zipf")[0] > 1024 // 4
     (1024, True)

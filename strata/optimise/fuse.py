@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,8 +11,7 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import BadValue, UnknownName, require
 from strata.optimise.fusion.fuse_path import PathResult, Steps, fusion_steps, ranked_fusions, shortest_fusion
-from strata.optimise.fusion.fusion_problem import FusionProblem
-from strata.optimise.fusion.ideals import order_ideals
+from strata.optimise.fusion.fusion_problem import FusionProblem, order_ideals
 from strata.optimise.fusion.partition_prices import PartitionPricer
 from strata.units import show
 
@@ -22,9 +21,7 @@ STEP_LIMIT = 5_000_000  # some 20 s, 1 GB
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FusedPartition:
-    """Kernels that run together: times [s], rooms and DRAM traffic [B], tiles, passes over the weights, and
-    what binds.
-    """
+    """Kernels that run together: times [s], rooms and DRAM traffic [B], tiles, passes over weights."""
 
     kernels: tuple[str, ...]
     tiles: int
@@ -88,14 +85,11 @@ def fuse_kernels(
     *,
     method: str = "auto",
     seconds: float = 60.0,
-    workers: int = 1,
-    progress: Callable[[float, float], None] | None = None,
 ) -> Fusion:
     """The mapping of least time, by the shortest path over order ideals, or by CP-SAT where these are too
     many.
 
-    `method`: auto, ideals or cp-sat; `seconds`, `workers` and `progress` (time of the best mapping so far and
-    the bound, as they improve) are CP-SAT's.
+    `method`: auto, ideals or cp-sat; `seconds` are CP-SAT's.
     """
     require(method in ("auto", "ideals", "cp-sat"), "method is auto, ideals or cp-sat", method=method)
     began = time.perf_counter()
@@ -105,26 +99,22 @@ def fuse_kernels(
         if steps is not None:
             best = shortest_fusion(pricer, steps)
             if best is None:
-                return _nothing(too_large(problem, pricer) or _no_chain(problem), began)
+                reason = too_large(problem, pricer) or _no_chain(problem)
+                return no_fusion("no mapping fits", "ideals", time.perf_counter() - began, reason)
             proof = (
                 f"optimal by shortest path over {best.ideals:,} order ideals, {best.steps:,} partitions "
                 f"({best.priced:,} priced in full, the others excluded by bounds)"
             )
             found = priced_path(problem, pricer, best)
-            return replace(
-                found,
-                lower_bound=found.time,
-                proof=proof,
-                method="ideals",
-                seconds=time.perf_counter() - began,
-            )
+            took = time.perf_counter() - began
+            return replace(found, lower_bound=found.time, proof=proof, method="ideals", seconds=took)
         if method == "ideals":
             raise BadValue(
                 f"more than {IDEAL_LIMIT:,} order ideals or {STEP_LIMIT:,} partitions: use method cp-sat"
             )
     from strata.optimise.fusion.fuse_cpsat import fuse_by_cpsat
 
-    found = fuse_by_cpsat(problem, seconds=seconds, workers=workers, progress=progress)
+    found = fuse_by_cpsat(problem, seconds=seconds)
     if not found.feasible and np.isinf(found.lower_bound):
         found = replace(found, reason=too_large(problem, pricer) or _no_chain(problem))
     return replace(found, seconds=time.perf_counter() - began)
@@ -207,14 +197,17 @@ def next_best(problem: FusionProblem, count: int = 2) -> tuple[Fusion, ...]:
     )
 
 
-def _nothing(reason: str, began: float) -> Fusion:
+def no_fusion(
+    proof: str, method: str, seconds: float, reason: str, lower_bound: float = float("inf")
+) -> Fusion:
+    """That nothing was found."""
     return Fusion(
         partitions=(),
         time=float("inf"),
-        lower_bound=float("inf"),
-        proof="no mapping fits",
-        method="ideals",
-        seconds=time.perf_counter() - began,
+        lower_bound=lower_bound,
+        proof=proof,
+        method=method,
+        seconds=seconds,
         reason=reason,
     )
 

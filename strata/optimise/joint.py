@@ -9,6 +9,7 @@ step.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,21 +18,21 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.frames import Tabular, row_columns
 from strata.hardware.system import System, as_system
 from strata.mapping.divisors import bounded_degree
 from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout, layout
 from strata.mapping.place import place
+from strata.optimise.fusion.fuse_space import MapSpace, fused_space
 from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.layout import first_step
 from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, degree_candidates
-from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options
 from strata.optimise.mappings.joint_problem import MapSettings, unstated_bytes
 from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, MappedStep
-from strata.optimise.mappings.joint_space import MapSpace, map_space
 from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
+from strata.records import Tabular, row_columns
 from strata.rich_html import blocks_svg, display_html, rich_cards, table_html
 from strata.units import finite_number, show
 from strata.workload.dataflow import Dataflow
@@ -192,12 +193,36 @@ def map_program(
         bounded=bounded,
         nodes=sum(s.nodes for s in searches),
         layouts=sum(len(s.priced) for s in searches),
-        space=map_space(outer, every),
+        space=_map_space(outer, every),
         seconds=time.perf_counter() - began,
         reason="" if best is not None else outer.reason,
         stopped=outer.stopped,
         interrupted=outer.interrupted,
         collectives=() if best is None else outer.collectives(best),
+    )
+
+
+def _map_space(outer: CandidateSearch, every: list[DegreeCandidate]) -> MapSpace | None:
+    """The exact size of the space; None where a block has too many order ideals to count."""
+    first = next(iter(outer.searches.values()), None)
+    found = None if first is None else fused_space(block.base for block in first.layer.blocks)
+    if found is None:
+        return None
+    fusions, words = found
+    layouts, known = 0, dict[Any, int]()
+    for candidate in every:
+        key = tuple(sorted(candidate.inner.items()))
+        if key not in known:
+            setting = outer.search.setting(candidate)
+            options = module_options(setting.graph, setting.mesh, outer.search.rules, {})
+            known[key] = math.prod(len(own) for own in options.values())
+        layouts += known[key]
+    return MapSpace(
+        candidates=len(every),
+        layouts=layouts,
+        fusions=fusions,
+        mappings=layouts * fusions,
+        counts=f"degrees and placements x a layout for every module x {words}, for every block",
     )
 
 

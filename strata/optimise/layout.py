@@ -12,21 +12,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from strata.arrays import Number
-from strata.case import Case
 from strata.errors import BadValue, require
-from strata.evaluate import pricing_of
-from strata.hardware.system import System, as_system, economics_of
+from strata.hardware.system import System, as_system
 from strata.mapping.divide import without_idle_collectives
-from strata.mapping.engine import Engine, as_engine
+from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
+from strata.one_step import step_pricing
 from strata.optimise.layouts.conditioning import ConditionedSearch
 from strata.optimise.layouts.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layouts.layout_factors import layout_tables
-from strata.optimise.layouts.layout_options import module_options
-from strata.optimise.layouts.layout_rules import LayoutRules, layout_rules
+from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options
 from strata.optimise.layouts.layout_states import LayoutTables
-from strata.pricing.given import Structure, rank_in_step
+from strata.pricing.given import rank_in_step
 from strata.pricing.pricers import Rank, price_op
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.program import Program
@@ -85,19 +83,10 @@ def layout_setting(
 ) -> LayoutSetting:
     """The graph and the rank that `evaluate` would price a layout of this mesh with."""
     code = make_program(program) if isinstance(program, str) else program
-    known = as_system(system)
     degrees: dict[str, Number] = {name: float(degree) for name, degree in mesh.items()}
     bare = Layout(degrees)
-    case = Case(
-        system=known,
-        program=code,
-        workload=workload,
-        plan=bare,
-        engine=as_engine(engine),
-        economics=economics_of(known),
-    )
     work = first_step(workload)
-    pricing = pricing_of(case, work, Structure(bare.active(), 0))
+    pricing = step_pricing(as_system(system), code, work, bare, engine)
     graph = without_idle_collectives(pricing.whole, bare.active())
     return LayoutSetting(graph=graph, work=work, mesh=degrees, rank=rank_in_step(pricing))
 
@@ -157,9 +146,7 @@ def best_layout(
 
 
 def _solved(tables: LayoutTables, time_limit: float) -> tuple[Assignment, float, str, float]:
-    """The best choice, a bound below which none can be, how it was found, and how many choices were left
-    after pruning.
-    """
+    """The best choice, a bound of all, how it was found, and how many choices pruning left."""
     start, alive = time.perf_counter(), surviving(tables.factors, tables.hidden)
     small = restricted(tables.factors, alive)
     kept = float(np.prod([float(small.domains[m]) for m in tables.options]))

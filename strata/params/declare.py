@@ -1,15 +1,13 @@
-"""How a dataclass describes its file: quantities with unit and meaning, parts, words; and numbers with their
-sources.
-"""
+"""How a dataclass describes its file: quantities with unit and meaning, parts, words; their sources."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field
-from typing import Any
+from typing import Any, TypeVar, dataclass_transform
 
-from strata.arrays import Number
+from strata.arrays import Number, register_pytree
 from strata.errors import BadValue
 from strata.units import show
 
@@ -30,6 +28,7 @@ GIVEN = "given by the caller"
 # slower as long as a chip keeps its number of cores; it takes room of cores and nothing else; it costs money
 # and nothing else.
 MORE_IS = ("faster", "faster at equal cores", "fewer cores", "dearer")
+Described = TypeVar("Described")
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,7 @@ def inherited_source(source: str, owner: str) -> str:
 
 
 class Sources(Mapping[str, Param]):
-    """The side table: dotted path of a quantity to its `Param`. Compared by identity, so it never enters
-    arithmetic.
-    """
+    """Dotted path of a quantity to its `Param`; compared by identity, so it never enters arithmetic."""
 
     def __init__(self, entries: Mapping[str, Param] = {}):
         self._entries = dict(entries)
@@ -121,6 +118,33 @@ class Sources(Mapping[str, Param]):
         return Sources({**self._entries, **entries})
 
 
+@dataclass_transform(frozen_default=True, eq_default=False, kw_only_default=True)
+def record(cls: type[Described]) -> type[Described]:
+    """A frozen dataclass whose fields are named, told apart by what it is, and a tree of quantities to JAX.
+
+    A quantity or part that is annotated ``| None`` may be left out.
+
+    >>> @record
+    ... class Tank:
+    ...     volume: float = positive("m3", "what it holds")
+    ...     price: float | None = quantity("USD", "what it costs")
+    >>> Tank(volume=2.0)
+    Tank(volume=2.0, price=None)
+    """
+    for name, kind in cls.__annotations__.items():
+        held = cls.__dict__.get(name)
+        if (
+            isinstance(held, Field)
+            and held.metadata
+            and held.default is MISSING
+            and f"{kind}".endswith("| None")
+        ):
+            setattr(cls, name, field(default=None, metadata={**held.metadata, "optional": True}))
+    described = dataclass(frozen=True, eq=False, kw_only=True)(cls)
+    register_pytree(described)
+    return described
+
+
 def quantity(
     unit: str,
     doc: str,
@@ -129,28 +153,24 @@ def quantity(
     minimum: float = 0.0,
     positive: bool = False,
     more: str = "",
+    table: bool = False,
 ) -> Any:
-    """A dataclass field that holds a physical quantity in SI; `positive` where zero would mean that nothing
-    ever ends; `more`, one of `MORE_IS`, where it is known what more of it does.
-    """
-    meta = {"unit": unit, "doc": doc, "optional": optional, "minimum": minimum, "positive": positive}
-    meta |= _direction(more)
+    """A dataclass field with a physical quantity in SI; `more`, of `MORE_IS`, says what more of it does."""
+    if more and more not in MORE_IS:
+        raise BadValue(f"more of a quantity is one of {', '.join(MORE_IS)}, but got '{more}'")
+    meta = {"unit": unit, "doc": doc, "table": table, "optional": optional, "minimum": minimum}
+    meta |= {"positive": positive, "more": more}
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
+
+
+def positive(unit: str, doc: str, *, optional: bool = False, more: str = "") -> Any:
+    """A `quantity` that is above zero, where zero would mean that nothing ever ends."""
+    return quantity(unit, doc, optional=optional, positive=True, more=more)
 
 
 def by_name(unit: str, doc: str, *, optional: bool = False, more: str = "") -> Any:
-    """A dataclass field that holds one positive quantity for each of several names (precisions, dimensions),
-    as a dict.
-    """
-    meta = {"unit": unit, "doc": doc, "table": True, "optional": optional, "minimum": 0.0, "positive": True}
-    meta |= _direction(more)
-    return field(default=None, metadata=meta) if optional else field(metadata=meta)
-
-
-def _direction(more: str) -> dict[str, str]:
-    if more and more not in MORE_IS:
-        raise BadValue(f"more of a quantity is one of {', '.join(MORE_IS)}, but got '{more}'")
-    return {"more": more}
+    """A dataclass field with a positive quantity for each of several names (precisions), as a dict."""
+    return quantity(unit, doc, optional=optional, positive=True, more=more, table=True)
 
 
 def needed(one: Field[Any]) -> bool:
@@ -159,16 +179,23 @@ def needed(one: Field[Any]) -> bool:
     return not (one.metadata.get("optional") or there)
 
 
-def part(cls: type, doc: str, *, optional: bool = False, many: bool = False) -> Any:
+def part(
+    cls: type,
+    doc: str,
+    *,
+    optional: bool = False,
+    many: bool = False,
+    default: Callable[[], Any] | None = None,
+) -> Any:
     """A dataclass field that is itself described by a dataclass: a table of the file (or a list of them)."""
     meta = {"part": cls, "doc": doc, "optional": optional, "many": many}
+    if default is not None:
+        return field(default_factory=default, metadata=meta)
     return field(default=None, metadata=meta) if optional else field(metadata=meta)
 
 
 def of_other_files(doc: str) -> Any:
-    """A dataclass field with records that other files hold: their quantities have paths here, but a file of
-    the dataclass does not hold them.
-    """
+    """A dataclass field with records of other files, whose quantities have paths here."""
     return field(default=None, metadata={"part": None, "doc": doc, "optional": True, "many": False})
 
 
@@ -181,3 +208,8 @@ def text(doc: str, *, choices: tuple[str, ...] = (), default: Any = MISSING) -> 
     """A dataclass field that holds a word: structure, not a quantity."""
     meta = {"text": True, "doc": doc, "choices": choices}
     return field(metadata=meta) if default is MISSING else field(default=default, metadata=meta)
+
+
+def choice(doc: str, *words: str) -> Any:
+    """A dataclass field that holds one of some words, the first of them where it is left out."""
+    return text(doc, choices=words, default=words[0])

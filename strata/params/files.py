@@ -147,6 +147,14 @@ def find(kind: str, name: str | Path) -> Path:
     return data_folder(kind) / f"{shipped}.toml"
 
 
+def table_named(kind: str, name: str, over: Mapping[str, Any]) -> dict[str, Any]:
+    """The table of a file that another file names, under what that says itself."""
+    known = names(kind)
+    if not name.endswith(".toml") and name not in known:
+        raise UnknownName(kind, name, known, ", ".join(known))
+    return merged(load_table(kind, name), dict(over))
+
+
 def dashed(name: str) -> str:
     """A name in lower case with dashes between its words.
 
@@ -157,8 +165,7 @@ def dashed(name: str) -> str:
 
 
 def plain_name(name: str, drop: Iterable[str] = ()) -> str:
-    """What names are compared by: one word of letters, digits and dots, without words that change nothing,
-    which may hang on a number.
+    """What names are compared by: one word, without those that change nothing, which may hang on a number.
 
     >>> plain_name("GPT OSS 120B"), [plain_name(n, ["amd", "sxm"]) for n in ("AMD MI300X", "B200SXM")]
     ('gptoss120b', ['mi300x', 'b200'])
@@ -168,8 +175,7 @@ def plain_name(name: str, drop: Iterable[str] = ()) -> str:
 
 
 def meant(kind: str, name: str) -> str:
-    """The shipped name of a kind that a name means, however it is spelled; "" where it means none. Words that
-    change nothing and names of engines stand in `configs/names.toml`, other names in the files themselves.
+    """The shipped name that a name means, however spelled, by files and `configs/names.toml`; "" where none.
 
     >>> [meant("chip", n) for n in ("H100 NVL", "NVIDIA H100-SXM-80GB", "b200_sxm", "h20o")]
     ['h100-nvl', 'h100', 'b200', '']
@@ -245,9 +251,7 @@ def stating_file(kind: str, name: str, number: str) -> Path:
 def load_table(
     kind: str, name: str | Path, _above: tuple[str, ...] = (), written: Writer | None = None
 ) -> dict[str, Any]:
-    """A file's table with its ``base`` (or ``like``) merged underneath and its source citations written out;
-    `written` is what is done first to the table of each file.
-    """
+    """A file's table over its ``base`` (or ``like``), citations written out; `written` is done to each."""
     path = find(kind, name)
     table = read_toml(path) if written is None else written(read_toml(path), path.name)
     if str(path) in _above:

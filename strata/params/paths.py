@@ -1,11 +1,10 @@
-"""Quantities of a record by their dotted path: which there are, what they hold, and records with some of them
-replaced.
-"""
+"""Quantities of a record by their dotted path: which there are, their values, records with others."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +40,16 @@ def leaf_paths(record: Any) -> dict[str, Mapping[str, Any]]:
         elif "unit" in meta:
             paths[path] = meta
     return paths
+
+
+@lru_cache(maxsize=256)
+def unit_at(cls: Any, path: str) -> str | None:
+    """The unit of the quantity at a dotted path of a record's file; None where there is none."""
+    head, _, rest = path.partition(".")
+    meta: Mapping[str, Any] = next((f.metadata for f in fields(cls) if f.name == head), {})
+    if meta.get("part") is not None:
+        return unit_at(meta["part"], rest) if rest else None
+    return meta.get("unit")
 
 
 def value_at(record: Any, path: str) -> Any:
@@ -81,8 +90,7 @@ def stated(record: Any) -> dict[str, Param]:
 
 
 def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, dict[str, Param]]:
-    """A record with some quantities replaced, each named by its path or by its last part: that of the
-    outermost part that has one.
+    """A record with some quantities replaced, each by its path or its last part, the outermost so called.
 
     A value may be a number in SI, an array of such numbers, or text with a unit ("6 TB/s"); a field that
     holds a word takes another word.
@@ -120,10 +128,16 @@ def override(record: Any, changes: Mapping[str, Any], what: str) -> tuple[Any, d
     return record, noted
 
 
+def changed_record(given: Any, changes: Mapping[str, Any], what: str) -> Any:
+    """A record with some quantities replaced, and their sources noted."""
+    if not changes:
+        return given
+    changed, noted = override(given, changes, what)
+    return replace(changed, sources=given.sources.updated(noted))
+
+
 def _given(value: Any, meta: Mapping[str, Any], path: str) -> Any:
-    """A quantity as given, inside of what its field allows: text with a unit, a number, an array or a list of
-    numbers.
-    """
+    """A quantity as given, inside of what its field allows: text with a unit, a number, an array, a list."""
     if isinstance(value, str):
         value = parse(value, meta["unit"], path)
     elif isinstance(value, list | tuple | np.ndarray):
@@ -147,9 +161,7 @@ def called(wanted: str, paths: Mapping[str, Any]) -> list[str]:
 
 
 def word_paths(record: Any) -> dict[str, Mapping[str, Any]]:
-    """Dotted path of each word a record holds inside its parts, or chooses, with its metadata; its own name
-    and titles are not among them, nor words of parts that there are several of.
-    """
+    """Dotted path of each word inside a record's parts, or chosen, with its metadata: no names and titles."""
     paths: dict[str, Mapping[str, Any]] = {}
     for path, value, meta in _described(record):
         *parts, name = path.split(".")

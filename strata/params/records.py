@@ -1,14 +1,17 @@
-"""Files to dataclasses: the pydantic model of a record's file, and the record that a table makes."""
+"""Files to dataclasses: the pydantic model of a record's file, and the record that a table makes; and back:
+each number written with its unit and source, so that reading it gives the record again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
 from functools import lru_cache, partial
 from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
+from strata.arrays import has_axes
 from strata.errors import LONGEST_LIST, BadFile, BadValue, nearest
 from strata.params.declare import Param, Sources, needed
 from strata.params.files import find, load_table, remembered
@@ -19,7 +22,7 @@ from strata.units import parse
 @lru_cache(maxsize=32)
 def file_model(cls: type) -> Any:
     """The pydantic model of a dataclass's file: exact keys, each quantity a value with a source."""
-    from pydantic import BaseModel, ConfigDict, Field, create_model
+    from pydantic import ConfigDict, Field, create_model
 
     stated = create_model(
         "Stated",
@@ -48,8 +51,7 @@ def file_model(cls: type) -> Any:
     if getattr(cls, "DATED_VERSIONS", False):
         entries["versions"] = _versions(entries)
     config = ConfigDict(extra="forbid", strict=True, title=cls.__name__)
-    model: type[BaseModel] = create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
-    return model
+    return create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **entries)
 
 
 def _versions(entries: dict[str, Any]) -> tuple[Any, Any]:
@@ -78,31 +80,25 @@ def in_file(meta: Mapping[str, Any]) -> bool:
 Record = TypeVar("Record")
 
 
+@remembered
 def read_record(
     cls: type[Record],
     kind: str,
     name: str | Path,
     prepare: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
 ) -> tuple[Record, dict[str, Param], str]:
-    """A record as the file of a shipped name or a TOML path has it, the `Param` of each quantity by path, and
-    the file's name.
+    """A record as a shipped file or a TOML path has it, the `Param` of each quantity, the file's name.
 
     `prepare` is what is done to the file's table first. Read once, and again where a file has changed.
     """
-    found: tuple[Record, dict[str, Param], str] = _read_record(cls, kind, str(name), prepare)
-    return found
+    table, file = load_table(kind, name, written=partial(spelled_out, cls)), find(kind, name).name
+    return (*build(cls, table if prepare is None else prepare(table), file), file)
 
 
 def sourced_record(cls: type[Record], kind: str, name: str | Path, **changes: Any) -> Record:
     """A record as its file has it, with the sources of its quantities; `changes` set fields."""
     stated, params, _ = read_record(cls, kind, name)
     return replace(stated, sources=Sources(params), **changes)  # type: ignore[type-var]
-
-
-@remembered
-def _read_record(cls: type, kind: str, name: str, prepare: Any) -> tuple[Any, dict[str, Param], str]:
-    table, file = load_table(kind, name, written=partial(spelled_out, cls)), find(kind, name).name
-    return (*build(cls, table if prepare is None else prepare(table), file), file)
 
 
 def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str, Param]]:
@@ -121,9 +117,7 @@ def build(cls: type, table: Mapping[str, Any], file: str) -> tuple[Any, dict[str
 
 
 def _as_declared(cls: type, table: Any) -> bool:
-    """Whether a table has every key that its record needs and no other, each of its type: what `file_model`
-    takes, and nothing that it refuses.
-    """
+    """Whether a table has all keys a record needs and no other, each right: what `file_model` takes."""
     if not isinstance(table, dict):
         return False
     known = {f.name: f for f in fields(cls) if in_file(f.metadata)}
@@ -191,9 +185,7 @@ def check_range(value: float, meta: Mapping[str, Any], what: str, shown: str) ->
 
 
 def _one_line(error: Any, cls: type, file: str, table: Mapping[str, Any]) -> str:
-    """The first thing wrong with a file, said in one line with the nearest right key, and how many more there
-    are; of things that are missing, all.
-    """
+    """The first thing wrong with a file, the nearest right key, how many more; of missing things, all."""
     # A mistyped key is both unknown and missing; the first says more.
     first, *rest = sorted(error.errors(), key=lambda e: e["type"] != "extra_forbidden")
     path = [str(p) for p in first["loc"]]
@@ -211,9 +203,9 @@ def _one_line(error: Any, cls: type, file: str, table: Mapping[str, Any]) -> str
     return f"{file}: {said}" + (f" (and {len(rest)} more)" if rest else "")
 
 
-def _few(names: list[str], most: int = 12) -> str:
+def _few(names: list[str]) -> str:
     """Names, the first of many."""
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
+    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
 
 
 def all_missing(paths: list[str]) -> str:
@@ -236,3 +228,65 @@ def _keys_at(cls: type, path: list[str]) -> list[str]:
             return ["value", "source"]
         cls = inner
     return [f.name for f in fields(cls) if in_file(f.metadata)]
+
+
+def record_table(record: Any, sources: Sources, prefix: str = "") -> dict[str, Any]:
+    """The table of a record's file: words, quantities with their sources, parts.
+
+    >>> from strata.hardware.generate.budget import budget
+    >>> h100 = budget("h100")
+    >>> record_table(h100, h100.sources)["power"]["value"]
+    '700.0 W'
+    """
+    table: dict[str, Any] = {}
+    for f in fields(record):
+        value, meta, path = getattr(record, f.name), f.metadata, prefix + f.name
+        if not in_file(meta) or value is None or (meta.get("text") and not value):
+            continue
+        if "part" in meta and is_dataclass(value):
+            table[f.name] = record_table(value, sources, path + ".")
+        elif "part" in meta:
+            table[f.name] = [record_table(each, sources, f"{path}.{i}.") for i, each in enumerate(value)]
+        elif meta.get("text"):
+            table[f.name] = value
+        elif meta.get("table"):
+            table[f.name] = {k: _written(v, meta["unit"], sources, f"{path}.{k}") for k, v in value.items()}
+        else:
+            table[f.name] = _written(value, meta["unit"], sources, path)
+    return table
+
+
+def _written(value: Any, unit: str, sources: Sources, path: str) -> dict[str, Any]:
+    if has_axes(value):
+        raise BadValue(f"a file holds one record, but {path} is an array of {value.size}")
+    number, known = float(value), sources.get(path)
+    source = known.source if known else "assumed: stated by the caller"
+    return {"value": number if unit == "1" else f"{number!r} {unit}", "source": source}
+
+
+def as_toml(table: dict[str, Any]) -> str:
+    """A table as TOML, each quantity on a line of its own."""
+    import tomlkit
+
+    return tomlkit.dumps(_ordered(tomlkit, table, tomlkit.document()))
+
+
+def _ordered(tomlkit: Any, table: dict[str, Any], into: Any) -> Any:
+    """Words and quantities first, then tables and lists of tables."""
+    later = {}
+    for key, value in table.items():
+        if isinstance(value, dict) and "value" not in value:
+            later[key] = _ordered(tomlkit, value, tomlkit.table())
+        elif isinstance(value, list):
+            later[key] = tomlkit.aot()
+            for each in value:
+                later[key].append(_ordered(tomlkit, each, tomlkit.table()))
+        elif isinstance(value, dict):
+            inline = tomlkit.inline_table()
+            inline.update(value)
+            into.add(key, inline)
+        else:
+            into.add(key, value)
+    for key, value in later.items():
+        into.add(key, value)
+    return into

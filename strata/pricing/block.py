@@ -1,6 +1,4 @@
-"""The price of a block of ops: each op once, communication that may hide beside them, two halves of a batch
-beside each other.
-"""
+"""The price of a block of ops: each op once, what hides beside them, two halves of a batch."""
 
 from __future__ import annotations
 
@@ -15,16 +13,16 @@ from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.expert_exchange import uneven_routing
-from strata.pricing.overlap.dual_batch import Halves, dual_batch_overlap
 from strata.pricing.overlap.equations import beside, share_links
-from strata.pricing.overlap.rings import is_ring_step, rings_shown
-from strata.pricing.overlap.tiles import overlap_by_tile
-from strata.pricing.overlap.trainers import (
+from strata.pricing.overlap.halves import (
+    Halves,
     beside_other_batch,
+    dual_batch_overlap,
     overlap_of_trainer,
     paired_passes,
     switched_off,
 )
+from strata.pricing.overlap.tiles import is_ring_step, overlap_by_tile, rings_shown
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import KernelPrices, PricedOp, Rank, price_op
 from strata.workload.expert_ops import SHARED_EXPERT
@@ -37,9 +35,7 @@ DATA_GROUP = "dp_cp"  # whose links the sums of gradients need
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PricedNode:
-    """Ops of a node of a block, which stands for so many iterations: priced as they run, fused or not, and
-    one by one: links are taken as long, whatever hides it.
-    """
+    """Ops of a node of a block, which stands for so many iterations: as they run, and one by one."""
 
     weight: Number
     ops: list[PricedOp]
@@ -60,6 +56,9 @@ class PricedBlock:
     # training: time in which its collectives, hidden or not, use links of the data parallel group
     busy: Number = 0.0
     raw: tuple[PricedNode, ...] = ()  # before anything overlaps
+
+
+PricedBlocks = tuple[PricedBlock, ...]
 
 
 def price_block(
@@ -129,9 +128,7 @@ def assembled(
     training: bool,
     by_tile: bool = False,
 ) -> PricedBlock:
-    """A block from the prices of its ops: what hides runs beside kernels and beside collectives on other
-    links.
-    """
+    """A block from prices of its ops: what hides runs beside kernels and collectives on other links."""
     ops: list[PricedOp] = []
     shown, again = ZERO, ZERO
     busy: Number = 0.0
@@ -172,9 +169,7 @@ def assembled(
 def _with_prefetched(
     node: PricedNode, rank: Rank, trained: Sharding | None, by_tile: bool
 ) -> tuple[list[PricedOp], Price]:
-    """Ops with what is fetched ahead shown as far as the rest does not cover it; on links it shares it waits
-    its turn. `trained`: how a training step is divided.
-    """
+    """Ops with what is fetched ahead shown as far as the rest does not cover it; `trained`: how it trains."""
     visible = [(op, p) for op, p in node.apart if not _prefetched(op)]
     priced = overlap_by_tile(node.ops, rank) if by_tile else node.ops
     if trained is not None:
@@ -189,7 +184,7 @@ def _with_prefetched(
         if is_collective(op) and op.prefetch:
             left = beside(price.time, shown.time, _busy(op.group, visible, rank))
             visible = [*visible, (op, price)]  # the next one that hides finds its links taken
-            price = _hidden_but(left, price)
+            price = network_price(left, price.energy, upper=price.time)
             shown = shown + price
         final.append((op, price))
     return final, shown
@@ -197,11 +192,6 @@ def _with_prefetched(
 
 def _prefetched(op: Op) -> bool:
     return is_collective(op) and op.prefetch
-
-
-def _hidden_but(left: Number, price: Price) -> Price:
-    """A collective of which only so much is seen."""
-    return network_price(left, price.energy, upper=price.time)
 
 
 def _busy(group: str, ops: list[PricedOp], rank: Rank) -> Number:
@@ -250,12 +240,8 @@ def _by_kind(ops: list[PricedOp]) -> dict[str, Number]:
     return kinds
 
 
-def two_halves(
-    blocks: tuple[PricedBlock, ...], halves: tuple[PricedBlock, ...], order: BlockSequence, rank: Rank
-) -> tuple[PricedBlock, ...]:
-    """Blocks whose layers run as two half batches beside each other where that is quicker; other blocks run
-    whole.
-    """
+def two_halves(blocks: PricedBlocks, halves: PricedBlocks, order: BlockSequence, rank: Rank) -> PricedBlocks:
+    """Blocks whose layers run as two half batches beside each other where that is quicker; others whole."""
     inside = [order.in_layers(b.block.name) for b in blocks]
     layers = [
         Halves(b.block, order.starts_layer(b.block.name), b.ops, h.ops)
@@ -294,11 +280,9 @@ def left_over(one: Price, other: Price, bandwidth: Number) -> Number:
 
 
 def overlap_shared_experts(priced: list[PricedOp], device: Device) -> list[PricedOp]:
-    """The ops of a block with shared experts beside the routed ones, as far as the engine runs them so
-    (`shared_expert_stream`).
-    """
+    """Ops with shared experts beside the routed ones, as the engine does (`shared_expert_stream`)."""
     shared = [p for op, p in priced if op.role == SHARED_EXPERT]
-    routed = [p for op, p in priced if op.category == "experts"]
+    routed = [p for op, p in priced if op.routed]
     if not shared or not routed:
         return priced
     both = [total_price([(1.0, p) for p in part]) for part in (shared, routed)]

@@ -1,5 +1,4 @@
-"""A block on a dataflow chip: runs of its ops fused into partitions wherever that is quicker, at every point
-of a batch.
+"""A block on a dataflow chip: runs of its ops fused into partitions wherever that is quicker, point by point.
 
 Ops keep their order, so that partitions are runs of them, and the best division into runs is a shortest path
 over their ends: exact for that order, in broadcasting equations (`pricing/fusion.py`). Orders of a graph that
@@ -10,48 +9,160 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from strata.arrays import SCALARS, Mask, Number, choose, lead, namespace, rank_of
-from strata.pricing.fused_partition import (
+from strata.pricing.fusion import (
+    FLOWS,
     PartitionFlows,
     PartitionLimits,
     PartitionWork,
+    TensorUse,
+    flow_factors,
+    is_streamed,
+    padded_work,
     price_partition,
 )
-from strata.pricing.fused_tensors import FLOWS, block_tensors, own_bytes, run_structure
-from strata.pricing.fusion import padded_work
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.price import ZERO, Price, price_where
 from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
-from strata.workload.graph import Block, is_collective
+from strata.workload.graph import Block, Graph, Op, is_collective
+
+
+def own_bytes(op: Op, price: Price) -> tuple[Number, Number]:
+    """Bytes of weights an op reads by itself; and of a cache, which streams through and is never held."""
+    weight = op.read_weight()
+    weights = op.weight_bytes() + op.tied_bytes() + (0.0 if weight is None else weight.bytes())
+    stored: Number = 0.0
+    for place in range(len(op.inputs)):
+        if op.stored_axes(place):
+            size = op.operand_bytes(place)
+            stored = stored if size is None else stored + size
+    xp = namespace(weights, stored, price.memory_bytes)
+    weights = xp.minimum(weights, price.memory_bytes)
+    return weights, xp.minimum(stored, price.memory_bytes - weights)
+
+
+def block_tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[TensorUse]:
+    """Tensors between the ops of a block, with those from outside that are no stored caches."""
+    makers: dict[str, int] = {}
+    readers: dict[tuple[str, int], list[int]] = {}
+    whole: dict[tuple[str, int], list[int]] = {}
+    bytes_of: dict[tuple[str, int], Number] = {}
+    if block.entry is not None:
+        sizes = {**sizes, block.entry.name: block.entry.bytes()}
+    for i, op in enumerate(ops):
+        for place, tensor in enumerate(op.inputs):
+            if op.stored_axes(place):
+                continue
+            key = (tensor, makers.get(tensor, -1))
+            readers.setdefault(key, []).append(i)
+            if key[1] < 0 and key not in bytes_of:
+                kept = op.kept_operand(place)
+                stated = op.operand_bytes(place) if kept is None else kept.bytes()
+                bytes_of[key] = sizes.get(tensor, 0.0 if stated is None else stated)
+            wanted = op.operand_axes(place)
+            made = key[1] >= 0 and _streams(ops[key[1]].result_axes())
+            if made and wanted and not _streams(wanted):
+                whole.setdefault(key, []).append(i)
+        makers[op.output] = i
+        bytes_of[op.output, i] = op.payload if is_collective(op) else op.output_bytes()
+    left, outside = set(block.leaves) or {ops[-1].output}, len(ops)
+    found = []
+    for name, maker in dict.fromkeys([*bytes_of, *readers]):
+        read = tuple(readers.get((name, maker), ()))
+        waits = set(whole.get((name, maker), ()))
+        leaves = name in left and makers.get(name) == maker
+        targets = (*read, outside) if leaves or not read else read
+        found.append(
+            TensorUse(
+                source=outside if maker < 0 else maker,
+                targets=targets,
+                bytes=bytes_of.get((name, maker), 0.0),
+                whole=tuple(t in waits for t in targets),
+            )
+        )
+    return found
+
+
+def _streams(axes: tuple[str, ...]) -> bool:
+    return any(map(is_streamed, axes))
+
+
+@lru_cache(maxsize=256)
+def run_structure(
+    tensors: tuple[tuple[int, tuple[int, ...], tuple[bool, ...]], ...], communicates: tuple[bool, ...]
+) -> tuple[dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], ...]], list[float], list[float]]:
+    """Which tensors count how often in the flows of each run, and ops' levels: structure alone."""
+    uses = [TensorUse(source=s, targets=t, bytes=0.0, whole=w) for s, t, w in tensors]
+    level, behind = _levels(uses, list(communicates))
+    count = len(communicates)
+    ends = [(first, last) for last in range(1, count + 1) for first in range(last)]
+    inside = [np.array([first <= i < last for first, last in ends]) for i in range(count + 1)]
+    factors = [flow_factors(tensor, inside, level, 1.0) for tensor in uses]
+    found = {}
+    for k, end in enumerate(ends):
+        by_flow = []
+        for flow in range(len(FLOWS)):
+            counts = ((i, float(np.broadcast_to(f[flow], len(ends))[k])) for i, f in enumerate(factors))
+            by_flow.append(tuple((i, count) for i, count in counts if count != 0.0))
+        found[end] = tuple(by_flow)
+    return found, level, behind
+
+
+def _levels(tensors: list[TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
+    """Longest path to each op, on which collectives are no stage of their own, and the most operands on a
+    path that must be whole; last those of the world outside.
+    """
+    outside = len(communicates)
+    level, behind = [0.0] * (outside + 1), [0.0] * (outside + 1)
+    into: list[list[tuple[int, bool]]] = [[] for _ in communicates]
+    for tensor in tensors:
+        for reader, waits in zip(tensor.targets, tensor.whole, strict=True):
+            if outside not in (tensor.source, reader):
+                into[reader].append((tensor.source, waits))
+    for i, sources in enumerate(into):
+        step = 0.0 if communicates[i] else 1.0
+        level[i] = max((level[s] + step for s, _ in sources), default=0.0)
+        behind[i] = max((behind[s] + float(waits) for s, waits in sources), default=0.0)
+    return level, behind
+
+
+def tensor_sizes(graph: Graph) -> dict[str, Number]:
+    """Bytes of the tensors of all blocks, as other blocks read them: what backward blocks need as `sizes`."""
+    found: dict[str, Number] = {}
+    for block in graph.blocks:
+        if block.entry is not None:
+            found[f"{block.name}:{block.entry.name}"] = block.entry.bytes()
+        for op in block.ops:
+            size = op.payload if is_collective(op) else op.output_bytes()
+            found[f"{block.name}:{op.output}"] = size
+    return found
+
 
 TILES = tuple(4.0**i for i in range(6))  # numbers of tiles that a partition may pass on
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FusedRun:
-    """A run of ops as one partition, at its best number of tiles: its time, what its parts take [s], bytes
-    from and to DRAM; and sums over its ops of time on the chip, of weights and caches, of communication.
-    """
+    """A run of ops as one partition, at its best number of tiles: times [s] and bytes."""
 
     time: Number
     compute: Number
     busy: Number
     memory: Number
-    traffic: Number
-    core: Number
+    traffic: Number  # from and to DRAM
+    core: Number  # over its ops: time on the chip, weights and caches, communication
     own: Number
     network: Number
     count: Number
 
 
 class FusedRuns:
-    """Prices of runs of a block's ops: each kernel's time on the chip with DRAM out of the way, the bytes it
-    reads of weights and caches, and the tensors between them.
-    """
+    """Prices of runs of a block's ops: each kernel's time with DRAM out of the way, its bytes and tensors."""
 
     def __init__(
         self, priced: list[PricedOp], block: Block, rank: Rank, sizes: dict[str, Number] | None = None
@@ -73,16 +184,14 @@ class FusedRuns:
         shape = tuple((t.source, t.targets, t.whole) for t in self.tensors)
         self.uses, self.levels, self.behind = run_structure(shape, tuple(joint))
         self.rows: Number = block.entry.extents[0].size if block.entry is not None else 1.0
-        limits = (device.cache_capacity, device.bandwidth, device.floor)
-        self.limits = PartitionLimits(sram=limits[0], bandwidth=limits[1], start=limits[2])
+        limits = {"sram": device.cache_capacity, "bandwidth": device.bandwidth, "start": device.floor}
+        self.limits = PartitionLimits(**limits)
         sizes_of = [t.bytes for t in self.tensors]
-        every = (*self.core, *self.own, *self.network, *sizes_of, *limits, self.rows, device.grain)
+        every = (*self.core, *self.own, *self.network, *sizes_of, *limits.values(), self.rows, device.grain)
         self.tiles, self.padding, self.allowed = self._tilings(rank_of(*every), namespace(*every))
 
     def _tilings(self, rank: int, xp: Any) -> tuple[Number, Number, Mask]:
-        """Numbers of tiles that rows of some point allow, on a leading axis where there are several; what
-        padding makes of products in so many, and where there are rows for them.
-        """
+        """Numbers of tiles that rows of some point allow (leading axis), what they pad, where they may be."""
         most = np.max(self.rows) if isinstance(self.rows, float | np.ndarray | np.generic) else math.inf
         some = [tiles for tiles in TILES if tiles == 1.0 or tiles <= most]
         tiles = 1.0 if len(some) == 1 else lead(some, rank, np if xp is SCALARS else xp)
@@ -90,9 +199,7 @@ class FusedRuns:
         return tiles, padding, (tiles <= self.rows) | (tiles == 1.0)
 
     def work(self, first: int, last: int) -> tuple[PartitionWork, Number, Number]:
-        """What ops from one place up to another ask for as one partition, with its products' time and its
-        other kernels' on the chip.
-        """
+        """What ops of some places ask for as one partition; time of its products and of its other kernels."""
         inside = range(first, last)
         sums = {
             name: sum((self.tensors[i].bytes * factor for i, factor in uses), 0.0)
@@ -119,9 +226,7 @@ class FusedRuns:
         return _nowhere(held <= self.limits.sram * (1.0 + 1e-9))
 
     def fused(self, first: int, last: int) -> FusedRun:
-        """Ops from one place up to another as one partition, at its best number of tiles; its time is
-        infinite where it has no room.
-        """
+        """Ops of some places as one partition at its best number of tiles; infinite time without room."""
         work, products, others = self.work(first, last)
         core = products * self.padding + others
         found = price_partition(replace(work, compute=core), self.limits, self.rules, self.tiles, 1.0)
@@ -244,22 +349,19 @@ def _chosen(
 def _at_least(found: list[PricedOp], runs: FusedRuns) -> list[PricedOp]:
     """Ops of a block at prices that no chip with at most these resources undercuts: times as they are, all
     credited to what a clock does not slow but the work that each op has in any run; the least bytes from DRAM
-    of any division into runs, whatever room they need.
-
-    A better chip may divide the block in another way, in which it starts more kernels, shows more of its
-    communication or moves more bytes, although it takes less time.
+    of any division into runs, whatever room they need. A better chip may divide the block in another way,
+    which starts more kernels, shows more of its communication or moves more bytes, although it takes less
+    time.
     """
     priced = runs.priced
     least: list[Number] = [0.0]
     for last in range(1, len(priced) + 1):
-        ways = [least[last - 1] + priced[last - 1][1].memory_bytes]
+        fewest = least[last - 1] + priced[last - 1][1].memory_bytes
         for first in range(last - 1):
             run = runs.work(first, last)[0]
-            ways.append(least[first] + run.flows.read + run.flows.written + run.weights + run.extra)
-        bytes_ = ways[0]
-        for way in ways[1:]:
-            bytes_ = namespace(bytes_, way).minimum(bytes_, way)
-        least.append(bytes_)
+            way = least[first] + run.flows.read + run.flows.written + run.weights + run.extra
+            fewest = namespace(fewest, way).minimum(fewest, way)
+        least.append(fewest)
     usual = sum((p.memory_bytes for _, p in priced), 0.0)
     xp = namespace(usual, least[-1])
     kept = xp.where(usual > 0.0, least[-1] / xp.where(usual > 0.0, usual, 1.0), 1.0)
@@ -271,19 +373,9 @@ def _at_least(found: list[PricedOp], runs: FusedRuns) -> list[PricedOp]:
         saved = (alone.memory_bytes - moved) * runs.rank.device.chip.energy.memory
         work = alone.compute + alone.cache + alone.core_time_under_dram
         under = 0.0 if joins else namespace(work, runs.core[place]).minimum(work, runs.core[place])
-        changes = {name: 0.0 * price.time for name in ("compute", "cache", "network", "overhead")}
-        made.append(
-            (
-                op,
-                price.replaced(
-                    **changes,
-                    memory=price.time,
-                    core_time_under_dram=under,
-                    memory_bytes=moved,
-                    energy=alone.energy - saved,
-                ),
-            )
-        )
+        changes = dict.fromkeys(("compute", "cache", "network", "overhead"), 0.0 * price.time)
+        changes |= {"memory": price.time, "core_time_under_dram": under, "memory_bytes": moved}
+        made.append((op, price.replaced(**changes, energy=alone.energy - saved)))
     return made
 
 

@@ -1,6 +1,4 @@
-"""One kernel on one chip, asked for by name: the prices a model's step is made of, each by itself, with what
-was asked checked.
-"""
+"""One kernel on one chip, asked for by name: the prices a step is made of, what was asked checked."""
 
 from __future__ import annotations
 
@@ -20,7 +18,6 @@ from strata.hardware.system import usual_fabric
 from strata.hardware.transport import LIBRARY
 from strata.params import leaf_paths, override, value_at
 from strata.precision import bytes_of, check, rate_of, supports
-from strata.pricing.host import launched_by_host
 from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_ops import product_bytes
 from strata.pricing.kernel_request import SIZES, KernelRequest
@@ -33,22 +30,15 @@ from strata.pricing.served_kernels import mean_of_draws
 # What two sizes of a kernel must be to each other.
 RELATIONS: tuple[tuple[str, str, str, Callable[[Any, Any], Any]], ...] = (
     ("heads", "kv_heads", "heads must be a multiple of kv_heads", lambda heads, kv: heads % kv == 0),
-    (
-        "context",
-        "queries",
-        "context counts the new tokens and must not be below queries",
-        lambda context, queries: context >= queries,
-    ),
-    ("top_k", "experts", "top_k must not exceed experts", lambda chosen, experts: chosen <= experts),
+    ("context", "queries", "context counts the new tokens and must not be below queries", np.greater_equal),
+    ("top_k", "experts", "top_k must not exceed experts", np.less_equal),
     ("experts", "ranks", "experts must be a multiple of ranks", lambda experts, ranks: experts % ranks == 0),
 )
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Kernel:
-    """A kernel with its price at the clock it holds [Hz] and the power drawn meanwhile [W]; arrays where a
-    size was one.
-    """
+    """A kernel at the clock it holds [Hz] and the power drawn [W]; arrays where a size was one."""
 
     chip: Chip
     kind: str
@@ -69,9 +59,8 @@ class Kernel:
     @property
     def bound_by(self) -> Any:
         """The resource the time is credited to; an array of names where sizes are arrays."""
-        shares = np.stack(
-            np.broadcast_arrays(*(np.asarray(getattr(self.price, r), float) for r in RESOURCES))
-        )
+        credited = (np.asarray(getattr(self.price, r), float) for r in RESOURCES)
+        shares = np.stack(np.broadcast_arrays(*credited))
         most = np.argmax(shares, axis=0)
         return np.array(RESOURCES)[most] if shares.ndim > 1 else RESOURCES[int(most)]
 
@@ -184,17 +173,12 @@ _CYCLES = ("overhead.kernel", "overhead.tile", "overhead.step", "overhead.split"
 
 
 def _locked(chip: Chip, clock: Number | None) -> Chip:
-    """The chip at a locked clock, if any: cores, their caches and the cycles of fixed times slow down, DRAM
-    does not.
-    """
+    """The chip at a locked clock, if any: cores, caches and cycles slow down, DRAM does not."""
     if clock is None:
         return chip
     highest, asked = chip.compute.max_clock, np.asarray(clock, float)
-    require(
-        bool(np.all((asked > 0.0) & (asked <= highest))),
-        f"a locked clock must be above 0 and at most the {highest:g} Hz of {chip.name}",
-        clock=clock,
-    )
+    rule = f"a locked clock must be above 0 and at most the {highest:g} Hz of {chip.name}"
+    require(bool(np.all((asked > 0.0) & (asked <= highest))), rule, clock=clock)
     share, longer = clock / chip.compute.clock, chip.compute.max_clock / clock
     changes: dict[str, Number] = {"compute.clock": clock, "compute.max_clock": clock}
     for path in leaf_paths(chip):
@@ -207,9 +191,8 @@ def _locked(chip: Chip, clock: Number | None) -> Chip:
 
 def _check_times(**times: Number) -> None:
     for name, time in times.items():
-        require(
-            bool(np.all(np.asarray(time) >= 0.0)), f"{name} of a kernel must be at least 0 s", **{name: time}
-        )
+        kept = bool(np.all(np.asarray(time) >= 0.0))
+        require(kept, f"{name} of a kernel must be at least 0 s", **{name: time})
 
 
 def _word(kind: str, name: str, value: str, known: tuple[str, ...]) -> str:
@@ -271,9 +254,8 @@ def _checked(kind: str, name: str, value: Number) -> Number:
         raise BadValue(f"{kind} {name} must be a number, but got {value!r}") from error
     size = SIZES[name]
     if size.unit:
-        rule = f"a number of at least {size.least:g}" + (
-            f", at most {size.most:g}" if np.isfinite(size.most) else ""
-        )
+        most = f", at most {size.most:g}" if np.isfinite(size.most) else ""
+        rule = f"a number of at least {size.least:g}{most}"
         good = (seen >= size.least) & (seen <= size.most) & np.isfinite(seen)
     else:
         rule, good = "a positive whole number", (seen >= 1) & (seen < 1e15) & (seen == np.floor(seen))
@@ -304,3 +286,25 @@ def _check_rate(chip: Chip, precision: str, weight_only: bool) -> None:
         raise MissingQuantity(
             f"{error}" + ("; weight-only use widens such weights to bf16" if narrow else "")
         ) from None
+
+
+def launched_by_host(price: Price, chip: Chip, start: Number, host: Number, launches: Number) -> Price:
+    r"""A call whose kernels a host launches one by one, and waits for.
+
+    .. math:: T = \max\left(T_h, s + \max\left(T_k, (l - 1) T_l + \frac{T_k}{l}\right)\right)
+
+    l kernels that take T_k together, the first of which starts s after the call, the last not before all are
+    launched, each in T_l of the host (`overhead.launch`); the host prepares the call for at least T_h.
+
+    >>> from strata.hardware.chip import chip
+    >>> kernel, h200 = Price(time=1e-5, compute=1e-5), chip("h200", **{"overhead.launch": "5 us"})
+    >>> later = [launched_by_host(kernel, h200, s, h, 1.0).time for s, h in ((2e-6, 0.0), (0.0, 4e-5))]
+    >>> [round(float(time) * 1e6) for time in later]
+    [12, 40]
+    """
+    if not any(np.any(np.asarray(time) > 0.0) for time in (start, host)):
+        return price
+    xp = namespace(price.time, start, host, launches)
+    last = (launches - 1.0) * chip.overhead.launch + price.time / launches
+    time = xp.maximum(host, start + xp.maximum(price.time, last))
+    return price.later(time - price.time)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from strata.arrays import Number
 from strata.pricing import kernel_ops, served_kernels
 from strata.pricing.kernel_request import KernelKind, Sizes
-from strata.pricing.overlap import fused_kernels
 from strata.pricing.price import ZERO, Price
 from strata.workload.lstm import CELLS
 
@@ -112,34 +112,34 @@ KINDS: dict[str, KernelKind] = {
     "ag_gemm": _fused(
         "Activations gathered from the ranks, tile by tile beside the product that takes them in.",
         ("m", "n", "k"),
-        fused_kernels.gathered_product,
+        partial(kernel_ops.product_beside, "all_gather"),
         "--m 8192 --n 4096 --k 8192",
         sent=0.0,
     ),
     "gemm_rs": _fused(
         "A product over a rank's own depth, its sums scattered over the ranks tile by tile.",
         ("m", "n", "k"),
-        fused_kernels.scattered_product,
+        partial(kernel_ops.product_beside, "reduce_scatter"),
         "--m 8192 --n 4096 --k 2048",
         sent=0.0,
     ),
     "a2a_gemm": _fused(
         "An exchange of heads for tokens, tile by tile beside the product that takes them in.",
         ("m", "n", "k"),
-        fused_kernels.exchanged_product,
+        partial(kernel_ops.product_beside, "all_to_all"),
         "--m 1024 --n 8192 --k 8192",
         sent=0.0,
     ),
     "ep_dispatch": _fused(
         "Tokens on their way to the ranks of their experts, a message for each pick.",
         ("tokens", "hidden", "experts", "top_k"),
-        fused_kernels.dispatched_tokens,
+        kernel_ops.dispatched_tokens,
         "--tokens 4096 --hidden 7168 --experts 256 --top-k 8",
     ),
     "moe_ar": _fused(
         "The experts' second product, picks added up and summed over ranks that cut the experts.",
         ("tokens", "n", "k", "experts", "top_k"),
-        fused_kernels.summed_experts,
+        kernel_ops.summed_experts,
         "--tokens 1024 --n 4096 --k 1536 --experts 128 --top-k 8",
         sent=0.0,
     ),

@@ -1,6 +1,4 @@
-"""What a kernel is asked for with: sizes, formats and ways to run, each declared once for the API, the
-command line and measured files.
-"""
+"""What a kernel is asked for with, each declared once for the API, the command line and measured files."""
 
 from __future__ import annotations
 
@@ -87,9 +85,7 @@ SIZES: dict[str, KernelSize] = {
 
 @dataclass(frozen=True)
 class KernelOption:
-    """How a kernel runs: a "word" or a "format", a flag, or a number in a unit. A flag
-    that is on is turned off by `off`.
-    """
+    """How a kernel runs: a word, a format, a number in a unit, or a flag, which `off` turns off."""
 
     meaning: str
     form: str = "flag"
@@ -123,9 +119,7 @@ FLAGS = tuple(name for name, one in OPTIONS.items() if one.form == "flag")
 
 @dataclass(frozen=True, kw_only=True)
 class KernelRequest:
-    """Formats of the weights and the arithmetic, of stored activations, and of keys and values; and what
-    `OPTIONS` say.
-    """
+    """Formats of weights with the arithmetic, of activations, of keys and values; and what `OPTIONS` say."""
 
     weight: str
     activation: str
@@ -150,10 +144,10 @@ class KernelKind:
     """A kind of kernel: what it is, the sizes it needs and those it has a value for, its price, and the
     options it has beside those of all.
 
-    `ops` and `phases` are words it knows, the first one where none is told, as is its `precision`.
-    `products` need arithmetic of the chip's matrix units in their format; `drawn` prices have draws of a
-    routing on the leading axis; `warm` ones find activations in the cache; `launched` is the size that counts
-    kernels of a call.
+    `ops` and `phases` are words it knows, the first one where none is told, as is its `precision`. `products`
+    need arithmetic of the chip's matrix units in their format; `drawn` prices have draws of a routing on the
+    leading axis; `warm` ones find activations in the cache; `launched` is the size that counts kernels of a
+    call.
     """
 
     title: str

@@ -1,5 +1,6 @@
 """The host beside the kernels of a step: it launches them ahead of the device, which waits where launching
-takes longer than running them; pass by pass in training, over a whole step of serving.
+takes longer than running them (pass by pass in training, over a whole step of serving); and what captured
+graphs take off it.
 """
 
 from __future__ import annotations
@@ -7,20 +8,56 @@ from __future__ import annotations
 from dataclasses import replace
 
 from strata.arrays import Number, namespace
-from strata.mapping.engine import trainer_of
+from strata.mapping.engine import Engine, trainer_of
+from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
-from strata.pricing.block import PricedBlock
+from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.given import Pricing
-from strata.pricing.host import is_captured
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.overlap.equations import exposed
+from strata.pricing.pipeline import again_share, reaches_over_nodes
 from strata.pricing.price import ZERO
 from strata.pricing.pricers import Rank, launched_kernels
-from strata.pricing.stage_times import again_share, reaches_over_nodes
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product
+from strata.workload.tasks import Workload
+
+
+def step_gap(fixed: Number, each: Number, sequences: Number) -> Number:
+    r"""Time between the kernels of two steps that nothing hides [s]: inputs copied, tokens drawn and sent.
+
+    .. math:: T_g = g + n s
+
+    fixed time g; n sequences of the rank, s each.
+
+    >>> round(step_gap(4e-4, 2e-5, 64.0) * 1e3, 2)
+    1.68
+    """
+    return fixed + sequences * each
+
+
+def beside_host(device: Number, host: Number, async_scheduling: Number) -> Number:
+    r"""Time of a step [s] whose host schedules it after the device is done, or beside it, a step ahead.
+
+    .. math:: T = \begin{cases} T_d + T_h & \text{one after the other} \\
+        \max(T_d, T_h) & \text{beside each other} \end{cases}
+
+    device time T_d; host time T_h.
+
+    >>> [float(beside_host(d, 4.0, a)) for d, a in ((10.0, 0.0), (10.0, 1.0), (2.0, 1.0))]
+    [14.0, 10.0, 4.0]
+    """
+    xp = namespace(device, host, async_scheduling)
+    return xp.where(async_scheduling > 0, xp.maximum(device, host), device + host)
+
+
+def with_host(time: Number, launching: Number, engine: Engine, work: Workload, sharding: Sharding) -> Number:
+    """A step with launching ahead of the device, then the host (a scheduler a replica) beside or after it."""
+    gap = step_gap(engine.step_gap, engine.sequence_gap, work.batch / sharding.replicas)
+    return beside_host(time + exposed(launching, time) + gap, engine.host_step, engine.async_scheduling)
+
 
 FULL = 1.0  # recompute levels above this run layers again
 
@@ -42,9 +79,9 @@ def slowest_of_group(own: Number, late: Number, ranks: Number) -> Number:
     return own + late * ranks
 
 
-def launch_bound(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
-    """Blocks of a training step with what the device waits for the host (`exposed`) and for the last rank
-    of a tensor group, where the engine says how it trains.
+def launch_bound(given: Pricing, rank: Rank, blocks: PricedBlocks) -> PricedBlocks:
+    """Blocks of a training step with what the device waits for the host (`exposed`) and for the last rank of
+    a tensor group, where the engine says how it trains.
 
     Passes are the layers forward, the head with the loss, and all backward. Each kernel takes the host the
     same time, of which the backward pass needs its own share, and a collective of a tensor group its own;
@@ -102,19 +139,18 @@ def launch_time(given: Pricing, rank: Rank) -> Number:
     kernels: Number = 0.0
     for block in given.graph.blocks:
         count: Number = 0.0
-        for weight, ops in block.at_nodes():
-            for op in ops:
-                calls = software.routed_launches if _is_dynamic(op) else 1.0
-                count = count + weight * calls * launched_kernels(op, rank.device) * _launched(op, given)
+        for weight, op in _each_op(block):
+            calls = software.routed_launches if _is_dynamic(op) else 1.0
+            count = count + weight * calls * launched_kernels(op, rank.device) * _launched(op, given)
         kernels = kernels + block.times * (1.0 if rank.device.fuses else count)
     time = engine.launches * rank.device.chip.overhead.launch * kernels
-    return namespace(time, engine.cuda_graphs).where(is_captured(engine, given.work), 0.0, time)
+    reads_prompts = given.work.phase == "prefill" or given.work.prompts is not None
+    captured = engine.cuda_graphs > (1.0 if reads_prompts else 0.0)
+    return namespace(time, engine.cuda_graphs).where(captured, 0.0, time)
 
 
-def _pools(given: Pricing, blocks: tuple[PricedBlock, ...]) -> list[list[int]]:
-    """Blocks over which the host runs ahead: those of the backward pass, which begins with the head's long
-    kernels; the layers of the forward pass; and its head, which has no kernels before layers are launched.
-    """
+def _pools(given: Pricing, blocks: PricedBlocks) -> list[list[int]]:
+    """Blocks over which the host runs ahead: all backward ones, the layers forward, and their head."""
     last = given.graph.sequence.last
     pools: dict[str, list[int]] = {}
     for i, b in enumerate(blocks):
@@ -134,17 +170,21 @@ def _host_time(block: Block, given: Pricing, device: Device, each: Number) -> Nu
     """
     time: Number = 0.0
     trainer = trainer_of(given.engine)
-    for weight, ops in block.at_nodes():
-        for op in ops:
-            if trainer.captured != CAPTURES[0] and not _is_dynamic(op):
-                continue
-            if trainer.host_expert is not None and is_expert_product(op):
-                each_expert = trainer.host_expert + _bias_host(op, trainer)
-                time = time + weight * op.experts.size * each_expert
-            else:
-                kernels = launched_kernels(op, device) * _launched(op, given)
-                time = time + weight * (kernels * each + _narrow(op, trainer, device))
+    for weight, op in _each_op(block):
+        if trainer.captured != CAPTURES[0] and not _is_dynamic(op):
+            continue
+        if trainer.host_expert is not None and is_expert_product(op):
+            each_expert = trainer.host_expert + _bias_host(op, trainer)
+            time = time + weight * op.experts.size * each_expert
+        else:
+            kernels = launched_kernels(op, device) * _launched(op, given)
+            time = time + weight * (kernels * each + _narrow(op, trainer, device))
     return time
+
+
+def _each_op(block: Block) -> list[tuple[Number, Op]]:
+    """Ops of a block with how many iterations each stands for."""
+    return [(weight, op) for weight, ops in block.at_nodes() for op in ops]
 
 
 def _narrow(op: Op, trainer: Trainer, device: Device) -> Number:
@@ -184,12 +224,8 @@ def _launched(op: Op, given: Pricing) -> Number:
 
 def _collectives(block: Block, given: Pricing) -> Number:
     """Collectives of a tensor group in a block."""
-    count: Number = 0.0
-    for weight, ops in block.at_nodes():
-        for op in ops:
-            if is_collective(op) and op.group == TENSOR_GROUP:
-                count = count + weight * _launched(op, given)
-    return count
+    every = ((w, op) for w, op in _each_op(block) if is_collective(op) and op.group == TENSOR_GROUP)
+    return sum((weight * _launched(op, given) for weight, op in every), 0.0)
 
 
 def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
@@ -210,7 +246,7 @@ def _host_collective(given: Pricing, rank: Rank, each: Number) -> Number:
     return namespace(time, given.engine.cuda_graphs).where(given.engine.cuda_graphs <= 0, time, 0.0)
 
 
-def _with_skew(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+def _with_skew(given: Pricing, rank: Rank, blocks: PricedBlocks) -> PricedBlocks:
     """Blocks whose collectives of a tensor group over nodes wait for the last rank."""
     trainer = given.engine.training
     if trainer is None or trainer.collective_skew is None or TENSOR_GROUP not in rank.placement.groups:

@@ -15,18 +15,16 @@ from strata.pricing.power_cap import voltage_energy
 
 @dataclass(frozen=True, kw_only=True)
 class PowerDraw:
-    """One measured load: the format of its products, the work of a call, how long a call took [s], the power
-    drawn [W] and the share of the highest clock.
-    """
+    """One measured load, by what a call of it does."""
 
-    format: str
+    format: str  # of its products
     flop: float
     cache_bytes: float
     memory_bytes: float
     dram_share: float  # of its time that it waits for DRAM
     seconds: float
-    power: float
-    share: float
+    power: float  # drawn [W]
+    share: float  # of the highest clock
 
 
 def drawn_power(draw: PowerDraw, chip: Chip) -> float:

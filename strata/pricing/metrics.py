@@ -75,9 +75,7 @@ FORMULAS = {
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StepMetrics:
-    """What one step of any program delivers. Where it does not fit or is not legal, times are +inf and rates
-    0.
-    """
+    """What a step of any program delivers; where it does not fit or is not legal, times are +inf, rates 0."""
 
     # one forward of the phase, or one optimiser step; `lower` and `upper` bound it
     step_time: Number = metric("s", LOWER, "time of a step", kind=TIME)
@@ -111,9 +109,7 @@ class ItemMetrics(StepMetrics):
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TokenMetrics(StepMetrics):
-    """What a step of a language model delivers, in tokens; a phase without a first token or a next one has
-    them at +inf.
-    """
+    """What a step of a language model delivers, in tokens; times that a phase does not have are +inf."""
 
     # of every sequence, and between its tokens
     ttft: Number = metric("s", LOWER, "time to first token", ("prefill", "serve"), TIME)

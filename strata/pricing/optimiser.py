@@ -7,10 +7,10 @@ from strata.errors import BadValue
 from strata.mapping.plan_layout import HOST_STATE
 from strata.mapping.trainer import Trainer
 from strata.precision import bytes_of
-from strata.pricing.block import PricedBlock
+from strata.pricing.block import PricedBlocks
 from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
-from strata.pricing.kernels.quantize import quantize_weights
+from strata.pricing.kernels.graph_product import quantize_weights
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import ZERO, Price, price_where
 from strata.pricing.pricers import Rank
@@ -69,9 +69,7 @@ def host_update(
 
 
 def _offloaded(owned: Number, trainer: Trainer, given: Pricing) -> Price:
-    """The update where the optimiser's state lies in the host's memory; gradients go there beside the
-    backward pass where the trainer overlaps them.
-    """
+    """The update in the host's memory; gradients go there beside the backward pass where they overlap."""
     host = given.system.fabric.host
     if host is None or host.link is None or host.stream_rate is None:
         name = given.system.fabric.name
@@ -85,9 +83,7 @@ def _offloaded(owned: Number, trainer: Trainer, given: Pricing) -> Price:
 
 
 def optimiser_price(owned: Number, trainer: Trainer, given: Pricing, rank: Rank) -> Price:
-    """The update of so many parameters, after the gradients were read once for their norm, by which they are
-    clipped.
-    """
+    """The update of so many parameters, after gradients were read once for the norm that clips them."""
     gradient, weight = bytes_of(trainer.main_gradients), bytes_of(trainer.gathered_parameters)
     rate: Number = 1.0 if trainer.update_rate is None else trainer.update_rate
     update = adam_kernel(owned, gradient, trainer.optimizer_bytes, weight, rank.device, rate)
@@ -99,17 +95,13 @@ def optimiser_price(owned: Number, trainer: Trainer, given: Pricing, rank: Rank)
 
 
 def rounded_weights(
-    given: Pricing, rank: Rank, trainer: Trainer, blocks: tuple[PricedBlock, ...], counts: list[Number] | None
+    given: Pricing, rank: Rank, trainer: Trainer, blocks: PricedBlocks, counts: list[Number] | None
 ) -> Price:
-    """Updated weights rounded for narrow products before the next step, where they are gathered wider; of the
-    stage that has most, or, without counts of its blocks, of a mean one.
-    """
+    """Updated weights rounded for narrow products, where gathered wider; of the fullest or a mean stage."""
     found: dict[str, Number] = {}
-    for i, b in enumerate(blocks):
-        if b.block.direction != "forward":
-            continue
-        count = b.block.count if counts is None else counts[i]
-        for op in b.block.ops:
+    often = [b.block.count for b in blocks] if counts is None else counts
+    for b, count in zip(blocks, often, strict=True):
+        for op in b.block.ops if b.block.direction == "forward" else ():
             if not is_product(op) or not op.stored or op.frozen:
                 continue
             to = quantized_format(rank.device, op.weight, op.activation)

@@ -1,9 +1,22 @@
-"""Pipelines: which layers a stage holds, and how stages and micro-batches add up to a step."""
+"""Pipelines: which layers and blocks a stage holds, what it sends, and what a mean device does."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from strata.arrays import Number, floor_div, namespace
-from strata.workload.graph import BlockSequence
+from strata.mapping.layout import DEEPFLOW
+from strata.mapping.recompute import recomputed_layers
+from strata.mapping.trainer import SPLITS
+from strata.memo import Memo, value_key
+from strata.pricing.block import PricedBlock, PricedBlocks
+from strata.pricing.given import Pricing
+from strata.pricing.network.collectives import price_collective
+from strata.pricing.price import ZERO, Price, network_price, total_price
+from strata.pricing.pricers import Rank
+from strata.shipped import needed_model
+from strata.workload.graph import Block, BlockSequence, Collective, Graph
 
 
 def stage_start(
@@ -127,9 +140,7 @@ def stage_counts(
     ends: Number = 0.0,
     head: Number | None = None,
 ) -> Number:
-    """How often a block stands in each of some stages: blocks before and after all layers in the first and
-    last one. A stage of several chunks holds kinds of layers as the whole model mixes them.
-    """
+    """How often a block stands in some stages; one of several chunks holds layers as the model mixes them."""
     xp = namespace(nodes, stages, virtual_stages)
     if block in order.first:
         return xp.where(nodes == 0.0, 1.0, 0.0)
@@ -161,49 +172,178 @@ def counts_before(
     return order.within(stage_start(order.layers, stages, nodes, ends, head), block)
 
 
-def pipeline_time(
-    stage: Number, stages: Number, microbatches: Number, virtual_stages: Number = 1.0
-) -> Number:
-    r"""Time for all micro-batches to pass a pipeline once [s].
+NETWORK = "network"  # medium of a fabric's dimensions between nodes
+EXACTLY = 1e-9  # less of a head than that makes no difference but where shares end with a layer
 
-    .. math:: T = t \left(m + \frac{P - 1}{v}\right)
 
-    slowest stage t for one micro-batch; micro-batches m; stages P; v chunks a stage under an interleaved
-    schedule.
+def stage_send(given: Pricing, rank: Rank) -> Price:
+    """One micro-batch's activations, as layers take them in, to the next stage; training: gradients back."""
+    if not given.structure.pipelined:
+        return ZERO
+    order = given.graph.sequence
+    entries = (b.entry for b in given.graph.blocks if b.entry is not None and order.starts_layer(b.name))
+    op = Collective(name="to_next_stage", pattern="send", group="pp", payload=next(entries).bytes())
+    once = price_collective(op, rank.placement.groups["pp"], rank.fabric)
+    return once.times(given.sharding.handovers * (2.0 if given.training else 1.0))
 
-    Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2.
 
-    >>> pipeline_time(1.0, 8.0, 32.0), pipeline_time(1.0, 8.0, 32.0, 2.0)
-    (39.0, 35.5)
+def stages_seen(given: Pricing) -> Number:
+    """The stages that can be slowest or fullest, on a leading axis; 0 without a pipeline."""
+    if not given.structure.pipelined:
+        return 0.0
+    order, deepflow = given.graph.sequence, given.sharding.deepflow
+    sizes = (given.sharding.stages, order.layers, len(order.period), given.structure.rank)
+    prefix = order.prefix_layers if order.prefix else 0.0
+
+    def nodes() -> Number:
+        outer = stage_nodes(*sizes, prefix=prefix)
+        if not deepflow:
+            return outer
+        inner = stage_nodes(*sizes, ends=1.0)
+        return namespace(outer, inner).concatenate([outer, inner])
+
+    return _STAGES.of(value_key("nodes", sizes, prefix, deepflow), nodes)
+
+
+_STAGES = Memo(512)
+
+
+def split_key(given: Pricing, what: str, names: tuple[str, ...]) -> Any:
+    """What decides how often blocks stand in the stages that are looked at, as a key."""
+    sharding, order = given.sharding, given.graph.sequence
+    ends = stage_split(given) if given.training else None
+    split = (sharding.stages, sharding.virtual_stages, ends, sharding.deepflow, given.structure.rank)
+    return value_key(what, names, order, split)
+
+
+def stage_counts_of(given: Pricing, blocks: PricedBlocks) -> list[Number]:
+    """How often each block stands in the stages that can be slowest (leading axis), or in all."""
+    if not given.structure.pipelined:
+        return [b.block.count for b in blocks]
+    key = split_key(given, "held", tuple([place_of(b) for b in blocks]))
+    return _STAGES.of(key, lambda: counts_at_stages(given, [b.block for b in blocks], stages_seen(given)))
+
+
+def counts_before_stages(given: Pricing, blocks: PricedBlocks, nodes: Number) -> list[Number]:
+    """How often each block stands before the stages that can be slowest (`stages_seen`)."""
+    order, stages, split = given.graph.sequence, given.sharding.stages, stage_split(given)
+    places = [place_of(b) for b in blocks]
+    return _STAGES.of(
+        split_key(given, "before", tuple(places)),
+        lambda: [counts_before(order, place, stages, nodes, *split) for place in places],
+    )
+
+
+def counts_at_stages(given: Pricing, blocks: Sequence[Block], nodes: Number) -> list[Number]:
+    """How often each block stands in some stages of a pipeline (leading axis)."""
+    order, stages = given.graph.sequence, given.sharding.stages
+    names = [b.gradient_of or b.name for b in blocks]
+    if given.sharding.deepflow:
+        counts = needed_model("stage counts", DEEPFLOW)
+        return [counts(order, name, stages, nodes) for name in names]
+    return [split_counts(given, name, nodes) for name in names]
+
+
+def place_of(b: PricedBlock) -> str:
+    """The block of the sequence that a block or its gradient belongs to."""
+    return b.block.gradient_of or b.block.name
+
+
+def split_counts(given: Pricing, block: str, nodes: Number) -> Number:
+    """How often a block of the sequence stands in some stages, as layers are split over them."""
+    order, stages = given.graph.sequence, given.sharding.stages
+    if not given.training:
+        return stage_counts(order, block, stages, nodes)
+    ends, head = stage_split(given)
+    return stage_counts(order, block, stages, nodes, given.sharding.virtual_stages, ends, head)
+
+
+def stage_split(given: Pricing) -> tuple[Number, Number | None]:
+    """Whether embedding and head count as layers, and the head's work in layers where stages balance it."""
+    trainer, ends = given.engine.training, given.sharding.training.split_ends
+    if trainer is None or trainer.split == SPLITS[0]:
+        return ends, None
+    # a share that a layer meets exactly is one that it takes all until then to, or not yet beyond
+    return ends, head_layers(given.whole) * (1.0 - (trainer.split == SPLITS[1]) * EXACTLY)
+
+
+def head_layers(graph: Graph) -> Number:
+    """Work of the products behind all layers, over that of a mean layer's.
+
+    >>> from strata.workload.program import program
+    >>> from strata.workload.tasks import train
+    >>> round(float(head_layers(program("llama-3-8b").trace(train(1.0, 8.0)))), 2)
+    2.41
     """
-    return stage * (microbatches + (stages - 1.0) / virtual_stages)
+    order = graph.sequence
+    layers: Number = 0.0
+    behind: Number = 0.0
+    for block in graph.blocks:
+        if block.direction != "forward" or block.name in order.first:
+            continue
+        work = sum((op.flop() for op in block.ops if op.multiplies), 0.0)
+        if block.name in order.last:
+            behind = behind + block.times * work
+        else:
+            layers = layers + block.times * work
+    return behind * order.layers / layers
 
 
-def decode_cycle(stage: Number, stages: Number, microbatches: Number) -> Number:
-    r"""Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
+def again_share(given: Pricing, nodes: Number | None = None) -> Number:
+    """Share of the layers that are recomputed, of those of some stages or of all."""
+    sharding, layers = given.sharding, given.graph.sequence.layers
+    stages, chunks = sharding.stages, sharding.virtual_stages
+    if nodes is None:
+        return recomputed_layers(layers, chunks * stages, sharding.training)
+    ends, head = stage_split(given)
+    held = namespace(nodes, chunks).where(
+        chunks > 1.0,
+        interleaved_layers(layers, stages, nodes, chunks, ends),
+        stage_bounds(layers, stages, nodes, ends, head)[1],
+    )
+    return recomputed_layers(held, chunks, sharding.training)
 
-    .. math:: T = t \max(P, m)
 
-    The pipeline is full when there are as many micro-batches as stages; fewer leave stages idle, more wait.
-
-    >>> float(decode_cycle(1.0, 4.0, 2.0))
-    4.0
-    """
-    return stage * namespace(stage, stages, microbatches).maximum(stages, microbatches)
+def block_runs(b: PricedBlock, count: Number) -> Number:
+    """How often so many copies of a block run."""
+    repeats = b.block.repeats
+    return count if isinstance(repeats, float) and repeats == 1.0 else count * repeats
 
 
-def ring_exposed(passing: Number, work: Number, steps: Number) -> Number:
-    r"""Time that passing keys round a ring adds to attention [s].
+def reaches_over_nodes(rank: Rank, *groups: str) -> Number:
+    """1 where one of some groups of ranks, or of all, reaches over nodes."""
+    over: Number = 0.0
+    for group in groups or rank.placement.groups:
+        placed = zip(rank.placement.groups.get(group, ()), rank.fabric.dimension, strict=False)
+        for layout, dimension in placed:
+            if dimension.medium == NETWORK:
+                xp = namespace(layout.size, over)
+                over = xp.maximum(xp.where(layout.size > 1, 1.0, 0.0), over)
+    return over
 
-    .. math:: T = \max\left(0, c - a \frac{s}{s + 1}\right)
 
-    s steps of the ring take c together; attention a is done in s + 1 equal parts, the first on keys that are
-    there, each of the others while the next step passes. Tokens are dealt to ranks so that causal parts are
-    equal.
-
-    Liu, Zaharia & Abbeel, Ring Attention, arXiv 2310.01889, sec. 3.
-
-    >>> ring_exposed(3.0, 4.0, 3.0), ring_exposed(5.0, 4.0, 3.0)
-    (0.0, 2.0)
-    """
-    return namespace(passing, work, steps).maximum(passing - work * (steps / (steps + 1.0)), 0.0)
+def mean_device(
+    given: Pricing, blocks: PricedBlocks, send: Price, waits: Number = 1.0
+) -> tuple[Price, dict[str, Number]]:
+    """Work of a mean device over the step, its time by category; `waits`: 1 where hand-overs are in line."""
+    sharding, pipelined = given.sharding, given.structure.pipelined
+    pieces, stages = sharding.microbatches, sharding.stages
+    share = again_share(given) if given.training else 1.0
+    parts = total_price(
+        [(b.block.times, b.price) for b in blocks]
+        + [(b.block.times * share, b.again) for b in blocks if b.again is not ZERO and given.training]
+    )
+    kinds: dict[str, Number] = {}
+    for b in blocks:
+        for kind, time in b.time_by_kind.items():
+            kinds[kind] = kinds.get(kind, 0.0) + b.block.times * time
+        for kind, time in b.again_by_kind.items():
+            kinds[kind] = kinds.get(kind, 0.0) + b.block.times * share * time
+    if not pipelined:
+        return parts.times(pieces), {kind: time * pieces for kind, time in kinds.items()}
+    if given.training:
+        send = send.times(sharding.virtual_stages)
+        send = network_price(send.time * waits, send.energy, upper=send.time)
+    kinds["collective"] = kinds.get("collective", 0.0) + send.time * stages
+    mean = (parts + send.times(stages)).times(pieces / stages)
+    return mean, {kind: time * pieces / stages for kind, time in kinds.items()}

@@ -20,9 +20,7 @@ LEAST = 0.2  # lowest clock tried, as a share of the highest: about the idle clo
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Throttled:
-    """A load at the clock it can hold: its price, that clock as a share of the highest, power and
-    temperatures meanwhile.
-    """
+    """A load at the clock it can hold."""
 
     price: Price
     share: Number
@@ -224,11 +222,8 @@ def _refreshed(price: Price, chip: Chip, idle: Number) -> Price:
     _, _, dram = settled_power(chip, (price.energy - memory) / safe, memory / safe)
     longer = refresh_left(stack.dram.timing, 0.0) / refresh_left(stack.dram.timing, 1.0)
     xp = namespace(dram, price.memory, longer)
-    added = xp.where(
-        (dram > heat.refresh_limit) & (heat.dram_limit > heat.refresh_limit),
-        price.memory * (longer - 1.0),
-        0.0,
-    )
+    hot = (dram > heat.refresh_limit) & (heat.dram_limit > heat.refresh_limit)
+    added = xp.where(hot, price.memory * (longer - 1.0), 0.0)
     return price.replaced(time=price.time + added, memory=price.memory + added, upper=price.upper + added)
 
 
@@ -238,9 +233,7 @@ def _any(over: Mask) -> bool:
 
 
 def _slowed(over: Mask, *load: Any) -> tuple[Number, Number]:
-    """The share of the clock that a load holds, and whether it keeps every limit there; looked for only where
-    one is passed.
-    """
+    """The share of the clock that a load holds, and whether it keeps its limits; where one is passed."""
     xp = namespace(over)
     if not isinstance(over, np.ndarray):
         share, holds = _halved(*load)
@@ -257,9 +250,7 @@ def _slowed(over: Mask, *load: Any) -> tuple[Number, Number]:
 def _halved(
     price: Price, core: Number, bounds: tuple[PowerLimit, ...], memory: Number, idle: Number, slope: Number
 ) -> tuple[Number, Number]:
-    """The highest share of the clock at which a load keeps every limit, and whether the lowest one does:
-    `power_capped`, multiplied out.
-    """
+    """The highest share of the clock within every limit (`power_capped`), and whether the lowest one is."""
     xp = namespace(
         core, memory, slope, price.memory, price.core_time_under_dram, idle, *(b.room for b in bounds)
     )
@@ -270,10 +261,8 @@ def _halved(
 
     def fits(tried: Number) -> Mask:
         voltage = low + slope * tried
-        squared, span = (
-            voltage * voltage * tried,
-            busy + xp.maximum(price.memory * tried, price.core_time_under_dram) + waits * tried,
-        )
+        squared = voltage * voltage * tried
+        span = busy + xp.maximum(price.memory * tried, price.core_time_under_dram) + waits * tried
         kept: Mask = True
         for falls, stays, room in terms:
             kept = kept & (falls * squared + stays * tried <= room * span)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from strata.arrays import Number, namespace
@@ -38,13 +39,11 @@ class PowerLimit:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class StaticPower:
-    """Powers that flow whatever the load [W]: logic without leakage, leakage where it is stated, connected
-    and idle DRAM.
-    """
+    """Powers that flow whatever the load [W]."""
 
-    logic: Number
+    logic: Number  # without leakage
     leaking: Number
-    connected: Number
+    connected: Number  # DRAM that is connected, and layers that are not
     idle: Number
 
     @property
@@ -56,22 +55,18 @@ def static_power_of(chip: Chip) -> StaticPower:
     """Where static power flows: what leaks follows temperature; every DRAM layer has its own."""
     share = 0.0 if chip.heat is None else chip.heat.leakage_share
     static = chip.energy.static_power
-    each = chip.energy.layer_power
-    if each is None or chip.stack is None:
-        return StaticPower(static * (1.0 - share), static * share, 0.0, 0.0)
-    layers = chip.stack.layers
-    connected = (
-        layers
-        if chip.stack.connected_layers is None
-        else namespace(layers).minimum(layers, chip.stack.connected_layers)
-    )
-    return StaticPower(static * (1.0 - share), static * share, connected * each, (layers - connected) * each)
+    each, stack = chip.energy.layer_power, chip.stack
+    logic, leaking = static * (1.0 - share), static * share
+    if each is None or stack is None:
+        return StaticPower(logic, leaking, 0.0, 0.0)
+    connected = stack.layers
+    if stack.connected_layers is not None:
+        connected = namespace(connected).minimum(connected, stack.connected_layers)
+    return StaticPower(logic, leaking, connected * each, (stack.layers - connected) * each)
 
 
 def power_limits(chip: Chip, briefly: bool = False) -> tuple[PowerLimit, ...]:
-    """Every limit of a chip, at the power its controller holds; `briefly` more passes (`energy.burst`), and
-    heat has no time to build up.
-    """
+    """Every limit, at the power that is held; `briefly` more (`energy.burst`), and no heat builds up."""
     allowed = chip.energy.power_limit * (chip.energy.burst if briefly else chip.energy.held)
     rest = static_power_of(chip)
     if chip.heat is None or briefly:
@@ -100,24 +95,20 @@ def leakage_chord(heat: ThermalModel, leaking: Number, end: Number) -> tuple[Num
 
 
 def _with_heat(heat: ThermalModel, rest: StaticPower, allowed: Number) -> list[PowerLimit]:
-    """Power, the temperature of logic and that of DRAM, for each cell that can be hottest.
+    """Power, the temperature of logic and that of DRAM, for each cell of logic that can be hottest.
 
     A cell's rise t over the coolant makes logic leak c t more: of t = r (P + c t) + ... follows t = g (r P +
     ...), g = 1 / (1 - r c). Where r c reaches 1 heat runs away at any power, and nothing holds.
     """
+    ends = (heat.logic_limit, _at_power(heat, allowed), _beside_dram(heat))
     every = []
     for row in heat.logic:
-        for end, bounds in (
-            (heat.logic_limit, _of_logic),
-            (_at_power(heat, allowed), _of_power),
-            (_beside_dram(heat), _of_dram),
-        ):
+        for end, bounds in zip(ends, (_of_logic, _of_power, _of_dram), strict=True):
             low, slope = leakage_chord(heat, rest.leaking, end)
             xp = namespace(row[0], row[1], slope, allowed)
             runs_away = row[0] * slope >= 1.0
             gain = 1.0 / xp.where(runs_away, 1.0, 1.0 - row[0] * slope)
             base = rest.logic + low
-            # rise of this cell without a load [K]
             offset = gain * (row[0] * base + row[1] * rest.connected + row[2] * rest.idle)
             cell = _Cell(gain * row[0], gain * row[1], offset, slope, base)
             for bound in bounds(heat, rest, allowed, cell):
@@ -128,15 +119,13 @@ def _with_heat(heat: ThermalModel, rest: StaticPower, allowed: Number) -> list[P
 
 @dataclass(frozen=True, eq=False, slots=True)
 class _Cell:
-    """A cell of logic: rise for a watt of cores and of DRAM [K/W], rise at rest [K], leakage a kelvin [W/K],
-    power of logic at the coolant's [W].
-    """
+    """A cell of logic."""
 
-    core: Number
+    core: Number  # rise for a watt of cores, and of DRAM [K/W]
     memory: Number
-    offset: Number
-    slope: Number
-    base: Number
+    offset: Number  # rise at rest, without a load [K]
+    slope: Number  # leakage a kelvin [W/K]
+    base: Number  # power of logic at the coolant's temperature [W]
 
 
 def _of_logic(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cell) -> list[PowerLimit]:
@@ -144,13 +133,8 @@ def _of_logic(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cel
 
 
 def _of_power(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cell) -> list[PowerLimit]:
-    return [
-        PowerLimit(
-            1.0 + cell.slope * cell.core,
-            1.0 + cell.slope * cell.memory,
-            allowed - cell.base - rest.dram - cell.slope * cell.offset,
-        )
-    ]
+    room = allowed - cell.base - rest.dram - cell.slope * cell.offset
+    return [PowerLimit(1.0 + cell.slope * cell.core, 1.0 + cell.slope * cell.memory, room)]
 
 
 def _of_dram(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cell) -> list[PowerLimit]:
@@ -164,14 +148,10 @@ def _of_dram(heat: ThermalModel, rest: StaticPower, allowed: Number, cell: _Cell
 
 
 def _at_power(heat: ThermalModel, allowed: Number) -> Number:
-    """The highest temperature logic can have while its power limit holds, all of it in the worst place [K];
-    at most its own limit.
-    """
-    xp = namespace(heat.ambient, allowed, heat.logic_limit, *(r for row in heat.logic for r in row))
-    worst = heat.logic[0][0]
-    for row in heat.logic:
-        for r in row:
-            worst = xp.maximum(worst, r)
+    """The highest temperature of logic within its limits, all power in the worst place [K]."""
+    every = [r for row in heat.logic for r in row]
+    xp = namespace(heat.ambient, allowed, heat.logic_limit, *every)
+    worst = reduce(xp.maximum, every)
     return xp.minimum(heat.logic_limit, heat.ambient + worst * allowed)
 
 
@@ -229,13 +209,8 @@ def over_limits(chip: Chip, steps: Sequence[Step]) -> Infeasible:
     memory = float(worst.price.memory_bytes * chip.energy.memory / worst.time)
     core = float(worst.price.energy / worst.time) - memory
     if heat is None:
-        return Infeasible(
-            LIMITS.relation,
-            float(worst.static) + core + memory,
-            float(chip.energy.power_limit),
-            "W",
-            LIMITS.levers,
-        )
+        drawn, limit = float(worst.static) + core + memory, float(chip.energy.power_limit)
+        return Infeasible(LIMITS.relation, drawn, limit, "W", LIMITS.levers)
     leaks = leakage(rest.leaking, heat.logic_limit, heat.leakage_temperature, heat.leakage_doubling)
     logic, dram = junction(heat, rest.logic + leaks + core, rest.connected + memory, rest.idle)
     over = {"logic": (float(logic), float(heat.logic_limit)), "DRAM": (float(dram), float(heat.dram_limit))}

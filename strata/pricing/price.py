@@ -18,9 +18,7 @@ BOUNDS = (*RESOURCES, *WAITS)
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Price:
-    """Time [s] and the work behind it, all of one device. The resources' times are shares of the time and add
-    up to it.
-    """
+    """Time [s] and the work behind it, of one device; the resources' times add up to the time."""
 
     time: Number = 0.0
     compute: Number = 0.0
@@ -92,17 +90,8 @@ def total_price(prices: list[tuple[Number, Price]]) -> Price:
 def network_price(time: Number, energy: Number, *, lower: Number = 0.0, upper: Number | None = None) -> Price:
     """Price of communication: its time is the links' (`upper`: nothing hidden), its energy theirs [s, J]."""
     upper = time if upper is None else upper
-    return _price(
-        _NOTHING
-        | {
-            "time": time,
-            "network": time,
-            "lower": lower,
-            "upper": upper,
-            "link_energy": energy,
-            "energy": energy,
-        }
-    )
+    spent = {"link_energy": energy, "energy": energy}
+    return _price(_NOTHING | {"time": time, "network": time, "lower": lower, "upper": upper} | spent)
 
 
 def roofline_price(*, floor: Number, compute: Number, cache: Number, memory: Number, **work: Number) -> Price:
@@ -125,19 +114,14 @@ def roofline_price(*, floor: Number, compute: Number, cache: Number, memory: Num
     by_memory = (memory >= busy) & (compute < busy)
     compute_time, memory_time = xp.where(compute >= busy, busy, 0.0), xp.where(by_memory, busy, 0.0)
     time, upper = busy + floor, compute + cache + memory + floor
-    return _price(
-        _NOTHING
-        | work
-        | {
-            "time": time,
-            "compute": compute_time,
-            "cache": busy - compute_time - memory_time,
-            "memory": memory_time,
-            "overhead": floor,
-            "upper": upper,
-            "core_time_under_dram": xp.where(by_memory, core, 0.0),
-        }
-    )
+    credited = {
+        "compute": compute_time,
+        "cache": busy - compute_time - memory_time,
+        "memory": memory_time,
+        "overhead": floor,
+        "core_time_under_dram": xp.where(by_memory, core, 0.0),
+    }
+    return _price(_NOTHING | work | credited | {"time": time, "upper": upper})
 
 
 def bound_times(full: Price, held: Price, time: Number, hosted: Number) -> dict[str, Number]:
@@ -157,9 +141,7 @@ def bound_times(full: Price, held: Price, time: Number, hosted: Number) -> dict[
 
 
 def kinds_at_clock(kinds: dict[str, Number], full: Price, held: Price) -> dict[str, Number]:
-    """Times by category of op at the clock that is held: collectives keep theirs, the rest shares what was
-    lost.
-    """
+    """Times by category of op at the clock that is held, which collectives do not follow."""
     on_chip = full.time - full.network
     xp = namespace(on_chip)
     stretch = (held.time - held.network) / xp.where(on_chip > 0.0, on_chip, 1.0)
@@ -175,17 +157,10 @@ def price_where(condition: Number, one: Price, other: Price) -> Price:
     if condition.__class__ in (bool, np.bool_):
         return one if condition else other
     xp = namespace(one.time, other.time)  # a single condition is no array
-    return Price(
-        **{
-            f.name: _either(xp, condition, getattr(one, f.name), getattr(other, f.name))
-            for f in fields(Price)
-        }
-    )
+    more = other.__dict__
+    return _price({name: _either(xp, condition, a, more[name]) for name, a in one.__dict__.items()})
 
 
 def _either(xp: Any, condition: Number, a: Number, b: Number) -> Number:
-    return (
-        a
-        if a is b or (isinstance(a, float) and isinstance(b, float) and a == b)
-        else xp.where(condition, a, b)
-    )
+    same = a is b or (isinstance(a, float) and isinstance(b, float) and a == b)
+    return a if same else xp.where(condition, a, b)

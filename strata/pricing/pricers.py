@@ -1,6 +1,4 @@
-"""One table of pricers: the kind of an op to the function that prices it on one rank. A new kind is one line
-here.
-"""
+"""One table of pricers: the kind of an op to its price on one rank. A new kind is one line here."""
 
 from __future__ import annotations
 
@@ -13,15 +11,18 @@ from strata.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import Placement
 from strata.memo import value_key
-from strata.pricing.kernels.attention import BACKWARD_KERNELS, attention_shape, price_attention
+from strata.pricing.kernels.attention import (
+    BACKWARD_KERNELS,
+    price_attention,
+    unfused_attention,
+    unfused_kernels,
+)
+from strata.pricing.kernels.attention_shape import attention_shape
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.experts import price_gather
-from strata.pricing.kernels.fft import price_fft
 from strata.pricing.kernels.graph_product import price_matmul, price_routed
-from strata.pricing.kernels.lu import price_lu
+from strata.pricing.kernels.numerical import price_fft, price_lu, price_scan, price_sort, price_state_scan
 from strata.pricing.kernels.product import TILE_ROWS, tile_waves
-from strata.pricing.kernels.scan import price_scan, price_sort, price_state_scan
-from strata.pricing.kernels.unfused_attention import unfused_attention, unfused_kernels
 from strata.pricing.kernels.vector import price_custom, price_loss, price_vector, vector_kernels
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import price_exchange
@@ -45,9 +46,7 @@ class Rank:
 
 @dataclass(frozen=True, eq=False)
 class KernelPrices:
-    """Prices of kernels, and other things of a rank's graph, that stand whatever its collectives run on:
-    worked out once for two engines whose kernels are the same on the same device.
-    """
+    """Prices of kernels, and what a rank's blocks hold, whatever collectives run on: once for two engines."""
 
     devices: list[Device] = field(default_factory=list)  # one at most
     prices: dict[int, tuple[Op, Price]] = field(default_factory=dict)  # by identity of the op, which is held
@@ -123,9 +122,7 @@ def on_chip(device: Device) -> Device:
 
 @dataclass(frozen=True)
 class Pricer:
-    """How a kind of op is priced, and in how many pieces it makes or takes in what a collective carries by
-    tiles.
-    """
+    """How a kind of op is priced, and what collectives and the host see of its kernels."""
 
     price: Callable[[Any, Rank], Price]
     # of an op, a device, and ranks of the collective
@@ -161,9 +158,7 @@ def price_op(op: Op, rank: Rank) -> Price:
 
 
 def tile_pieces(op: Op, device: Device, ranks: Number) -> Number:
-    """Pieces a kernel makes or takes in one after the other: waves of tiles; blocks of keys and values that
-    go round.
-    """
+    """Pieces a kernel makes or takes in turn: waves of tiles; blocks of keys and values that go round."""
     found = PRICERS[op.kind].pieces
     return 1.0 if found is None else found(op, device, ranks)
 
@@ -213,17 +208,12 @@ def _price_collective(op: Collective, rank: Rank) -> Price:
     key = value_key(op.pattern, op.group, op.payload, op.steps, bool(op.overlaps), op.exchange)
     found = rank.sent.get(key)
     if found is None or key is None:
-        found = rank.sent[key] = _price_steps(op, rank)
+        price = price_collective if op.exchange is None else price_exchange
+        found = price(op, rank.placement.groups[op.group], rank.fabric)
+        if op.overlaps:  # a batch holds steps that some of its points do not take
+            found = found.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
+        rank.sent[key] = found
     return found
-
-
-def _price_steps(op: Collective, rank: Rank) -> Price:
-    price = price_collective if op.exchange is None else price_exchange
-    once = price(op, rank.placement.groups[op.group], rank.fabric)
-    if not op.overlaps:
-        return once
-    # A batch holds steps that some of its points do not take.
-    return once.times(namespace(op.payload, op.steps).where(op.payload > 0, op.steps, 0.0))
 
 
 register_pricer("matmul", lambda op, rank: price_matmul(op, rank.device), _product_pieces)

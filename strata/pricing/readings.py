@@ -1,6 +1,4 @@
-"""What follows from a chip alone, before any model runs on it: what its DRAM delivers, how much power its
-heat allows, what it costs to make.
-"""
+"""What follows from a chip alone: what its DRAM delivers, how much power its heat allows, what it costs."""
 
 from __future__ import annotations
 
@@ -62,9 +60,7 @@ def memory_power(chip: Chip) -> Number:
 
 
 def allowed_power(chip: Chip) -> Number | None:
-    """The most a device may draw by its temperatures alone while DRAM is read at full speed [W]; None without
-    a cooling.
-    """
+    """The most a device may draw by its temperatures, DRAM read at full speed [W]; None without a cooling."""
     if chip.heat is None:
         return None
     reads, rest = memory_power(chip), static_power_of(chip)
@@ -79,9 +75,7 @@ def allowed_power(chip: Chip) -> Number | None:
 
 
 def temperature_at_limit(chip: Chip) -> Number | None:
-    """Temperature of the hottest DRAM if the whole power limit were drawn, DRAM read at full speed [K]; None
-    without a cooling.
-    """
+    """Hottest DRAM at the whole power limit, DRAM read at full speed [K]; None without a cooling."""
     if chip.heat is None:
         return None
     reads, rest = memory_power(chip), static_power_of(chip)

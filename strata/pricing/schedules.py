@@ -8,18 +8,16 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Number, lead, namespace, rank_of
+from strata.arrays import Number, namespace
 from strata.mapping.training_plan import SCHEDULE
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe")
-ORDER_1F1B, GPIPE, ZERO_BUBBLE, DUALPIPE = SCHEDULE
+_, GPIPE, ZERO_BUBBLE, DUALPIPE = SCHEDULE
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class StagePasses:
-    """Times of the passes of one micro-batch [s]: those of stages that can be slowest on a leading axis, and
-    sums over all stages.
-    """
+    """Passes of one micro-batch [s] in stages that can be slowest (leading axis), and over all stages."""
 
     forward: Number
     inputs: Number  # gradients to inputs, with what is recomputed for them
@@ -47,26 +45,6 @@ def _none(time: Number) -> bool:
     return isinstance(time, float) and time == 0.0
 
 
-def equal_stages(forward: Number, inputs: Number, weights: Number, stages: Number) -> StagePasses:
-    """Stages that all take the same time.
-
-    >>> float(one_f_one_b_time(equal_stages(1.0, 1.0, 1.0, 4.0), 8.0))
-    33.0
-    """
-    ends = lead([0.0, 1.0], rank_of(forward, inputs, weights, stages))
-    before, whole = ends * (stages - 1.0), forward + inputs + weights
-    parts = [part + 0.0 * before for part in (forward, inputs, weights)]
-    return StagePasses(
-        forward=parts[0],
-        inputs=parts[1],
-        weights=parts[2],
-        before=before * whole,
-        behind=stages - 1.0 - before,
-        every=(forward * stages, inputs * stages, weights * stages),
-        mirrored=whole + 0.0 * before,
-    )
-
-
 def listed_passes(
     forward: Sequence[float], inputs: Sequence[float], weights: Sequence[float], stages: int
 ) -> StagePasses:
@@ -92,9 +70,9 @@ def listed_passes(
 
 def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number, held: Number = 0.0) -> StagePasses:
     r"""Passes with what each stage waits for: activations to the stage behind it and gradients to the one
-    before it, each `one_way` a micro-batch [s]; and messages that hold the stage at either end for a time
-    h = `held`: a stage between two others meets four of them a micro-batch, while what passes through a line
-    of stages meets each once,
+    before it, each `one_way` a micro-batch [s]; and messages that hold the stage at either end for a time h =
+    `held`: a stage between two others meets four of them a micro-batch, while what passes through a line of
+    stages meets each once,
 
     .. math:: F_j' = F_j + h ([j > 0] + [j < P - 1]), \quad D_j' = D_j + h ([j > 0] + [j < P - 1]), \quad
         \sum_j t_j' = \sum_j t_j + 2 h (P - 1)
@@ -105,32 +83,19 @@ def with_hand_overs(passes: StagePasses, one_way: Number, stages: Number, held: 
     """
     forward, inputs, weights = passes.every
     places = stages - 1.0 - passes.behind
-    xp = namespace(passes.behind, one_way)
+    xp = namespace(passes.behind, one_way, held)
     inner, outer = (xp.where(where > 0.0, one_way, 0.0) for where in (places, passes.behind))
-    joined = replace(
-        passes,
-        forward=passes.forward + outer,
-        inputs=passes.inputs + inner,
-        before=passes.before + 2.0 * places * one_way - inner,
-        every=(forward + (stages - 1.0) * one_way, inputs + (stages - 1.0) * one_way, weights),
-        mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + inner + outer,
-    )
-    return joined if _none(held) else _held_by_messages(joined, held, stages, places)
-
-
-def _held_by_messages(passes: StagePasses, held: Number, stages: Number, places: Number) -> StagePasses:
-    """Passes of stages that each message holds, those before a stage without the messages it meets itself."""
-    forward, inputs, weights = passes.every
-    xp = namespace(passes.behind, places, held)
+    # each message holds a stage at either end; before it count those it does not meet
     ends = xp.where(places > 0.0, held, 0.0) + xp.where(passes.behind > 0.0, held, 0.0)
-    through = (stages - 1.0) * held
+    line, through = (stages - 1.0) * one_way, (stages - 1.0) * held
+    met = 2.0 * held * xp.maximum(places - 1.0, 0.0)
     return replace(
         passes,
-        forward=passes.forward + ends,
-        inputs=passes.inputs + ends,
-        before=passes.before + 2.0 * held * xp.maximum(places - 1.0, 0.0),
-        every=(forward + through, inputs + through, weights),
-        mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + 2.0 * ends,
+        forward=passes.forward + outer + ends,
+        inputs=passes.inputs + inner + ends,
+        before=passes.before + 2.0 * places * one_way - inner + met,
+        every=(forward + line + through, inputs + line + through, weights),
+        mirrored=passes.mirrored if _none(passes.mirrored) else passes.mirrored + inner + outer + 2.0 * ends,
     )
 
 
@@ -144,7 +109,7 @@ def gpipe_time(passes: StagePasses, microbatches: Number) -> Number:
 
     Huang et al., GPipe, arXiv 1811.06965, sec. 2.3.
 
-    >>> float(gpipe_time(equal_stages(1.0, 1.0, 1.0, 4.0), 8.0))
+    >>> float(gpipe_time(listed_passes(*[(1.0,) * 4] * 3, 4), 8.0))
     33.0
     """
     xp = namespace(passes.forward, microbatches)
@@ -193,7 +158,7 @@ def interleaved_time(passes: StagePasses, microbatches: Number, virtual_stages: 
 
     Narayanan et al. (SC 2021), sec. 2.2.2.
 
-    >>> float(interleaved_time(equal_stages(1.0, 1.0, 1.0, 4.0), 8.0, 2.0))
+    >>> float(interleaved_time(listed_passes(*[(1.0,) * 4] * 3, 4), 8.0, 2.0))
     28.5
     """
     slowest = passes.slowest
@@ -207,14 +172,14 @@ def zero_bubble_time(passes: StagePasses, microbatches: Number) -> Number:
         - \min(P - 1, m) W_j\big)\Big),\;
         (m - 1) \max_j (F_j + B_j) + \sum_j (F_j + B_j) + W_0\Big]
 
-    forward pass F, gradients to inputs B and to weights W of each stage, t = F + B + W, m micro-batches.
-    A stage's own weights' gradients fill what the others would leave idle; memory is that of 1F1B. For stages
+    forward pass F, gradients to inputs B and to weights W of each stage, t = F + B + W, m micro-batches. A
+    stage's own weights' gradients fill what the others would leave idle; memory is that of 1F1B. For stages
     alike and m at least 2P this is the paper's :math:`m (F + B + W) + (P - 1)(F + B - W)`; fewer
     micro-batches leave too few W to fill with (the second term).
 
     Qi, Wan, Huang & Lin, Zero Bubble Pipeline Parallelism, arXiv 2401.10241, table 2.
 
-    >>> float(zero_bubble_time(equal_stages(1.0, 1.0, 1.0, 4.0), 8.0))
+    >>> float(zero_bubble_time(listed_passes(*[(1.0,) * 4] * 3, 4), 8.0))
     27.0
     """
     forward, inputs, _ = passes.every
@@ -243,7 +208,7 @@ def dualpipe_time(passes: StagePasses, microbatches: Number, stages: Number) -> 
 
     DeepSeek-AI, DeepSeek-V3 Technical Report, arXiv 2412.19437, table 2.
 
-    >>> float(dualpipe_time(equal_stages(1.0, 1.0, 1.0, 8.0), 20.0, 8.0))
+    >>> float(dualpipe_time(listed_passes(*[(1.0,) * 8] * 3, 8), 20.0, 8.0))
     66.0
     """
     forward, inputs, weights = (part / stages for part in passes.every)
@@ -267,7 +232,7 @@ def scheduled_time(
     """Time of a step under the schedules of plans, places in SCHEDULE; `among`: those that any of them has.
 
     >>> codes = __import__("numpy").arange(4.0)
-    >>> scheduled_time(equal_stages(1.0, 1.0, 1.0, 4.0), codes, 4.0, 8.0, 1.0).tolist()
+    >>> scheduled_time(listed_passes(*[(1.0,) * 4] * 3, 4), codes, 4.0, 8.0, 1.0).tolist()
     [33.0, 33.0, 27.0, 26.0]
     """
     xp = namespace(passes.forward, schedule, stages, microbatches, virtual_stages)
@@ -300,7 +265,7 @@ def filled_time(
 
     one_way: activations of all v chunks of a stage, s; `held`: what their messages hold both stages for.
 
-    >>> float(filled_time(equal_stages(1.0, 1.0, 1.0, 4.0), 0.0, 4.0, 8.0, 2.0, 0.1, 0.0))
+    >>> float(filled_time(listed_passes(*[(1.0,) * 4] * 3, 4), 0.0, 4.0, 8.0, 2.0, 0.1, 0.0))
     28.8
     """
     joined = with_hand_overs(passes, waits * one_way, stages, held)
@@ -341,3 +306,34 @@ def bubble_share(time: Number, work: Number) -> Number:
     """
     xp = namespace(time, work)
     return xp.maximum(1.0 - work / time, 0.0)
+
+
+def pipeline_time(
+    stage: Number, stages: Number, microbatches: Number, virtual_stages: Number = 1.0
+) -> Number:
+    r"""Time for all micro-batches to pass a pipeline once [s].
+
+    .. math:: T = t \left(m + \frac{P - 1}{v}\right)
+
+    slowest stage t for one micro-batch; micro-batches m; stages P; v chunks a stage under an interleaved
+    schedule.
+
+    Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2.
+
+    >>> pipeline_time(1.0, 8.0, 32.0), pipeline_time(1.0, 8.0, 32.0, 2.0)
+    (39.0, 35.5)
+    """
+    return stage * (microbatches + (stages - 1.0) / virtual_stages)
+
+
+def decode_cycle(stage: Number, stages: Number, microbatches: Number) -> Number:
+    r"""Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
+
+    .. math:: T = t \max(P, m)
+
+    The pipeline is full when there are as many micro-batches as stages; fewer leave stages idle, more wait.
+
+    >>> float(decode_cycle(1.0, 4.0, 2.0))
+    4.0
+    """
+    return stage * namespace(stage, stages, microbatches).maximum(stages, microbatches)

@@ -1,6 +1,4 @@
-"""Kernels as frameworks call them, asked for by their sizes: attention with the rotation before it, latent
-attention, a layer of experts behind its router, and PyTorch's grouped product.
-"""
+"""Kernels as frameworks call them: attention and its rotation, experts behind a router, grouped products."""
 
 from __future__ import annotations
 
@@ -14,7 +12,8 @@ from strata.arrays import Array, Number, has_axes, map_leaves
 from strata.hardware.chip import Chip
 from strata.precision import bytes_of, supports
 from strata.pricing.kernel_request import KernelRequest, Sizes
-from strata.pricing.kernels.attention import AttentionShape, attention_kernel
+from strata.pricing.kernels.attention import attention_kernel
+from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import Device, device
 from strata.pricing.kernels.expert_load import (
     ExpertLoad,
@@ -46,9 +45,7 @@ SMALL, LARGE, SWITCH, PAIR = (64.0, 128.0), (128.0, 256.0), 128.0, 2.0
 
 
 def served_attention(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """Attention of grouped heads as a serving framework calls it: the rotation of queries and keys and the
-    write to the cache come first. Calls repeat over one copy of the cache.
-    """
+    """Grouped heads as frameworks call them: rotation and cache write first; calls share one cache."""
     width, heads, kv_heads = (sizes[name] for name in ("head_dim", "heads", "kv_heads"))
     prompt, products = run.is_prefill(sizes["queries"]), _products(dev.chip, run)
     queries = np.maximum(sizes["queries"], FEW) if prompt else sizes["queries"]
@@ -67,26 +64,14 @@ def grouped_heads(
 ) -> AttentionShape:
     """Attention of heads that share keys and values, multiplied in a format; a query attends to a span."""
     width = sizes["head_dim"]
-    return AttentionShape(
-        sequences=sizes["sequences"],
-        queries=queries,
-        span=span,
-        cached=sizes["context"],
-        heads=sizes["heads"],
-        kv_heads=sizes["kv_heads"],
-        key_dim=width,
-        value_dim=width,
-        kv_width=2.0 * width,
-        activation=run.activation,
-        kv=run.kv,
-        products=products,
-    )
+    known: dict[str, Any] = {name: sizes[name] for name in ("sequences", "heads", "kv_heads")}
+    known |= {"queries": queries, "span": span, "cached": sizes["context"]}
+    known |= {"key_dim": width, "value_dim": width, "kv_width": 2.0 * width}
+    return AttentionShape(**known, activation=run.activation, kv=run.kv, products=products)
 
 
 def latent_attention(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """Latent attention as a serving framework calls it: keys and values of full heads over a prompt, one
-    latent that all heads share in decode.
-    """
+    """Latent attention as frameworks call it: full heads over a prompt, one shared latent in decode."""
     queries, products = sizes["queries"], _products(dev.chip, run)
     latent = sizes["kv_rank"] + sizes["rope_dim"]
     common: dict[str, Any] = {
@@ -122,9 +107,7 @@ def _rotation(elements: Number, read: Number, written: Number, dev: Device) -> P
 
 
 def _products(chip: Chip, run: KernelRequest) -> str:
-    """The format frameworks multiply in: the cache's where the chip has arithmetic for it, whatever format
-    was asked for.
-    """
+    """The format frameworks multiply in: the cache's where that is narrower and the chip computes in it."""
     narrow = bytes_of(run.kv) < bytes_of(run.weight) and supports(chip.compute.matrix_rate, run.kv)
     return run.kv if narrow else run.weight
 
@@ -139,8 +122,8 @@ def _kept_share(shape: AttentionShape, dev: Device) -> Number:
 
 def expert_layer(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
     """A layer of experts on its busiest rank, as a framework runs it behind the router: tokens sorted and
-    sent to experts, two products with the activation between them, and a token's results added up. Draws of
-    a random routing lie on the leading axis.
+    sent to experts, two products with the activation between them, and a token's results added up. Draws of a
+    random routing lie on the leading axis.
     """
     flat = dict(zip(sizes, map(np.ravel, np.broadcast_arrays(*sizes.values())), strict=True))
     tokens, hidden, inner, ranks = (flat[name] for name in ("tokens", "hidden", "inner", "ranks"))
@@ -168,9 +151,7 @@ def expert_layer(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
 
 
 def sorted_experts(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """Both products of a layer of experts under random routing, whose tokens are sorted already; the second
-    adds the results of each token up, by no kernel of its own.
-    """
+    """Both products of a layer of experts whose tokens are sorted already; the second adds results up."""
     chip, picks, inner = dev.chip, sizes["top_k"], sizes["inner"]
     experts, overhead = replace(chip.experts, sort=0.0), replace(chip.overhead, stream=0.0)
     bare = device(replace(chip, experts=experts, overhead=overhead), dev.software)
@@ -229,9 +210,7 @@ def row_work(
 
 
 def torch_grouped_product(sizes: Sizes, dev: Device, run: KernelRequest) -> Price:
-    """PyTorch's grouped product of tokens that go to one expert each; draws of a random routing lie on the
-    leading axis.
-    """
+    """PyTorch's grouped product, a token to one expert; draws of a routing lie on the leading axis."""
     flat = dict(zip(sizes, map(np.ravel, np.broadcast_arrays(*sizes.values())), strict=True))
     experts, tokens, n, k = (flat[name] for name in ("experts", "tokens", "n", "k"))
     skew, chip, unit = routing_skew(run.routing), dev.chip, dev.matrix(run.weight, run.activation)
@@ -249,14 +228,7 @@ def torch_grouped_product(sizes: Sizes, dev: Device, run: KernelRequest) -> Pric
         columns=np.where(small, SMALL[1], LARGE[1])[None, None],
     )
     drawn = ExpertLoad(tokens=load.tokens, experts=load.experts, tiles=tiles[None])
-    product = Product(
-        m=load.tokens,
-        n=n,
-        k=k,
-        input_bytes=unit.activation,
-        weight_bytes=bytes_of(run.weight),
-        output_bytes=bytes_of(run.activation),
-    )
+    product = Product.of(load.tokens, n, k, unit, run.weight, run.activation)
     return grouped_product(drawn, product, dev, unit, kernels, 2.0 * tokens * n * k)
 
 

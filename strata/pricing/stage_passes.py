@@ -1,6 +1,4 @@
-"""Passes of a step through the stages of a pipeline: what each takes, all micro-batches under a schedule; and
-of a training step by themselves.
-"""
+"""Passes of a step through a pipeline's stages: all micro-batches, and a training step's by themselves."""
 
 from __future__ import annotations
 
@@ -12,28 +10,29 @@ from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import DEEPFLOW
 from strata.mapping.training_plan import SCHEDULE
-from strata.pricing.block import PricedBlock
+from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.given import Pricing
-from strata.pricing.overlap.trainers import is_exchange
-from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.pricing.power_cap import power_capped, time_at_clock
-from strata.pricing.price import ZERO, Price, total_price
-from strata.pricing.schedules import (
-    DUALPIPE,
-    ZERO_BUBBLE,
-    StagePasses,
-    fill_of_hand_overs,
-    scheduled_time,
-    waits_for_hand_overs,
-    with_hand_overs,
-)
-from strata.pricing.stage_times import (
+from strata.pricing.overlap.halves import is_exchange
+from strata.pricing.pipeline import (
     again_share,
     block_runs,
     counts_before_stages,
     place_of,
     split_counts,
     stages_seen,
+)
+from strata.pricing.power_cap import power_capped, time_at_clock
+from strata.pricing.price import ZERO, Price, total_price
+from strata.pricing.schedules import (
+    DUALPIPE,
+    ZERO_BUBBLE,
+    StagePasses,
+    decode_cycle,
+    fill_of_hand_overs,
+    pipeline_time,
+    scheduled_time,
+    waits_for_hand_overs,
+    with_hand_overs,
 )
 from strata.pricing.training_memory import NOTHING, kept_activations
 from strata.shipped import needed_model
@@ -46,11 +45,9 @@ PASSES = ("forward", "inputs", "weights")
 
 
 def stage_times(
-    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
+    given: Pricing, blocks: PricedBlocks, counts: list[Number], send: Price
 ) -> tuple[Number, Number]:
-    """Forward and backward time of the slowest stage for one micro-batch, outside of training pipelines; what
-    is recomputed belongs to the backward pass.
-    """
+    """Forward and backward time of the slowest stage, a micro-batch; what is recomputed is backward."""
     share = again_share(given) if given.training else 1.0
     sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
     for b, count in zip(blocks, counts, strict=True):
@@ -72,7 +69,7 @@ def is_dualpipe(given: Pricing) -> Number:
     return namespace(schedule).where(schedule == float(SCHEDULE.index(DUALPIPE)), 1.0, 0.0)
 
 
-def stage_passes(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number]) -> StagePasses:
+def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> StagePasses:
     """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
     sharding, nodes = given.sharding, stages_seen(given)
     last = sharding.stages - 1.0
@@ -118,9 +115,7 @@ def exchange_saved(b: PricedBlock) -> Number:
 
 
 def block_passes(b: PricedBlock, *, apart: bool, hidden: Number = 0.0) -> dict[str, Number]:
-    """Times of a block in its passes, and of what it repeats [s]; gradients to weights `apart` or with those
-    to inputs; with what is `hidden` beside another pass, as where there is none.
-    """
+    """Times of a block in its passes, and of what it repeats [s]; `apart`: gradients to weights alone."""
     if b.block.direction == "forward":
         return {"forward": b.price.time + hidden} | ({} if b.again is ZERO else {"again": b.again.time})
     if not apart:
@@ -149,9 +144,7 @@ class PassTimes:
     exposed: dict[str, Number]  # of the time, what no kernel covers: the bubble of training, and hand-overs
 
 
-def pass_times(
-    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
-) -> PassTimes:
+def pass_times(given: Pricing, blocks: PricedBlocks, counts: list[Number], send: Price) -> PassTimes:
     """The passes of a step: of training under the plan's schedule, of decoding in a cycle."""
     sharding = given.sharding
     stages, pieces = sharding.stages, sharding.microbatches
@@ -168,9 +161,7 @@ def pass_times(
     return PassTimes(time=time, slowest=slowest, backward=backward, exposed={})
 
 
-def pipeline_times(
-    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], send: Price
-) -> PassTimes:
+def pipeline_times(given: Pricing, blocks: PricedBlocks, counts: list[Number], send: Price) -> PassTimes:
     """Passes of training under the plan's schedule.
 
     Stages that wait for hand-overs do so for each chunk of each micro-batch, both ways; else only while the
@@ -213,9 +204,7 @@ def held_by_messages(given: Pricing) -> Number:
 
 
 def training_passes(step: Step, chip: Chip) -> tuple[Number, Number, Number]:
-    """Time of the layers forward, of the loss forward, and of the backward pass of both with what runs again
-    [s], at the clock that all of them together leave.
-    """
+    """Time of layers forward, loss forward, and both backward with recomputing [s], at their common clock."""
     forward: list[tuple[Number, Price]] = []
     loss: list[tuple[Number, Price]] = []
     backward: list[tuple[Number, Price]] = []

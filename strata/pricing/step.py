@@ -1,6 +1,4 @@
-"""price(): a rank's graph becomes one step: blocks priced once, stages and micro-batches added
-up, what communication and offloading expose, the clock that is held.
-"""
+"""price(): a rank's graph becomes one step: blocks, stages and micro-batches, what shows, the clock held."""
 
 from __future__ import annotations
 
@@ -14,30 +12,26 @@ from strata.errors import BadValue
 from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import HOST_ACTIVATIONS
-from strata.pricing.block import PricedBlock, one_by_one, overlapped, price_block, two_halves
-from strata.pricing.footprint import resident_bytes
-from strata.pricing.fused_tensors import tensor_sizes
+from strata.pricing.block import PricedBlocks, one_by_one, overlapped, price_block, two_halves
+from strata.pricing.fused_block import tensor_sizes
 from strata.pricing.given import Pricing, rank_in_step
-from strata.pricing.host import with_host
-from strata.pricing.launching import launch_bound, launch_time
+from strata.pricing.launching import launch_bound, launch_time, with_host
 from strata.pricing.overlap.equations import exposed
+from strata.pricing.pipeline import mean_device, stage_counts_of, stage_send
 from strata.pricing.power_cap import optimistic_price, step_capped
 from strata.pricing.price import Price, bound_times, kinds_at_clock, price_where
 from strata.pricing.pricers import KernelPrices, Rank
-from strata.pricing.stage_memory import step_memory
+from strata.pricing.stage_memory import memory_beside, step_memory
 from strata.pricing.stage_passes import pass_times
-from strata.pricing.stage_times import mean_device, stage_counts_of, stage_send
 from strata.pricing.training_memory import held_blocks, layer_activations
 from strata.pricing.update import update_price
 from strata.workload.graph import Collective, Graph, is_collective
 
 
 def activations_away(
-    given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number], forward: Number, backward: Number
+    given: Pricing, blocks: PricedBlocks, counts: list[Number], forward: Number, backward: Number
 ) -> tuple[Number, Number]:
-    """What the passes of one micro-batch, forward and backward, wait for activations in the host's memory,
-    where the plan keeps them there; the stage that keeps most rules.
-    """
+    """What a micro-batch's passes wait for activations in the host's memory, on the stage that keeps most."""
     if HOST_ACTIVATIONS not in given.structure.active:
         return 0.0, 0.0
     fabric, sharding = given.system.fabric, given.sharding
@@ -77,9 +71,7 @@ def add_times(one: dict[str, Number], other: dict[str, Number]) -> dict[str, Num
     return one | {name: one.get(name, 0.0) + time for name, time in other.items()}
 
 
-def exposed_in_blocks(
-    blocks: tuple[PricedBlock, ...], sharding: Sharding, training: bool
-) -> dict[str, Number]:
+def exposed_in_blocks(blocks: PricedBlocks, sharding: Sharding, training: bool) -> dict[str, Number]:
     """Time of collectives that kernels of their blocks do not hide, on a mean device over all micro-batches
     [s]; layers that are recomputed have theirs again, but for weights, which are there already.
     """
@@ -127,7 +119,7 @@ class Step:
     # what no kernel covers on a mean device, by what it is for: gradients, parameters, tp, cp, ep, p2p, and a
     # pipeline's bubble
     exposed: dict[str, Number] = field(default_factory=dict)
-    blocks: tuple[PricedBlock, ...] = field(default=())
+    blocks: PricedBlocks = field(default=())
 
     @property
     def power(self) -> Number:
@@ -147,7 +139,7 @@ def price(given: Pricing, known: KernelPrices | None = None) -> Step:
     rank, slowest = rank_in_step(given), given.structure.slowest
     known = known if known is not None and known.same(rank.device) else None
 
-    def priced(graph: Graph, page: Number) -> tuple[PricedBlock, ...]:
+    def priced(graph: Graph, page: Number) -> PricedBlocks:
         sizes = tensor_sizes(graph) if rank.device.fuses else None
         made = tuple(
             price_block(b, rank, sharding, training=training, page=page, sizes=sizes, known=known)
@@ -155,7 +147,7 @@ def price(given: Pricing, known: KernelPrices | None = None) -> Step:
         )
         return launch_bound(given, rank, made)
 
-    def apart(blocks: tuple[PricedBlock, ...]) -> tuple[PricedBlock, ...]:
+    def apart(blocks: PricedBlocks) -> PricedBlocks:
         if not rank.device.fuses:
             return blocks
         made = tuple(one_by_one(b, rank, sharding, training=training) for b in blocks)
@@ -181,9 +173,7 @@ def price(given: Pricing, known: KernelPrices | None = None) -> Step:
 
 
 def _quicker(one: Step, other: Step, slowest: bool = False) -> Step:
-    """The quicker of two steps at each point, or that which keeps the limits of power and heat; or the slower
-    one.
-    """
+    """The quicker of two steps at each point, or that within limits of power and heat; or the slower one."""
     kept, before = one.within_limits, other.within_limits
     quicker = (kept > before) | ((kept == before) & (one.time < other.time))
     better = one.time > other.time if slowest else quicker
@@ -201,7 +191,7 @@ def _quicker(one: Step, other: Step, slowest: bool = False) -> Step:
     return Step(**{f.name: pick(getattr(one, f.name), getattr(other, f.name)) for f in fields(Step)})
 
 
-def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding: bool) -> Step:
+def _step(given: Pricing, rank: Rank, blocks: PricedBlocks, *, hiding: bool) -> Step:
     """A step of priced blocks: stages of a pipeline, micro-batches, the update, and the clock that all of it
     leaves. `hiding`: collectives run beside kernels, by tiles or by halves.
     """
@@ -234,7 +224,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     stretch, kinds = held.price.time / mean.time, kinds_at_clock(kinds, mean, held.price)
     full, mean, time = mean, held.price, time * stretch
     hosted = with_host(time, *host)
-    xp = namespace(mean.lower, mean.upper, time)
+    xp, held_of = namespace(mean.lower, mean.upper, time), [(b.block, b.held) for b in blocks]
     return Step(
         time=hosted,
         stage=slowest * stretch,
@@ -246,7 +236,7 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
         time_by_bound=bound_times(full, mean, time, hosted),
         lower=xp.minimum(mean.lower, time),
         upper=xp.maximum(mean.upper + (time - mean.time), time) + (hosted - time),
-        memory={} if structure.time_alone else _memory(given, blocks, counts),
+        memory={} if structure.time_alone else step_memory(given, held_of, counts) | memory_beside(given),
         flop=given.whole.flop(),
         items=given.whole.items,
         item=given.whole.item,
@@ -261,16 +251,8 @@ def _step(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], *, hiding
     )
 
 
-def _memory(given: Pricing, blocks: tuple[PricedBlock, ...], counts: list[Number]) -> dict[str, Number]:
-    """Bytes of the largest device by purpose."""
-    held = step_memory(given, [(b.block, b.held) for b in blocks], counts)
-    return {**held, **resident_bytes(given.graph, given.sharding), "reserve": given.engine.reserve}
-
-
 def _apart(given: Pricing, hiding: bool) -> Mask:
-    """Whether no communication of a step runs beside its kernels: neither tiles nor halves, no gathered
-    weights, no ring.
-    """
+    """Whether nothing is sent beside a step's kernels: no tiles, halves, gathered weights or ring."""
     zero = given.sharding.zero
     if hiding:
         return zero < 0

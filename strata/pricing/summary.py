@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.case import Case
 from strata.hardware.money import HOUR, Economics, host_power
-from strata.hardware.silicon.system_cost import cost_rate
+from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of
@@ -42,9 +45,7 @@ class Summary:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Run:
-    """Steps of one kind of work with their weights, the step that reads the prompts of a served batch, and
-    what they yield.
-    """
+    """Steps of one kind of work with their weights, and what they yield."""
 
     steps: list[tuple[Number, Step]]  # weights add up to 1
     prefill: Step | None
@@ -62,7 +63,11 @@ class Run:
 
     def total(self, path: str) -> Number:
         """A quantity of the steps' mean device, added up over the run."""
-        return sum((w * getattr(s.price, path) for w, s in self.every), 0.0)
+        return self.over(lambda step: getattr(step.price, path))
+
+    def over(self, what: Callable[[Step], Number]) -> Number:
+        """Something of steps, added up over the run as often as they run."""
+        return sum((w * what(s) for w, s in self.every), 0.0)
 
 
 def run_of(work: Workload, steps: list[tuple[Number, Step]], prefill: Step | None) -> Run:
@@ -81,9 +86,7 @@ def summarise(case: Case, steps: list[tuple[Number, Step]], prefill: Step | None
     used = sum(main.memory.values(), 0.0)
     limit = system.chip.memory.capacity * case.engine.gpu_memory_utilization
     reason = legality(case, used, limit) + _unbuilt(system, [s for _, s in run.every])
-    static = sum((w * s.static * s.time for w, s in run.every), 0.0) / sum(
-        (w * s.time for w, s in run.every), 0.0
-    )
+    static = sum((w * s.static * s.time for w, s in run.every), 0.0) / run.over(lambda s: s.time)
     return Summary(
         metrics=_metrics(case, run, reason > 0, static, used, limit),
         reason=reason,
@@ -104,7 +107,7 @@ def _metrics(case: Case, run: Run, out: Number, static: Number, used: Number, li
     def gated(value: Number) -> Number:
         return xp.where(out, 0.0, value)
 
-    flop = sum((w * s.flop for w, s in run.every), 0.0)
+    flop = run.over(lambda s: s.flop)
     device_power = run.total("energy") / run.span + static
     beside = sum(host_power(system.fabric, case.economics, device_power))
     power, rate = system.devices * (device_power + beside), run.items / run.span
@@ -150,18 +153,13 @@ def _token_metrics(case: Case, run: Run, rate: Number, gated: Any, infinite: Num
 
 def _hottest(every: list[tuple[Number, Step]]) -> Number:
     """The highest temperature of any step [K]."""
-    found = every[0][1].logic
-    for _, step in every:
-        xp = namespace(found, step.logic, step.dram)
-        found = xp.maximum(found, xp.maximum(step.logic, step.dram))
-    return found
+    places = [place for _, step in every for place in (step.logic, step.dram)]
+    return reduce(namespace(*places).maximum, places)
 
 
 def _unbuilt(system: System, steps: list[Step]) -> Number:
     """The bits of rules a chip breaks by itself: limits it cannot hold, cores its die has no room for."""
-    kept: Number = 1.0
-    for step in steps:
-        kept = kept * step.within_limits
+    kept = reduce(mul, (step.within_limits for step in steps))
     reason: Number = (1.0 - kept) * float(LIMITS.bit)
     if system.chip.cores_fit is not None:
         reason = reason + (system.chip.cores_fit < system.chip.compute.cores) * float(CORES.bit)
@@ -169,9 +167,7 @@ def _unbuilt(system: System, steps: list[Step]) -> Number:
 
 
 def energy_by_level(system: System, run: Run, static: Number, money: Economics) -> dict[str, Number]:
-    """Joules an item: operations, bytes on the chip, DRAM, links, what idles, hosts as they are always on,
-    and what fans, pumps and supplies take.
-    """
+    """Joules an item: operations, bytes on chip and of DRAM, links, idling, hosts, cooling and supplies."""
     chip = system.chip
     dynamic, moved, links = (run.total(name) for name in ("energy", "memory_bytes", "link_energy"))
     voltage = chip.energy.voltage_slope
@@ -191,16 +187,12 @@ def energy_by_level(system: System, run: Run, static: Number, money: Economics) 
 
 
 def _peak(system: System, formats: tuple[tuple[str, str], ...]) -> Number:
-    """The fastest matrix peak that products of these formats have on this chip; without products, the vector
-    peak.
-    """
+    """The fastest matrix peak of products of these formats on this chip; without products the vector peak."""
     if not formats:
         return system.chip.compute.vector_rate
-    peak: Number = 0.0
-    for weight, activation in formats:
-        rate = rate_of(system.chip.compute.matrix_rate, arithmetic_format(system.chip, weight, activation))
-        peak = namespace(peak, rate).maximum(peak, rate)
-    return peak
+    chip = system.chip
+    rates = [rate_of(chip.compute.matrix_rate, arithmetic_format(chip, *pair)) for pair in formats]
+    return reduce(namespace(*rates).maximum, rates)
 
 
 def legality(case: Case, used: Number, limit: Number) -> Number:

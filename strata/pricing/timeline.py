@@ -44,6 +44,7 @@ class Event:
 TraceRow = dict[str, Any]
 MICRO = 1e6  # of a second in it
 TRACKS = ("kernels", "DRAM", "network")
+TOLD = ("lower", "flop", "memory_bytes", "saved", "energy")  # of a price, in an event under the same names
 COUNTED = (("TFLOP/s", 1e12, "flop"), ("DRAM GB/s", 1e9, "memory_bytes"), ("power [W]", 1.0, "energy"))
 
 
@@ -66,15 +67,8 @@ class Timeline:
         for thread, name in enumerate(TRACKS, 1):
             rows += named_thread((0, thread), name)
         for e in self.events:
-            told = {
-                "block": e.block,
-                "layer": e.layer,
-                "bound_by": e.bound_by,
-                "lower_us": e.lower * MICRO,
-                "flop": e.flop,
-                "memory_bytes": e.memory_bytes,
-                "saved_us": e.saved * MICRO,
-            }
+            told = {"block": e.block, "layer": e.layer, "bound_by": e.bound_by, "lower_us": e.lower * MICRO}
+            told |= {"flop": e.flop, "memory_bytes": e.memory_bytes, "saved_us": e.saved * MICRO}
             on = ["network"] if e.kind == "collective" else ["kernels"]
             on += ["DRAM"] if e.bound_by == "memory" else []
             for track in on:
@@ -108,27 +102,15 @@ def _told_ops(priced: PricedBlock, step: Step, chip: Chip) -> list[dict[str, Any
     for op, full in priced.ops:
         price = price_at_clock(full, step.clock, chip)
         resources = {r: float(getattr(price, r)) for r in RESOURCES}
-        found.append(
-            {
-                "name": op.name,
-                "block": priced.block.name,
-                "kind": op.category,
-                "duration": float(price.time),
-                "bound_by": max(resources, key=lambda r: resources[r]),
-                "lower": float(price.lower),
-                "flop": float(price.flop),
-                "memory_bytes": float(price.memory_bytes),
-                "saved": float(price.saved),
-                "energy": float(price.energy),
-            }
-        )
+        bound_by = max(resources, key=lambda r: resources[r])
+        numbers = {name: float(getattr(price, name)) for name in TOLD}
+        where = {"name": op.name, "block": priced.block.name, "kind": op.category}
+        found.append({**where, "bound_by": bound_by, "duration": float(price.time), **numbers})
     return found
 
 
 def _in_order(step: Step, order: BlockSequence) -> list[tuple[PricedBlock, int]]:
-    """Blocks with the layer they stand in, -1 before all layers; a backward pass goes through them last
-    first.
-    """
+    """Blocks with their layer, -1 before all layers; a backward pass goes through them last first."""
     by_name = {b.block.name: b for b in step.blocks}
     back = {b.block.gradient_of: b for b in step.blocks if b.block.gradient_of}
     layers = int(float(order.layers))
@@ -150,20 +132,18 @@ def trace_slice(
 
 def named_process(process: int, name: str) -> list[TraceRow]:
     """The name of a process, and its place among the others."""
-    row = {"ph": "M", "pid": process, "tid": 0}
-    return [
-        {"name": "process_name", **row, "args": {"name": name}},
-        {"name": "process_sort_index", **row, "args": {"sort_index": process}},
-    ]
+    return _named("process", (process, 0), name, process)
 
 
 def named_thread(where: tuple[int, int], name: str) -> list[TraceRow]:
     """The name of a track, and its place in its process."""
+    return _named("thread", where, name, where[1])
+
+
+def _named(kind: str, where: tuple[int, int], name: str, place: int) -> list[TraceRow]:
+    told = {"name": {"name": name}, "sort_index": {"sort_index": place}}
     row = {"ph": "M", "pid": where[0], "tid": where[1]}
-    return [
-        {"name": "thread_name", **row, "args": {"name": name}},
-        {"name": "thread_sort_index", **row, "args": {"sort_index": where[1]}},
-    ]
+    return [{"name": f"{kind}_{what}", **row, "args": args} for what, args in told.items()]
 
 
 def trace_arrow(

@@ -1,10 +1,9 @@
-"""Memory of a training step by purpose and stage: parameters, gradients, optimiser state, activations as the
-schedule keeps them, logits, communication, and what an allocator cannot use.
-"""
+"""Memory of a training step by purpose and stage, as the schedule keeps it and the allocator wastes it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.engine import Engine, trainer_of
@@ -22,25 +21,12 @@ PROCESS_GROUPS = ("tp", "cp", "dp", "pp", "ep")  # of ranks that have a communic
 NARROW_COPIES = 2.0  # a narrow weight is kept along both of its axes: for products of either pass
 BUFFERED_LAYERS = 2.0  # of offloaded activations on the device: one that is used, one that moves
 GATHERED_BLOCKS = 2.0  # whose weights ZeRO-3 has together: the one that runs and the next
-NOTHING = TrainerMemory(
-    logits=0.0,
-    unfused_gates=0.0,
-    activation_input=None,
-    scores=0.0,
-    attention_copy=0.0,
-    attention_result=None,
-    qkv_apart=None,
-    expert_results=0.0,
-    gradient_buffers=0.0,
-    buckets=0.0,
-    gathered=0.0,
-    gather_buffers=0.0,
-    communicator=0.0,
-    fragments=0.0,
-)
+AS_IT_IS = ("activation_input", "attention_result", "qkv_apart")  # None where a trainer does nothing about it
+_ABSENT: dict[str, Any] = {one.name: 0.0 for one in fields(TrainerMemory)}
+NOTHING = TrainerMemory(**_ABSENT | dict.fromkeys(AS_IT_IS))
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False)
 class HeldBlock:
     """A forward block with what one copy holds, how often it stands in stages (leading axis), and where."""
 
@@ -118,9 +104,7 @@ def gradient_bytes(trainer: Trainer) -> Number:
 
 
 def block_state(held: Footprint, sharding: Sharding, trainer: Trainer) -> tuple[Number, Number, Number]:
-    """Weights, gradients and optimiser state of one copy of a block; experts have fewer replicas than the
-    rest.
-    """
+    """Weights, gradients and optimiser state of a copy of a block; experts have fewer replicas."""
     routed, zero, weights = held.expert_share, sharding.zero, working_weights(held, trainer)
     shards = sharding_ranks(sharding, sharding.state_replicas)
     dense = state_bytes(weights * (1.0 - routed), held.trained - held.trained_experts, trainer, zero, shards)
@@ -155,35 +139,23 @@ def held_blocks(
 ) -> list[HeldBlock]:
     """The forward blocks of a step with what they hold, as often as they stand in stages."""
     return [
-        HeldBlock(
-            block=b,
-            held=one,
-            count=count,
-            layered=order.in_layers(b.name),
-            starts_layer=order.starts_layer(b.name),
-        )
+        HeldBlock(b, one, count, order.in_layers(b.name), order.starts_layer(b.name))
         for (b, one), count in zip(blocks, counts, strict=True)
         if b.direction == "forward"
     ]
 
 
 def training_memory(
-    blocks: list[tuple[Block, Footprint]],
-    counts: list[Number],
-    sharding: Sharding,
-    order: BlockSequence,
-    given: Engine,
-    node: Number = 0.0,
+    held: list[HeldBlock], sharding: Sharding, given: Engine, node: Number = 0.0
 ) -> dict[str, Number]:
-    """Bytes by purpose of stages of a training step; counts: how often each block stands in a stage, node:
-    the stage's number from 0, both with a leading axis where a pipeline has several.
+    """Bytes by purpose of stages of a training step; node: the stage's number from 0, with a leading axis
+    where a pipeline has several.
 
     Purposes add up to what a device needs at the fullest moment: all micro-batches in flight, and the larger
     of the loss and the widest gradients; or the update, where its gather needs more than that.
     """
     trainer = trainer_of(given)
     facts = trainer.memory if trainer.memory is not None else NOTHING
-    held = held_blocks(blocks, counts, order)
     parts = _state(held, sharding, trainer) | _activations(held, sharding, trainer, node)
     if trainer.memory is None:
         return parts
@@ -199,18 +171,10 @@ def training_memory(
     }
 
 
-def update_memory(
-    blocks: list[tuple[Block, Footprint]],
-    counts: list[Number],
-    sharding: Sharding,
-    order: BlockSequence,
-    given: Engine,
-    node: Number = 0.0,
-) -> Number:
+def update_memory(held: list[HeldBlock], sharding: Sharding, given: Engine, node: Number = 0.0) -> Number:
     """Bytes a framework counts as allocated while optimiser state is updated: nothing of a pass is left."""
-    every = training_memory(blocks, counts, sharding, order, given, node)
+    every = training_memory(held, sharding, given, node)
     facts = trainer_of(given).memory or NOTHING
-    held = held_blocks(blocks, counts, order)
     return sum((every[purpose] for purpose in STATE), 0.0) + sum(communication_buffers(held, sharding, facts))
 
 
@@ -274,9 +238,7 @@ def _activations(
 
 
 def layer_activations(held: list[HeldBlock], sharding: Sharding, trainer: Trainer) -> tuple[Number, Number]:
-    """Bytes that the layers of a stage keep of one micro-batch, recomputed ones what they take in; and those
-    of a mean layer that is not.
-    """
+    """Bytes that a stage's layers keep of a micro-batch, recomputed or not; and those of a mean layer."""
     training, facts, unfused = sharding.training, trainer.memory or NOTHING, trainer.attention == "unfused"
     every: Number = 0.0
     entries: Number = 0.0
@@ -321,11 +283,8 @@ def communication_buffers(
     held: list[HeldBlock], sharding: Sharding, facts: TrainerMemory
 ) -> tuple[Number, Number]:
     """Bytes of buffers for gradients and for gathered sequences, which stay, and of the update's gather."""
-    ranks, parts, stages = (
-        sharding_ranks(sharding, sharding.state_replicas),
-        sharding.sequence_parts,
-        sharding.stages,
-    )
+    ranks, parts = sharding_ranks(sharding, sharding.state_replicas), sharding.sequence_parts
+    stages = sharding.stages
     xp = namespace(ranks, parts, stages, *(one.count for one in held), *(one.held.trained for one in held))
     tied = xp.where(stages > 1, 1.0, 0.0)  # a head of another stage than the embedding
     parameters = sum((one.count * (one.held.trained + tied * one.held.tied_parameters) for one in held), 0.0)

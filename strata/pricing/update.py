@@ -1,6 +1,4 @@
-"""The end of a training step: gradients summed over ranks that hold the same weights, updated weights sent to
-them, and the optimiser.
-"""
+"""The end of a training step: gradients summed over ranks, updated weights sent, and the optimiser."""
 
 from __future__ import annotations
 
@@ -15,14 +13,14 @@ from strata.mapping.place import GroupLayout
 from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS
 from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
 from strata.precision import bytes_of
-from strata.pricing.block import PricedBlock
+from strata.pricing.block import PricedBlocks
 from strata.pricing.given import Pricing, Structure
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.optimiser import optimiser_price, rounded_weights
 from strata.pricing.overlap.equations import exposed
+from strata.pricing.pipeline import block_runs
 from strata.pricing.price import ZERO, Price, network_price
 from strata.pricing.pricers import Rank
-from strata.pricing.stage_times import block_runs
 from strata.workload.graph import Collective
 
 NORM_BYTES = 4.0  # one number, the norm of all gradients
@@ -30,9 +28,7 @@ NORM_BYTES = 4.0  # one number, the norm of all gradients
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Sums:
-    """Collectives of the weights that one rank holds, whole and bucket by bucket: their gradients once, and
-    the updated weights.
-    """
+    """Collectives of the weights that one rank holds, whole and bucket by bucket."""
 
     gradients: Price = ZERO
     last_gradients: Price = ZERO  # of one bucket
@@ -69,15 +65,13 @@ class Update:
 
 
 def busy_pass(
-    blocks: tuple[PricedBlock, ...],
+    blocks: PricedBlocks,
     counts: list[Number],
     sharding: Sharding,
     structure: Structure,
     direction: str = "backward",
 ) -> Number:
-    """Time of a pass in which the links that gradients and weights need are taken: its own collectives and,
-    backward, those of recomputed layers.
-    """
+    """Time of a pass in which the links of gradients and weights are taken, by recomputed layers too."""
     again = namespace(sharding.training.recompute).where(sharding.training.recompute > 1, 1.0, 0.0)
     busy: Number = 0.0
     for b, count in zip(blocks, counts, strict=True):
@@ -133,7 +127,7 @@ def lost_beside(cores: Number, sent: Number, work: Number) -> Number:
 def update_price(
     given: Pricing,
     rank: Rank,
-    blocks: tuple[PricedBlock, ...],
+    blocks: PricedBlocks,
     counts: list[Number],
     passes: tuple[Number, Number],
 ) -> Update:
@@ -170,7 +164,7 @@ def update_price(
 
 
 def update_parts(
-    given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], counts: list[Number] | None = None
+    given: Pricing, rank: Rank, blocks: PricedBlocks, counts: list[Number] | None = None
 ) -> UpdateParts:
     """What ends a step on a device of the first stage, or, without counts of its blocks, on a mean one."""
     sharding, trainer = given.sharding, trainer_of(given.engine)
@@ -194,26 +188,16 @@ def update_parts(
 
 
 def sum_groups(groups: Collection[str]) -> dict[str, tuple[str, str, str]]:
-    """The groups that weights and experts are summed over."""
-    return {
-        "dense": SUMS_OF_WEIGHTS,
-        "experts": SUMS_OF_EXPERTS if _experts_apart(groups) else SUMS_OF_WEIGHTS,
-    }
-
-
-def _experts_apart(groups: Collection[str]) -> bool:
-    """Whether experts have groups of their own among those of training; inference gathers sharded experts
-    over the first of these, whether they are held by other ranks than the rest or not.
-    """
-    return SUMS_OF_EXPERTS[1 if SUMS_OF_WEIGHTS[1] in groups else 0] in groups
+    """The groups that weights are summed over, and experts, which may have groups of their own."""
+    # inference gathers sharded experts over the first of these, whichever ranks hold the rest
+    apart = SUMS_OF_EXPERTS[1 if SUMS_OF_WEIGHTS[1] in groups else 0] in groups
+    return {"dense": SUMS_OF_WEIGHTS, "experts": SUMS_OF_EXPERTS if apart else SUMS_OF_WEIGHTS}
 
 
 def _held(
-    blocks: tuple[PricedBlock, ...], counts: list[Number] | None, given: Pricing
+    blocks: PricedBlocks, counts: list[Number] | None, given: Pricing
 ) -> tuple[Number, Number, tuple[Number, Number]]:
-    """Trained parameters of the first stage, or of a mean one, and those of routed experts among them; and
-    the same of the stage that has most.
-    """
+    """Trained parameters of the first or mean stage, and experts' among them; and of the fullest one."""
     every, pipelined = [b.block.count for b in blocks], given.structure.pipelined
     rows = every if counts is None else counts
     held: Number = 0.0
@@ -225,8 +209,7 @@ def _held(
                 experts = experts + count * b.held.trained_experts
     if counts is None:
         held, experts = held / given.sharding.stages, experts / given.sharding.stages
-        return held, experts, (held, experts)
-    if not pipelined:
+    if counts is None or not pipelined:
         return held, experts, (held, experts)
     xp = namespace(held, experts)
     rows, of_experts = xp.asarray(held), xp.asarray(experts)
@@ -235,26 +218,20 @@ def _held(
     return rows[0], of_experts[0], (xp.max(rows, axis=0), xp.max(of_experts, axis=0))
 
 
-def _first_weights(given: Pricing, blocks: tuple[PricedBlock, ...]) -> Number:
-    """Trained parameters of what comes before all layers: an embedding, whose gradient is the last one and
-    whose weights are the first to be there.
-    """
-    first: Number = 0.0
-    for b in blocks:
-        if b.block.direction == "forward" and b.block.name in given.graph.sequence.first:
-            first = first + b.held.trained
-    return first
+def _first_weights(given: Pricing, blocks: PricedBlocks) -> Number:
+    """Trained parameters before all layers (an embedding): the last gradients, the first updated weights."""
+    first = given.graph.sequence.first
+    there = (b for b in blocks if b.block.direction == "forward" and b.block.name in first)
+    return sum((b.held.trained for b in there), 0.0)
 
 
-def _narrow_share(blocks: tuple[PricedBlock, ...], trainer: Trainer) -> Number:
+def _narrow_share(blocks: PricedBlocks, trainer: Trainer) -> Number:
     """Share of trained parameters whose products read a narrow format, where a trainer sends these so."""
     if bytes_of(trainer.gathered_parameters) >= bytes_of(WORKING):
         return 0.0
-    narrow: Number = 0.0
-    every: Number = 0.0
-    for b in blocks:
-        if b.block.direction == "forward":
-            narrow, every = narrow + b.block.count * b.held.narrow, every + b.block.count * b.held.trained
+    held = [(b.block.count, b.held) for b in blocks if b.block.direction == "forward"]
+    narrow = sum((count * one.narrow for count, one in held), 0.0)
+    every = sum((count * one.trained for count, one in held), 0.0)
     return narrow / namespace(every).maximum(every, 1.0)
 
 
@@ -276,24 +253,16 @@ def _sums(
     zero = given.sharding.zero
     xp = namespace(count, zero)
     ranks = given.sharding.degrees[names[0]]
-    width = {
-        "gradients": bytes_of(trainer.reduced_gradients),
-        "parameters": gathered_bytes(trainer, narrow),
-    }
-    moves = weight_moves(names, zero, shards)
+    width = {"gradients": bytes_of(trainer.reduced_gradients), "parameters": gathered_bytes(trainer, narrow)}
     flags = {"gradients": trainer.overlap_grad_reduce, "parameters": trainer.overlap_param_gather}
-    whole = {"gradients": ZERO, "parameters": ZERO}
-    piece = {"gradients": ZERO, "parameters": ZERO}
+    whole, piece = dict.fromkeys(flags, ZERO), dict.fromkeys(flags, ZERO)
     cores: Number = 0.0
-    for name, pattern, group, where, parts in moves:
+    for name, pattern, group, where, parts in weight_moves(names, zero, shards):
         if group not in rank.placement.groups or _nowhere(where):
             continue
         sent = xp.where(where, count / parts, 0.0)
         pieces = buckets(count, ranks, flags[name], trainer)
-        op = Collective(
-            name=f"{pattern}_{name}", pattern=pattern, group=group, payload=sent * width[name] / pieces
-        )
-        one = price_collective(op, rank.placement.groups[group], rank.fabric)
+        one = _priced(f"{pattern}_{name}", pattern, group, sent * width[name] / pieces, rank)
         if name == "parameters" and trainer.param_gather_rate is not None:
             one = network_price(one.time / trainer.param_gather_rate, one.energy)
         taken = xp.where(where, _cores_taken(rank.placement.groups[group], rank.fabric), 0.0)
@@ -309,6 +278,11 @@ def _sums(
         first_parameters=piece["parameters"],
         cores=cores,
     )
+
+
+def _priced(name: str, pattern: str, group: str, payload: Number, rank: Rank) -> Price:
+    op = Collective(name=name, pattern=pattern, group=group, payload=payload)
+    return price_collective(op, rank.placement.groups[group], rank.fabric)
 
 
 def weight_moves(
@@ -366,10 +340,8 @@ def _nowhere(where: Mask) -> bool:
     )
 
 
-def _ends(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], trainer: Trainer) -> Price:
-    """Gradients of a head that is tied to the embedding, added up between the last and the first stage when
-    all others are (Megatron-LM, finalize_model_grads).
-    """
+def _ends(given: Pricing, rank: Rank, blocks: PricedBlocks, trainer: Trainer) -> Price:
+    """A tied head's gradients, summed over both ends with all others (Megatron-LM, finalize_model_grads)."""
     if ENDS not in rank.placement.groups:
         return ZERO
     tied: Number = 0.0
@@ -381,8 +353,7 @@ def _ends(given: Pricing, rank: Rank, blocks: tuple[PricedBlock, ...], trainer: 
         return ZERO
     stages = given.sharding.stages
     payload = namespace(stages, tied).where(stages > 1, tied * bytes_of(trainer.main_gradients), 0.0)
-    op = Collective(name="sum_embeddings", pattern="all_reduce", group=ENDS, payload=payload)
-    return price_collective(op, rank.placement.groups[ENDS], rank.fabric)
+    return _priced("sum_embeddings", "all_reduce", ENDS, payload, rank)
 
 
 def _norm(given: Pricing, rank: Rank) -> Price:
@@ -392,6 +363,5 @@ def _norm(given: Pricing, rank: Rank) -> Price:
         if group in rank.placement.groups:
             zero = given.sharding.zero
             payload = namespace(zero).where(zero > 0, NORM_BYTES, 0.0) if group == "dp_shard" else NORM_BYTES
-            op = Collective(name="norm", pattern="all_reduce", group=group, payload=payload)
-            found = found + price_collective(op, rank.placement.groups[group], rank.fabric)
+            found = found + _priced("norm", "all_reduce", group, payload, rank)
     return found

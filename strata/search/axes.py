@@ -14,30 +14,19 @@ import numpy as np
 from strata.errors import StrataError, UnknownName, require
 from strata.expression import holds_at
 from strata.reading import known_keys, number_of, table_of, text_of, texts_of
-from strata.search.fields import PLAN_FIELDS, si_number
+from strata.search.fields import PLAN_FIELDS, si_number, twice_named
 from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
 
 _AXIS_KEYS = (
-    "name",
-    "field",
-    "fields",
-    "values",
-    "times",
-    "range",
-    "variants",
-    "plans",
-    "unit",
-    "stage",
-    "source",
+    *("name", "field", "fields", "values", "times", "range"),
+    *("variants", "plans", "unit", "stage", "source"),
 )
 MOST_CHOICES = 100_000  # of one axis
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class DesignAxis:
-    """One choice of a design: numbers of one or more fields, multiples of what they are, words, named
-    variants, or plans.
-    """
+    """A choice of a design: numbers of fields, multiples of them, words, named variants, or plans."""
 
     name: str
     fields: tuple[str, ...]
@@ -86,9 +75,7 @@ class DesignAxis:
         return self.keep(sorted({k for choices in meant for k in choices}))
 
     def _plans_meant(self, text: str) -> list[int]:
-        """The plan a text names, or all that keep a condition over their degrees, like ``(ep == 1) & (cp ==
-        1)``.
-        """
+        """The plan a text names, or all that keep a condition over their degrees, like ``(ep == 1)``."""
         if not any(sign in text for sign in ("==", "<", ">", "!=")):
             if text in self.labels:
                 return [self.labels.index(text)]
@@ -137,14 +124,9 @@ def read_axis(table: dict[str, Any], scenario: Scenario, where: str) -> DesignAx
     if unit is None:
         words = tuple(texts_of(table, "values", at, ()))
         require(bool(words), f"{at} needs values")
-        _check_once(words, at)
+        require(twice_named(words) is None, f"{at} names each choice once", twice=twice_named(words))
         return DesignAxis(fields=fields, values=words, labels=words, kind="word", **rest)
     return _numbers(table, fields, unit, where, rest)
-
-
-def _check_once(labels: tuple[str, ...], at: str) -> None:
-    twice = next((label for label in labels if labels.count(label) > 1), None)
-    require(twice is None, f"{at} names each choice once", twice=twice)
 
 
 def _numbers(
@@ -163,7 +145,7 @@ def _numbers(
     require(bool(numbers) and rising, f"{at} lists rising numbers")
     require(kind == "number" or numbers[0] > 0, f"{at}: multiples are positive", times=numbers[0])
     labels = tuple(v if isinstance(v, str) else f"{v:g}" for v in listed)
-    _check_once(labels, at)
+    require(twice_named(labels) is None, f"{at} names each choice once", twice=twice_named(labels))
     return DesignAxis(fields=fields, values=numbers, labels=labels, kind=kind, unit=unit, **rest)
 
 

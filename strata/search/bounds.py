@@ -19,7 +19,7 @@ from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import summarised
 from strata.hardware.money import Economics
-from strata.hardware.silicon.system_cost import cost_rate
+from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System
 from strata.mapping.engine import has_host_time
 from strata.pricing.given import Structure
@@ -210,9 +210,7 @@ def _box_chips(
     limits: dict[str, Any],
     cheap: System,
 ) -> BoxChips:
-    """The chips that bound boxes of one geometry each (`warm`) or of several; heat where power is asked
-    for.
-    """
+    """The chips that bound boxes of one geometry each (`warm`) or of several; heat for power bounds."""
     rich, chip = corners[0], corners[0].system.chip
     best = dominating_chip(chip, cheap.chip, boxes, warm)
     if len(corners) == 2:

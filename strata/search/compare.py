@@ -16,9 +16,8 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine, usual_engine
 from strata.search.compared_rows import BEST, ComparedRow, answered_row, typed_plan
 from strata.search.reasons import why_different
-from strata.serving.context import check_work
-from strata.serving.goals import ServingLimits, serving_goal
-from strata.serving.requests import Requests
+from strata.serving.load_metrics import ServingLimits, serving_goal
+from strata.serving.requests import Requests, check_work
 from strata.serving.speculation import Drafting
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -145,11 +144,10 @@ def _several(given: Any) -> list[Any]:
 def _inputs(
     system: System | str, model: Model | str, engine: Engine | str, inputs: Callable[..., Any] | None
 ) -> tuple[System, Model, Engine]:
-    made = (
-        inputs(system, model, engine)
-        if inputs is not None
-        else (as_system(system), make_model(model) if isinstance(model, str) else model, as_engine(engine))
-    )
+    if inputs is not None:
+        made = inputs(system, model, engine)
+    else:
+        made = as_system(system), make_model(model) if isinstance(model, str) else model, as_engine(engine)
     if not isinstance(made[1], Model):
         raise BadValue(f"language models are compared, and {getattr(made[1], 'name', made[1])} is none")
     return made
@@ -163,11 +161,9 @@ def _with_reasons(found: Comparison, against: str) -> Comparison:
     first = found.rows[at].answer
     assert first is not None
     rows = [
-        row
-        if row.answer is None
-        else replace(
-            row, difference=why_different(first.measure, row.answer.measure, found.goal, found.means)
-        )
+        replace(row, difference=why_different(first.measure, row.answer.measure, found.goal, found.means))
+        if row.answer is not None
+        else row
         for row in found.rows
     ]
     return replace(found, rows=tuple(rows), against=at)

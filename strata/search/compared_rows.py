@@ -17,15 +17,13 @@ from strata.mapping.plan import Plan, division_text, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.result import Result
 from strata.search.derived_metrics import known_metric, metric_column
-from strata.search.plan_for import METRIC_OF_GOAL, plan_for, why_infeasible
-from strata.search.plans import RankedPlan, largest_batches
-from strata.search.reasons import Difference, Measure
-from strata.search.token_time import TokenTime, served_token_time, step_token_time
-from strata.serving.context import check_work
+from strata.search.plan_for import METRIC_OF_GOAL, asked_requests, no_room, plan_for, why_infeasible
+from strata.search.plans import RankedPlan, keeps_limits, largest_batches, with_batch
+from strata.search.reasons import Difference, Measure, served_token_time, step_token_time
 from strata.serving.curve import Curve
-from strata.serving.goals import ServingLimits
 from strata.serving.load import closed_load
-from strata.serving.requests import Requests, requests_of
+from strata.serving.load_metrics import ServingLimits
+from strata.serving.requests import Requests, check_work
 from strata.serving.served_plans import ServedPlan
 from strata.serving.simulated_plans import answered_plans
 from strata.units import show
@@ -80,9 +78,7 @@ class Answer:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ComparedRow:
-    """One combination: its answer, or why there is none with what would help; and how it differs from the row
-    all are compared with.
-    """
+    """One combination: its answer, or why there is none, and how it differs from the reference row."""
 
     model: Model
     system: System
@@ -143,17 +139,9 @@ def _served_row(
         found, why = ranking.served, ranking.why_none
         assert found is not None
     else:
-        asked = work if isinstance(work, Requests) else requests_of(work)
-        clients = None if isinstance(work, Requests) else np.atleast_1d(np.asarray(work.batch, float))
-        more: dict[str, Any] = {
-            "goal": goal,
-            "limits": limits,
-            "clients": clients,
-            "top": 1,
-            "places": False,
-            **served,
-        }
-        found = answered_plans(*case, asked, plan, row.engine, **more)
+        asked, clients = asked_requests(work)
+        more: dict[str, Any] = {"goal": goal, "limits": limits, "clients": clients, **served}
+        found = answered_plans(*case, asked, plan, row.engine, top=1, places=False, **more)
         fewest = 1.0 if clients is None else float(np.min(clients))
         why = "" if found.choices else _why_not_served(found.every, fewest, limits)
     if not found.choices:
@@ -169,10 +157,7 @@ def _why_not_served(curve: Curve, fewest: float, limits: ServingLimits) -> str:
         result = evaluate(curve.system, curve.model, work, plan, curve.engine)
         if not result.fits:
             return why_infeasible(result)
-        return (
-            f"plan {plan_text(plan)} has room for {room:g} requests at once, but got {fewest:g}; "
-            "levers: fewer, more devices, narrower kv"
-        )
+        return no_room(f"plan {plan_text(plan)}", room, fewest)
     seen = closed_load(curve, fewest).at(0, 0)
     return _missed(plan_text(plan), limits, float(seen.ttft), float(seen.tpot), fewest)
 
@@ -183,6 +168,12 @@ def _missed(plan: str, limits: ServingLimits, ttft: float, tpot: float, batch: f
         f"plan {plan} misses the limits{limits.text}: {' and '.join(seen)} at batch {batch:g}; "
         "levers: another plan, more devices, narrower weights"
     )
+
+
+def _quantities(metrics: Any) -> dict[str, Any]:
+    """What steps and served requests have in common."""
+    names = ("tokens_per_s", "ttft", "tpot", "cost_per_mtoken", "cost_per_device_hour", "power")
+    return {name: float(getattr(metrics, name)) for name in names}
 
 
 def _served_answer(curve: Curve, one: ServedPlan) -> Answer:
@@ -198,18 +189,13 @@ def _served_answer(curve: Curve, one: ServedPlan) -> Answer:
         power=float(load.power),
     )
     return Answer(
+        **_quantities(load),
         plan=plan_text(one.plan),
         batch=one.clients,
         limited_by=one.limited_by,
-        tokens_per_s=float(load.tokens_per_s),
-        ttft=float(load.ttft),
         ttft_p95=float(load.ttft_p95),
-        tpot=float(load.tpot),
         step_time=float("inf"),
-        cost_per_mtoken=float(load.cost_per_mtoken),
         energy_per_mtoken=float(load.energy_per_mtoken),
-        cost_per_device_hour=float(load.cost_per_device_hour),
-        power=float(load.power),
         result=evaluate(curve.system, curve.model, work, one.plan, curve.engine),
         measure=measure,
         served=one,
@@ -243,9 +229,9 @@ def _best_batch(
         evaluate(row.system, row.model, replace(work, batch=float(batch)), plan, row.engine)
         for batch in np.atleast_1d(np.asarray(work.batch, float))
     ]
-    kept = [r for r in each if r.fits and _keeps(r, limits)]
+    fitting = [r for r in each if r.fits]
+    kept = [r for r in fitting if keeps_limits(r, limits.ttft, limits.tpot)]
     if not kept:
-        fitting = [r for r in each if r.fits]
         if not fitting:
             return why_infeasible(min(each, key=lambda r: len(r.infeasible)))
         m = fitting[0].metrics
@@ -259,60 +245,36 @@ def _best_batch(
     return largest_batches([choice], metric, limits.ttft, limits.tpot)[0].result
 
 
-def _keeps(result: Result, limits: ServingLimits) -> bool:
-    """Whether a step keeps limits on latency; a phase without that latency keeps every limit."""
-    m = result.metrics
-    return all(
-        not np.isfinite(limit) or float(value) <= limit
-        for value, limit in ((m.ttft, limits.ttft), (m.tpot, limits.tpot))
-    )
-
-
 def _step_answer(result: Result, limits: ServingLimits, largest: bool) -> Answer:
     m = result.metrics
-
-    def at(batch: float) -> TokenTime:
-        return step_token_time(_with_batch(result, batch))
-
     limited = _limit_of_step(result, limits) if largest else ""
     devices, own = float(np.asarray(result.system.devices)), step_token_time(result)
-    hour = float(m.cost_per_device_hour)
     measure = Measure(
         own=own,
-        at=at,
+        at=lambda batch: step_token_time(with_batch(result, batch)),
         least=float(result.plan.dp),
         limited_by=limited,
-        dollars=hour * devices / 3600.0,
+        dollars=float(m.cost_per_device_hour) * devices / 3600.0,
         power=float(m.power),
     )
     return Answer(
+        **_quantities(m),
         plan=division_text(result.plan),
         batch=own.batch,
         limited_by=limited,
-        tokens_per_s=float(m.tokens_per_s),
-        ttft=float(m.ttft),
         ttft_p95=float("inf"),
-        tpot=float(m.tpot),
         step_time=float(m.step_time),
-        cost_per_mtoken=float(m.cost_per_mtoken),
         energy_per_mtoken=1e6 * float(m.energy_per_token),
-        cost_per_device_hour=hour,
-        power=float(m.power),
         result=result,
         measure=measure,
     )
 
 
-def _with_batch(result: Result, batch: float) -> Result:
-    work = replace(result.workload, batch=batch)
-    return evaluate(result.system, result.model, work, result.plan, result.engine)
-
-
 def _limit_of_step(result: Result, limits: ServingLimits) -> str:
     """What one more sequence would break; "" where a batch is not the largest because a smaller is better."""
-    more = _with_batch(result, float(result.workload.batch) + 1.0)
+    more = with_batch(result, float(result.workload.batch) + 1.0)
     if not more.fits:
         return "memory" if any(i.unit == "B" for i in more.infeasible) else "power or plan"
-    if _keeps(more, limits):
+    if keeps_limits(more, limits.ttft, limits.tpot):
         return ""
     return "TPOT" if result.workload.phase == "decode" else "TTFT"

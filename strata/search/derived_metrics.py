@@ -19,9 +19,7 @@ TRILLION_PER_DAY = 1e12 / 86400.0  # tokens a second that make a trillion in a d
 
 @dataclass(frozen=True, kw_only=True)
 class DerivedMetric(Metric):
-    """A metric computed from columns; the better each of its `inputs` is, the better it is itself, so that
-    bounds of them bound it.
-    """
+    """A metric of columns that gets better with each of its `inputs`, so that their bounds bound it."""
 
     inputs: tuple[str, ...]
     compute: Callable[[Columns], np.ndarray]

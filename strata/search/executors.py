@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from multiprocessing import get_context
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 from warnings import catch_warnings, simplefilter
 
 import numpy as np
@@ -25,15 +25,11 @@ import numpy as np
 from strata.arrays import cores
 from strata.errors import StrataError, UnknownName, require
 from strata.search.points import Evaluated, evaluate_points
-
-if TYPE_CHECKING:
-    from strata.search.space import Space
+from strata.search.space import Space
 
 
 class Work(Protocol):
-    """What a worker does for a sampler: any picklable record with `perform`, which is a pure function of the
-    space and of the record.
-    """
+    """What a worker does for a sampler: a picklable record whose `perform` is pure in it and the space."""
 
     def perform(self, space: Space, backend: str) -> Any: ...
 
@@ -85,9 +81,6 @@ def _one(space: Space, workers: int, address: str) -> Iterator[Run]:
 def _jax(space: Space, workers: int, address: str) -> Iterator[Run]:
     require(find_spec("jax") is not None, "executor jax needs the package jax: pip install 'strata[jax]'")
     yield lambda works: [perform(space, w, "jax") for w in works]
-
-
-# -------------------------------------------------------------------------------------------- all cores
 
 
 @contextmanager
@@ -182,9 +175,6 @@ def _leave_with_parent() -> None:
 
 def _perform_here(work: Work) -> Any:
     return perform(_HELD["here"], work)
-
-
-# -------------------------------------------------------------------------------------------- a cluster
 
 
 @contextmanager

@@ -5,15 +5,16 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar
 
 from strata.arrays import is_leaf
 from strata.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip, names_a_file
 from strata.hardware.fabric import Fabric
+from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, layout_degrees
 from strata.params import leaf_paths, override, value_at, word_paths
@@ -23,6 +24,7 @@ SIZES = ("batch", "input", "output")  # of a workload, by their bare names
 OWNERS = ("chip", "fabric", "engine", "model")  # records whose fields are named OWNER.PATH
 ECONOMICS = "economics"  # what is set for all points: prices, lifetime, powers of hosts
 PLAN = "plan"  # degrees of a plan or layout are named plan.DEGREE
+Record = TypeVar("Record", Fabric, Engine)
 PLAN_FIELDS = tuple(f.name for f in fields(Plan))
 
 
@@ -34,6 +36,15 @@ def split_field(name: str) -> tuple[str, str]:
     """
     owner, _, path = name.partition(".")
     return owner, path
+
+
+def twice_named(names: Sequence[str]) -> str | None:
+    """The first name that stands there twice.
+
+    >>> twice_named(["tp", "pp", "tp"]), twice_named(["tp"])
+    ('tp', None)
+    """
+    return next((name for name in names if names.count(name) > 1), None)
 
 
 def by_owner(changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -150,6 +161,10 @@ class FieldOwners:
     engine: Engine
     model: Any  # a language model, or another program
 
+    @classmethod
+    def of(cls, system: System, model: Any, engine: Engine) -> FieldOwners:
+        return cls(chip=system.chip, fabric=system.fabric, engine=engine, model=model)
+
     def resolve(self, name: str) -> tuple[Any, str | None]:
         """The record of a field and its whole path there; None where this fabric has no such dimension."""
         owner, path = split_field(name)
@@ -165,9 +180,7 @@ class FieldOwners:
         return made and (names_a_file(path) or bool(path_in_recipe(self.chip, path)))
 
     def metadata(self, name: str) -> Mapping[str, Any] | None:
-        """What the schema says of a quantity (unit, doc, more); None where the field holds a word or is not
-        there.
-        """
+        """What the schema says of a quantity (unit, doc, more); None for words and unknown fields."""
         owner, path = split_field(name)
         if owner in (PLAN, "model"):
             return {"unit": "1"} if path in self._numbers(owner) else None
@@ -240,16 +253,16 @@ class FieldOwners:
 
 def changed_fabric(fabric: Fabric, changes: Mapping[str, Any]) -> Fabric:
     """A fabric with quantities replaced by text with units, numbers or arrays, and their sources noted."""
-    if not changes:
-        return fabric
-    paths = {fabric_path(fabric, path) or path: value for path, value in changes.items()}
-    changed, noted = override(fabric, paths, "fabric")
-    return replace(changed, sources=fabric.sources.updated(noted))
+    return _changed(fabric, {fabric_path(fabric, p) or p: value for p, value in changes.items()}, "fabric")
 
 
 def changed_engine(engine: Engine, changes: Mapping[str, Any]) -> Engine:
     """An engine with quantities or words replaced, and their sources noted."""
+    return _changed(engine, changes, "engine")
+
+
+def _changed(record: Record, changes: Mapping[str, Any], kind: str) -> Record:
     if not changes:
-        return engine
-    changed, noted = override(engine, changes, "engine")
-    return replace(changed, sources=engine.sources.updated(noted))
+        return record
+    changed, noted = override(record, changes, kind)
+    return replace(changed, sources=record.sources.updated(noted))

@@ -46,9 +46,7 @@ class Goal:
         return ok
 
     def scores(self, evaluated: Evaluated) -> np.ndarray:
-        """Float array [N, M], larger is better: metrics, negated where less is better; -inf where a point is
-        out.
-        """
+        """Float array [N, M], larger is better: negated where less is better; -inf where a point is out."""
         stacked = np.stack([self.score(evaluated.columns, m) for m in self.metrics], axis=1)
         ok = self.feasible(evaluated) & ~np.isnan(stacked).any(axis=1)
         return np.where(ok[:, None], stacked, -np.inf)
@@ -80,9 +78,7 @@ class Goal:
         return np.where((total == 0.0) & (unknown > 0), 1.0, total)
 
     def reasons(self, evaluated: Evaluated) -> np.ndarray:
-        """Words why each point is out, "" where it is in: broken rules of the design first, then limits of
-        this goal.
-        """
+        """Words why each point is out, "" where it is in: broken rules first, then limits of this goal."""
         mask = np.asarray(evaluated.reason).astype(np.int64)
         masks, place = np.unique(mask, return_inverse=True)
         words = np.array(["; ".join(reasons(int(m))) for m in masks], dtype=object)[place]
@@ -109,9 +105,7 @@ class Goal:
         return int(np.argmax(scores)) if np.any(scores > -np.inf) else None
 
     def frontier(self, evaluated: Evaluated) -> np.ndarray:
-        """Where no other point is at least as good in every metric and better in one; of equal points the
-        first.
-        """
+        """Points that no other matches in every metric and beats in one; of equal points the first."""
         return non_dominated(self.scores(evaluated))
 
     def _sides(self) -> list[tuple[str, str, float]]:

@@ -1,14 +1,21 @@
-"""From text to inputs: the system, model, engine and workload that text names, with some fields changed."""
+"""From text to inputs: the system, model, engine and workload that text names, with some fields changed, also
+relative to what a design states ("x2", "+10%").
+"""
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any
 
+import numpy as np
+
 from strata.batch import as_float64_box, take
 from strata.case import Case
-from strata.errors import require
+from strata.errors import BadValue, UnknownName, require
+from strata.hardware.derive import DERIVED, derivation_of, is_derived, restated
 from strata.hardware.money import economics
 from strata.hardware.system import System, as_system
 from strata.hardware.system import system as make_system
@@ -16,14 +23,26 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, divides_itself, division, usual_division
-from strata.search.fields import changed_fabric
-from strata.search.relative import set_tables
+from strata.params import called, leaf_paths, value_at
+from strata.search.fields import (
+    ECONOMICS,
+    RECIPE,
+    FieldOwners,
+    changed_fabric,
+    fabric_path,
+    parse_changes,
+    path_in_recipe,
+)
 from strata.units import finite_number
-from strata.workload.adapters import ALL_MODULES, Lora
+from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.routing import Routing, read_routing
 from strata.workload.tasks import FORWARD, PHASES, Workload, decode, forward, prefill, serve, train
+
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_TIMES = re.compile(rf"[x×]\s*([-+]?{_NUMBER})")
+_PERCENT = re.compile(rf"([-+]\s*{_NUMBER})\s*%")
 
 
 def make_workload(
@@ -98,9 +117,7 @@ def routing_from_file(path: str, model: Model) -> Routing | None:
 def named_inputs(
     model: str, system: str, engine: str, weights: str, kv: str, changes: Iterable[str], fabric: str = ""
 ) -> tuple[System, Any, Engine]:
-    """System, program and engine with `--set` changes applied; the system's chips on another fabric, where
-    one is named.
-    """
+    """System, program and engine with `--set` changes; chips on another fabric where one is named."""
     tables = set_tables(model, system, engine, changes, fabric)
     wanted = {k: model_value(k, v) for k, v in tables["model"].items()}
     wanted |= {k: v for k, v in (("weights", weights), ("kv", kv)) if v}
@@ -165,9 +182,7 @@ def changed_system(
 
 
 def model_value(name: str, text: str) -> Any:
-    """The value of a model's field from text, by what the field holds; what it may be is checked where models
-    are made.
-    """
+    """A model's field from text, by what the field holds; it is checked where models are made."""
     default = next((f.default for f in fields(Model) if f.name == name), None)
     if isinstance(default, bool):
         return {"true": True, "false": False}.get(text, text)
@@ -177,3 +192,118 @@ def model_value(name: str, text: str) -> Any:
         return float(text)
     except ValueError:
         return text
+
+
+def relative_factor(text: Any, what: str = "a relative change") -> float | None:
+    """What a relative change multiplies by; None where the text is an absolute value.
+
+    >>> [relative_factor(t) for t in ("x2", "x 0.5", "-20%", "6 TB/s", "20%")]
+    [2.0, 0.5, 0.8, None, None]
+    >>> relative_factor("-100%", "chip.memory.bandwidth")
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: chip.memory.bandwidth: a factor must be positive and finite, but got '-100%'
+    """
+    if not isinstance(text, str):
+        return None
+    times, percent = _TIMES.fullmatch(text.strip()), _PERCENT.fullmatch(text.strip())
+    if times is None and percent is None:
+        return None
+    if times is not None:
+        factor = float(times[1])
+    else:
+        factor = 1.0 + float(percent[1].replace(" ", "")) / 100.0  # type: ignore[index]
+    if not (factor > 0.0 and math.isfinite(factor)):
+        raise BadValue(f"{what}: a factor must be positive and finite, but got '{text}'")
+    return factor
+
+
+def absolute_changes(
+    tables: Mapping[str, Mapping[str, Any]], owners: FieldOwners, system: System
+) -> dict[str, dict[str, Any]]:
+    """Changes by owner with the relative ones worked out: so many times what the design states now.
+
+    A quantity that follows from others cannot be moved by itself: the error says which one to set instead.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for owner, table in tables.items():
+        found[owner] = {}
+        for path, value in table.items():
+            factor = relative_factor(value, f"{owner}.{path}")
+            if factor is not None:
+                value = _number_at(owner, path, str(value), owners, system) * factor
+            found[owner][path] = value
+    return found
+
+
+def _number_at(owner: str, path: str, text: str, owners: FieldOwners, system: System) -> float:
+    """The number that a relative change starts from."""
+    name = f"{owner}.{path}"
+    if owner == "model":
+        held = getattr(owners.model, path, None)
+        known = [f.name for f in fields(owners.model)] + (
+            ["layers"] if hasattr(owners.model, "pattern") else []
+        )
+        if path not in known:
+            raise UnknownName("model field", path, known, ", ".join(known))
+        if isinstance(held, bool | str) or not isinstance(held, int | float):
+            raise BadValue(f"{name} is no number ({held!r}), so that it cannot be changed by '{text}'")
+        return float(held)
+    record: Any = system.economics or economics() if owner == ECONOMICS else getattr(owners, owner)
+    whole = _whole(owner, path, record)
+    if owner == "chip":
+        if is_derived(record, whole):
+            raise BadValue(_follows(whole, text, owners, system))
+        record = restated(record)
+    value = value_at(record, whole)
+    if value is None:
+        raise BadValue(f"{name} is not stated of {record.name}, so that it cannot be changed by '{text}'")
+    return float(np.asarray(value))
+
+
+def _whole(owner: str, path: str, record: Any) -> str:
+    """The whole path of a quantity from what a user calls it."""
+    known = leaf_paths(record)
+    if owner == "fabric":
+        path = fabric_path(record, path) or path
+    if owner == "chip":
+        path = path_in_recipe(record, path) or path
+    hits = called(path, known)
+    if not hits:
+        raise UnknownName(f"{owner} quantity", path, known, f"strata schema {owner}")
+    if len(hits) > 1:
+        raise BadValue(f"'{path}' names several {owner} quantities: {', '.join(hits)}; write the whole path")
+    return hits[0]
+
+
+def _follows(path: str, text: str, owners: FieldOwners, system: System) -> str:
+    """Why a derived quantity cannot be set, and what to set instead."""
+    from strata.search.levers import LEVERS, quantities_behind
+
+    chip = owners.chip
+    row = derivation_of(chip, path)
+    instead = [f"chip.{row.instead}"] if row is not None and row.instead else []
+    for lever in LEVERS:
+        if not instead and FieldOwners.covers((way[0] for way in lever.ways), f"chip.{path}"):
+            behind = quantities_behind(lever, owners, system)
+            instead = [name.replace(RECIPE, "") for held in behind.values() for name in held][:1]
+            instead += ["chip.budget.power"] if chip.recipe is not None else []
+    told = f"; set {' or '.join(f'{name}={text}' for name in instead)} instead" if instead else ""
+    source = chip.sources[path].source.removeprefix(DERIVED)
+    return f"chip.{path} of {chip.name} follows from its other numbers ({source}){told}"
+
+
+def set_tables(
+    model: str, system: str, engine: str, changes: Iterable[str], fabric: str = ""
+) -> dict[str, dict[str, Any]]:
+    """What `--set` changes by owner, relative changes worked out.
+
+    >>> set_tables("llama-3-8b", "8xh200", "ideal", ["chip.memory.bandwidth=x2"])["chip"]
+    {'memory.bandwidth': 9600000000000.0}
+    """
+    tables: dict[str, dict[str, Any]] = {owner: dict(t) for owner, t in parse_changes(changes).items()}
+    every = ((f"{owner}.{path}", value) for owner, table in tables.items() for path, value in table.items())
+    if all(relative_factor(value, name) is None for name, value in every):
+        return tables
+    base = make_system(system, fabric or None)
+    return absolute_changes(tables, FieldOwners.of(base, make_program(model), make_engine(engine)), base)

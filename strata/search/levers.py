@@ -35,7 +35,7 @@ FIXED_TIMES = (
     ),
     *(f"chip.experts.{name}" for name in ("tile", "sort", "floor.*")),
 )
-RATES = ("chip.compute.matrix_rate.*", "chip.compute.vector_rate", "chip.compute.special_rate")
+RATES = "chip.compute.matrix_rate.* chip.compute.vector_rate chip.compute.special_rate"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,160 +54,119 @@ class Lever:
     counted: bool = False  # whole numbers: one more at least
 
 
+def _lever(
+    resource: str, bounds: str, *ways: str | tuple[str, ...], less: bool = False, counted: bool = False
+) -> Lever:
+    """A lever with its bounds, and the patterns of each way, as words with blanks between."""
+    patterns = tuple(tuple(way.split()) if isinstance(way, str) else way for way in ways)
+    return Lever(resource=resource, bounds=tuple(bounds.split()), ways=patterns, less=less, counted=counted)
+
+
 LEVERS = (
-    Lever(
-        resource="matrix rate",
-        bounds=("compute",),
-        ways=(("chip.recipe.template.macs",), ("chip.compute.matrix_rate.*",)),
+    _lever("matrix rate", "compute", "chip.recipe.template.macs", "chip.compute.matrix_rate.*"),
+    _lever(
+        "vector and special rates",
+        "compute",
+        "chip.recipe.template.vector_lanes chip.recipe.template.special_lanes",
+        "chip.compute.vector_rate chip.compute.special_rate",
     ),
-    Lever(
-        resource="vector and special rates",
-        bounds=("compute",),
-        ways=(
-            ("chip.recipe.template.vector_lanes", "chip.recipe.template.special_lanes"),
-            ("chip.compute.vector_rate", "chip.compute.special_rate"),
-        ),
+    _lever(
+        "clock of the cores",
+        "compute cache",
+        "chip.recipe.technology.logic.clock chip.recipe.template.max_clock",
+        f"chip.compute.max_clock chip.compute.clock {RATES} chip.compute.sram_bandwidth chip.cache.bandwidth "
+        "chip.cache.over_memory chip.cache.core_bandwidth chip.levels.*.bandwidth",
     ),
-    Lever(
-        resource="clock of the cores",
-        bounds=("compute", "cache"),
-        ways=(
-            ("chip.recipe.technology.logic.clock", "chip.recipe.template.max_clock"),
-            (
-                *("chip.compute.max_clock", "chip.compute.clock", *RATES, "chip.compute.sram_bandwidth"),
-                *("chip.cache.bandwidth", "chip.cache.over_memory", "chip.cache.core_bandwidth"),
-                "chip.levels.*.bandwidth",
-            ),
-        ),
-    ),
-    Lever(
-        resource="cores, on a larger die",
-        bounds=("compute", "cache"),
-        ways=(("chip.compute.cores", *RATES, "chip.package.die_area"),),
+    _lever(
+        "cores, on a larger die",
+        "compute cache",
+        f"chip.compute.cores {RATES} chip.package.die_area",
         counted=True,
     ),
-    Lever(
-        resource="die area",
-        bounds=("compute", "cache"),
-        ways=(("chip.recipe.budget.die_area", "chip.recipe.budget.node_area"), ("chip.package.die_area",)),
+    _lever(
+        "die area",
+        "compute cache",
+        "chip.recipe.budget.die_area chip.recipe.budget.node_area",
+        "chip.package.die_area",
     ),
-    Lever(
-        resource="cache bandwidth",
-        bounds=("cache",),
-        ways=(
-            ("chip.recipe.technology.memories.*.port_width",),
-            ("chip.cache.over_memory", "chip.cache.core_bandwidth"),
-            ("chip.cache.bandwidth", "chip.cache.core_bandwidth"),
-        ),
+    _lever(
+        "cache bandwidth",
+        "cache",
+        "chip.recipe.technology.memories.*.port_width",
+        "chip.cache.over_memory chip.cache.core_bandwidth",
+        "chip.cache.bandwidth chip.cache.core_bandwidth",
     ),
     # of rows of few tokens, read and added up one after another, too: their time is credited to the cores
-    Lever(
-        resource="cache latency (less)",
-        bounds=("cache", "compute"),
-        ways=(("chip.cache.latency",),),
+    _lever("cache latency (less)", "cache compute", "chip.cache.latency", less=True),
+    _lever(
+        "bandwidth of other memories on the chip",
+        "cache",
+        "chip.compute.sram_bandwidth chip.levels.*.bandwidth",
+    ),
+    _lever(
+        "DRAM bandwidth",
+        "memory",
+        "chip.recipe.device.pin_rate",
+        "chip.stack.transfer_rate",
+        "chip.memory.bandwidth",
+    ),
+    _lever(
+        "DRAM channels", "memory", "chip.recipe.device.pins", "chip.stack.channels_per_layer", counted=True
+    ),
+    _lever("DRAM bank timings (less)", "memory", "chip.stack.dram.timing.*", less=True),
+    _lever("DRAM latency (less)", "memory", "chip.memory.latency", less=True),
+    _lever("network bandwidth", "network", "chip.recipe.links.*.lane_rate", "fabric.dimension.*.bandwidth"),
+    _lever(
+        "network latency (less)",
+        "network",
+        "chip.recipe.links.*.latency",
+        "fabric.dimension.*.latency",
         less=True,
     ),
-    Lever(
-        resource="bandwidth of other memories on the chip",
-        bounds=("cache",),
-        ways=(("chip.compute.sram_bandwidth", "chip.levels.*.bandwidth"),),
-    ),
-    Lever(
-        resource="DRAM bandwidth",
-        bounds=("memory",),
-        ways=(("chip.recipe.device.pin_rate",), ("chip.stack.transfer_rate",), ("chip.memory.bandwidth",)),
-    ),
-    Lever(
-        resource="DRAM channels",
-        bounds=("memory",),
-        ways=(("chip.recipe.device.pins",), ("chip.stack.channels_per_layer",)),
-        counted=True,
-    ),
-    Lever(
-        resource="DRAM bank timings (less)",
-        bounds=("memory",),
-        ways=(("chip.stack.dram.timing.*",),),
-        less=True,
-    ),
-    Lever(resource="DRAM latency (less)", bounds=("memory",), ways=(("chip.memory.latency",),), less=True),
-    Lever(
-        resource="network bandwidth",
-        bounds=("network",),
-        ways=(("chip.recipe.links.*.lane_rate",), ("fabric.dimension.*.bandwidth",)),
-    ),
-    Lever(
-        resource="network latency (less)",
-        bounds=("network",),
-        ways=(("chip.recipe.links.*.latency",), ("fabric.dimension.*.latency",)),
-        less=True,
-    ),
-    Lever(
-        resource="starts of collectives (less)",
-        bounds=("network",),
-        ways=(
-            (
-                "fabric.dimension.*.transport_model.*.start.*",
-                *(
-                    f"fabric.dimension.*.transport_model.*.{name}"
-                    for name in ("peer", "peer.*", "second.*", "expert.*")
-                ),
-            ),
+    _lever(
+        "starts of collectives (less)",
+        "network",
+        tuple(
+            f"fabric.dimension.*.transport_model.*.{name}"
+            for name in ("start.*", "peer", "peer.*", "second.*", "expert.*")
         ),
         less=True,
     ),
     # of a loop over few tokens, too, whose time is credited to the cores or their cache
-    Lever(
-        resource="fixed times of kernels (less)",
-        bounds=("overhead", "compute", "cache"),
-        ways=(FIXED_TIMES,),
+    _lever("fixed times of kernels (less)", "overhead compute cache", FIXED_TIMES, less=True),
+    _lever("kernel launch (less)", "overhead", "chip.overhead.launch", less=True),
+    _lever(
+        "host time of the engine (less)",
+        "host",
+        "engine.host_step engine.step_gap engine.sequence_gap",
         less=True,
     ),
-    Lever(
-        resource="kernel launch (less)", bounds=("overhead",), ways=(("chip.overhead.launch",),), less=True
-    ),
-    Lever(
-        resource="host time of the engine (less)",
-        bounds=("host",),
-        ways=(("engine.host_step", "engine.step_gap", "engine.sequence_gap"),),
-        less=True,
-    ),
-    Lever(
-        resource="power limit",
-        bounds=("throttling",),
-        ways=(("chip.recipe.budget.power",), ("chip.energy.power_limit",)),
-    ),
+    _lever("power limit", "throttling", "chip.recipe.budget.power", "chip.energy.power_limit"),
     # where power makes a chip's rates, thrift is speed
-    Lever(
-        resource="energy of a DRAM access (less)",
-        bounds=("memory", "throttling"),
-        ways=(("chip.recipe.device.access_energy",), ("chip.energy.memory_array",), ("chip.energy.memory",)),
+    _lever(
+        "energy of a DRAM access (less)",
+        "memory throttling",
+        "chip.recipe.device.access_energy",
+        "chip.energy.memory_array",
+        "chip.energy.memory",
         less=True,
     ),
-    Lever(
-        resource="energy of operations (less)",
-        bounds=("compute", "throttling"),
-        ways=(
-            ("chip.recipe.technology.logic.mac_energy.*", "chip.recipe.technology.logic.vector_energy"),
-            ("chip.energy.matrix.*", "chip.energy.vector"),
-        ),
+    _lever(
+        "energy of operations (less)",
+        "compute throttling",
+        "chip.recipe.technology.logic.mac_energy.* chip.recipe.technology.logic.vector_energy",
+        "chip.energy.matrix.* chip.energy.vector",
         less=True,
     ),
-    Lever(
-        resource="energy of memories on the chip (less)",
-        bounds=("cache", "throttling"),
-        ways=(
-            ("chip.recipe.technology.memories.*.read_energy",),
-            ("chip.energy.cache", "chip.energy.sram", "chip.levels.*.energy"),
-        ),
+    _lever(
+        "energy of memories on the chip (less)",
+        "cache throttling",
+        "chip.recipe.technology.memories.*.read_energy",
+        "chip.energy.cache chip.energy.sram chip.levels.*.energy",
         less=True,
     ),
-    Lever(resource="cooling", bounds=("throttling",), ways=(("chip.cooling.transfer",),)),
-    Lever(
-        resource="thermal resistance (less)",
-        bounds=("throttling",),
-        ways=(("chip.cooling.sink_resistance",),),
-        less=True,
-    ),
+    _lever("cooling", "throttling", "chip.cooling.transfer"),
+    _lever("thermal resistance (less)", "throttling", "chip.cooling.sink_resistance", less=True),
 )
 
 

@@ -29,9 +29,7 @@ CORNERS = 8  # axes of a box of which all corners are looked at
 
 @dataclass(eq=False, kw_only=True)
 class Node:
-    """A box: digits that are fixed, cores, ranges of relaxed axes, and the plans left with their bounds
-    [rows, metrics].
-    """
+    """A box: fixed digits, cores, ranges of relaxed axes; plans left with bounds [rows, metrics]."""
 
     stage: int
     fixed: np.ndarray
@@ -54,9 +52,7 @@ class Node:
 
 
 class PlanTable:
-    """The plans of a space: rows of its plan axis that are one plan in several orders, and those that lie
-    alike on a fabric.
-    """
+    """The plans of a space: rows that are one plan in several orders, and those that lie alike."""
 
     def __init__(self, space: Space):
         self.space = space
@@ -162,9 +158,7 @@ def _never_built(space: Space, boxes: Boxes, k: int) -> bool:
 
 
 def _helpful_cut(space: Space, boxes: Boxes, k: int) -> int:
-    """The axis along which a box with a corner that cannot be built is cut: one whose other end can, or the
-    widest.
-    """
+    """The axis along which to cut a box that cannot be built: one whose other end can, or the widest."""
     wide = np.flatnonzero(boxes.high[k] > boxes.low[k])
     if len(wide):
         for end in (0, 1):
@@ -206,9 +200,7 @@ def _variants(space: Space, fixed: np.ndarray) -> np.ndarray:
 
 
 def child_nodes(space: Space, plans: PlanTable, node: Node, gains: np.ndarray) -> list[Node]:
-    """A node opened: to variants of cores, to topologies and orders of plans, or cut in two along the axis
-    that promises most.
-    """
+    """A node opened: to core variants, to topologies and orders, or cut along the most promising axis."""
     if node.stage == COARSE:
         return [replace(node, stage=NEAR, fixed=fixed) for fixed in _variants(space, node.fixed)]
     if node.stage == NEAR:
@@ -265,10 +257,6 @@ def some_points_inside(space: Space, plans: PlanTable, node: Node) -> np.ndarray
     return digits[space.legal(digits)]
 
 
-# ---------------------------------------------------------------------------------------------------- cutting
-# to what is possible
-
-
 def trim_nodes(space: Space, nodes: list[Node]) -> list[Node]:
     """Nodes cut to the ranges in which some design has their cores; those without any are gone. Coarse ones
     stay as they are.
@@ -294,9 +282,7 @@ def _with_cores(space: Space, nodes: list[Node]) -> list[Node]:
 
 
 def _with_room(space: Space, nodes: list[Node]) -> list[Node]:
-    """Nodes with each range cut from above where its end leaves no room for the cores, the other axes at
-    their cheapest.
-    """
+    """Nodes with ranges cut where their end leaves no room for the cores, others at their cheapest."""
     if not nodes:
         return []
     boxes, axes = _of(nodes), len(relaxed_axes(space))
@@ -341,9 +327,6 @@ def boxes_with_rows(nodes: list[Node]) -> Boxes:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- keeping
-
-
 def as_arrays(nodes: list[Node]) -> dict[str, np.ndarray]:
     """Nodes as plain arrays, to be kept on disk."""
     if not nodes:
@@ -363,17 +346,7 @@ def from_arrays(kept: dict[str, np.ndarray]) -> list[Node]:
     nodes, end = [], 0
     for k, rows in enumerate(kept["rows"].tolist()):
         at, end = slice(end, end + rows), end + rows
-        nodes.append(
-            Node(
-                stage=int(kept["stage"][k]),
-                fixed=kept["fixed"][k],
-                cores=float(kept["cores"][k]),
-                low=kept["low"][k],
-                high=kept["high"][k],
-                plans=kept["plans"][at],
-                bounds=kept["bounds"][at],
-                parent=float(kept["parent"][k]),
-                cut=int(kept["cut"][k]),
-            )
-        )
+        own: dict[str, Any] = {f: kept[f][k] for f in ("fixed", "low", "high")}
+        own |= {f: kept[f][k].item() for f in ("stage", "cores", "parent", "cut")}
+        nodes.append(Node(plans=kept["plans"][at], bounds=kept["bounds"][at], **own))
     return nodes

@@ -7,13 +7,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from strata.errors import StrataError, require
-from strata.frames import Tabular, row_columns
-from strata.hardware.silicon.system_cost import cost_rate
+from strata.hardware.silicon.cost import cost_rate
+from strata.records import Tabular, row_columns
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, scatter_svg, table_html
 from strata.search.derived_metrics import GOAL_METRICS, metric_column, reported_metrics
@@ -23,12 +23,6 @@ from strata.search.sensitivity import Gain, axis_gains, sensitivity
 from strata.search.space import Space
 from strata.search.store import Store
 from strata.units import show
-
-if TYPE_CHECKING:
-    from strata.search.points import Evaluated
-    from strata.search.sensitivity import Gain
-    from strata.search.space import Space
-
 
 FELT = 1e-3  # of a metric: a smaller gain is no reason to widen an axis
 
@@ -72,9 +66,7 @@ def costs_nothing(space: Space, best: Evaluated) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Where a search stands after a round; `best` and `bound` are values of the first metric, nan where there
-    is none.
-    """
+    """Where a search stands; `best` and `bound` are of the first metric, nan where there is none."""
 
     rounds: int
     rows: int
@@ -91,9 +83,7 @@ class Progress:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOutcome(Tabular):
-    """What a search found. `frontier` has the points that no other beats, the best of the first metric first:
-    one point for one metric.
-    """
+    """What a search found; `frontier` has the points no other beats, best of the first metric first."""
 
     space: Space
     goal: Goal
@@ -115,9 +105,7 @@ class SearchOutcome(Tabular):
 
     @property
     def reasons(self) -> dict[str, tuple[int, int]]:
-        """For each rule and limit how many points break it, and how many of them nothing else; the most
-        broken first.
-        """
+        """For each rule and limit how many points break it, and how many nothing else; most first."""
         rules: dict[str, tuple[int, int]] = {}
         for words, count in self.counts.items():
             broken = words.split("; ")
@@ -128,9 +116,7 @@ class SearchOutcome(Tabular):
 
     @property
     def best(self) -> dict[str, Any]:
-        """The best point: what each axis chose (its label), what it delivers, and its number in the space; {}
-        where none is legal.
-        """
+        """The best point: labels of its choices, what it delivers, its number; {} where none is legal."""
         return self.point(0) if self.found else {}
 
     def point(self, place: int) -> dict[str, Any]:
@@ -160,9 +146,7 @@ class SearchOutcome(Tabular):
         return {}
 
     def gains(self, more: float = 0.1) -> tuple[list[Gain], list[Gain]]:
-        """What so much more buys at the best point: of each numeric axis for the first metric, and of each
-        resource in speed.
-        """
+        """What so much more of each numeric axis buys, and of each resource in speed, at the best point."""
         if more not in self._gains:
             first = replace(self.goal, metrics=self.goal.metrics[:1])
             axes = axis_gains(self.space, first, self.frontier.take(slice(0, 1)), more)
@@ -174,21 +158,16 @@ class SearchOutcome(Tabular):
         """What a reader of the best point should know: axes it ends, and axes that are free."""
         best = self.frontier.take(slice(0, 1))
         told = [f"widen the axis: {text}" for text in on_the_edge(self.space, best, self.gains()[0])]
-        free = costs_nothing(self.space, best)
-        return told + (
-            [f"more of it costs nothing here, no price follows: {', '.join(free)}"] if free else []
-        )
+        free = ", ".join(costs_nothing(self.space, best))
+        return told + ([f"more of it costs nothing here, no price follows: {free}"] if free else [])
 
     def evaluated(self) -> Evaluated:
         """Every row of the study, from disk where it has a folder."""
-        if self.out is None:
-            return concatenate_points(list(self.kept)) if self.kept else self.frontier
-        store = Store(self.out)
-        return (
-            concatenate_points([store.read(number, self.space) for number in store.rounds()])
-            if store.rounds()
-            else self.frontier
-        )
+        parts = list(self.kept)
+        if self.out is not None:
+            store = Store(self.out)
+            parts = [store.read(number, self.space) for number in store.rounds()]
+        return concatenate_points(parts) if parts else self.frontier
 
     def __repr__(self) -> str:
         front = f"{len(self.frontier):,} on the frontier" if self.found else "no point is in"

@@ -19,9 +19,8 @@ from strata.pricing.price import RESOURCES
 from strata.result import Result
 from strata.search.plans import RankedPlan, best_plans, closest_plan, largest_batches
 from strata.search.strategies import best_strategies, closest_strategy
-from strata.serving.context import check_work
-from strata.serving.goals import ServingGoal, ServingLimits, serving_goal
-from strata.serving.requests import Requests, requests_of
+from strata.serving.load_metrics import ServingGoal, ServingLimits, serving_goal
+from strata.serving.requests import Requests, check_work, requests_of
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.program import Program
@@ -122,13 +121,8 @@ def plan_for(
     if not isinstance(served, Model):
         raise _no_plans(served)
     if isinstance(workload, Requests) or serves:
-        how: dict[str, Any] = {
-            "top": top,
-            "where": where,
-            "quick": quick,
-            "heard": heard,
-            "drafting": drafting,
-        }
+        told = {"top": top, "where": where}
+        how: dict[str, Any] = told | {"quick": quick, "heard": heard, "drafting": drafting}
         return _served_ranking(hardware, served, workload, software, wanted, limits, how)
     case = (hardware, served, workload, software)
     return _step_ranking(case, limits, goal, top, where, largest)
@@ -189,6 +183,19 @@ def _limits_missed(limits: ServingLimits, seen: tuple[str, str], quick: Result) 
     )
 
 
+def asked_requests(work: Workload | Requests) -> tuple[Requests, np.ndarray | None]:
+    """Requests as they are asked for, and their clients where a workload says how many."""
+    if isinstance(work, Requests):
+        return work, None
+    return requests_of(work), np.atleast_1d(np.asarray(work.batch, float))
+
+
+def no_room(what: str, room: float, fewest: float) -> str:
+    """Why nobody is served: there is no room for so many."""
+    said = f"{what} has room for {room:g} requests at once, but got {fewest:g}"
+    return f"{said}; levers: fewer, more devices, narrower kv"
+
+
 def _served_ranking(
     system: System,
     model: Model,
@@ -202,8 +209,7 @@ def _served_ranking(
     from strata.serving.load import closed_load  # queues and curves: predictions of a step start without
     from strata.serving.simulated_plans import answered_plans
 
-    clients = None if isinstance(workload, Requests) else np.atleast_1d(np.asarray(workload.batch, float))
-    asked = workload if isinstance(workload, Requests) else requests_of(workload)
+    asked, clients = asked_requests(workload)
     found = answered_plans(
         system, model, asked, None, engine, goal=goal.name, limits=limits, clients=clients, **how
     )
@@ -228,10 +234,8 @@ def _served_ranking(
         if not nearest.fits:
             return PlanRanking(nearest=nearest, why_none=why_infeasible(nearest), **told)
         room = float(np.max(found.every.slots))
-        why = f"{model.name} on {system.name} has room for {room:g} requests at once, but got {fewest:g}"
-        return PlanRanking(
-            nearest=nearest, why_none=f"{why}; levers: fewer, more devices, narrower kv", **told
-        )
+        why = no_room(f"{model.name} on {system.name}", room, fewest)
+        return PlanRanking(nearest=nearest, why_none=why, **told)
     seen = closed_load(found.every, fewest).at(slice(None), 0)
     quick = limits.nearest(seen)
     times = (

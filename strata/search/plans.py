@@ -4,6 +4,7 @@ first, under limits on latency.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from strata.errors import require
 from strata.evaluate import evaluate
 from strata.expression import holds_at
 from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import DIRECT
+from strata.hardware.fabric_parts import DIRECT, Dimension
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order
@@ -87,14 +88,15 @@ def candidate_plans(
     )
     if not where:
         return every
-    named = {
-        f.name: np.broadcast_to(getattr(every, f.name), np.shape(every.tp))
-        for f in fields(Plan)
-        if f.name != "order"
-    }
-    kept = holds_at(where, named, np.size(every.tp), "where")
+    kept = holds_at(where, named_degrees(every), np.size(every.tp), "where")
     require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
     return taken(every, kept)
+
+
+def named_degrees(every: Plan) -> dict[str, np.ndarray]:
+    """Degrees of plans by name, but for their order on the fabric."""
+    names = (f.name for f in fields(Plan) if f.name != "order")
+    return {name: np.broadcast_to(getattr(every, name), np.shape(every.tp)) for name in names}
 
 
 def best_plans(
@@ -136,7 +138,7 @@ def best_plans(
     def score(plan: Plan, rows: np.ndarray, on: System = system) -> tuple[Result, np.ndarray]:
         """The metric of batches x plans, larger is better; -inf where a plan is out."""
         box = evaluate(on, model, replace(workload, batch=rows[:, None]), plan, engine)
-        ok = box.fits & _within(box.metrics.ttft, ttft) & _within(box.metrics.tpot, tpot)
+        ok = box.fits & keeps_limits(box, ttft, tpot)
         values = np.broadcast_to(np.asarray(getattr(box.metrics, metric), float), box.shape)
         return box, np.where(
             ok & np.isfinite(values), values if declared.higher_is_better else -values, -np.inf
@@ -145,68 +147,70 @@ def best_plans(
     box, scores = score(every, batches)
     order, priced = np.zeros(scores.shape), 0
     if orders_matter(system.fabric):
-        contenders = _contenders(box, scores, top, declared)
-        priced = _try_orders(system, every, batches, score, scores, order, contenders)
+        at, some = _contenders(system, every, batches, score, (box, scores), top, declared)
+        priced = try_orders(
+            system, every, lambda plan: score(plan, batches[some])[1], scores, order, at, some
+        )
     counts: dict[str, Any] = {"feasible": int(np.isfinite(scores).sum()), "placed": priced}
     ranked = []
-    for rank, flat in enumerate(np.argsort(-scores, axis=None, kind="stable")[:top]):
-        i, j = np.unravel_index(flat, scores.shape)
-        if np.isfinite(scores[i, j]):
-            plan = replace(plan_at(every, int(j)), order=float(order[i, j]))
-            result = evaluate(system, model, replace(workload, batch=float(batches[i])), plan, engine)
-            considered = np.size(legal.tp) * len(batches)
-            ranked.append(RankedPlan(result=result, rank=rank, considered=considered, **counts))
+    for rank, (i, j) in enumerate(ranked_places(scores, top)):
+        plan = replace(plan_at(every, j), order=float(order[i, j]))
+        result = evaluate(system, model, replace(workload, batch=float(batches[i])), plan, engine)
+        considered = np.size(legal.tp) * len(batches)
+        ranked.append(RankedPlan(result=result, rank=rank, considered=considered, **counts))
     return ranked
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Contenders:
-    """Which batches x plans may win in another order: those that are legal and fit, and the score that their
-    links must leave them.
-    """
-
-    possible: np.ndarray
-    least: float
-    bounded: bool  # whether links that cost nothing bound the metric: times and rates of steps
+def ranked_places(scores: np.ndarray, top: int) -> list[tuple[int, int]]:
+    """Where the highest scores of a table stand, best first; none of those that are out (-inf)."""
+    order = np.argsort(-scores, axis=None, kind="stable")[:top]
+    places = zip(*np.unravel_index(order, scores.shape), strict=True)
+    return [(int(i), int(j)) for i, j in places if np.isfinite(scores[i, j])]
 
 
-def _contenders(box: Result, scores: np.ndarray, top: int, metric: Metric) -> _Contenders:
-    best = np.sort(scores, axis=None)[::-1]
-    return _Contenders(
-        possible=(box.reason & ~LIMITS.bit) == 0,
-        least=float(best[min(top, best.size) - 1]),
-        bounded=metric.kind in (TIME, RATE),
-    )
-
-
-def _try_orders(
+def _contenders(
     system: System,
     every: Plan,
     batches: np.ndarray,
     score: Any,
-    scores: np.ndarray,
-    order: np.ndarray,
-    contenders: _Contenders,
-) -> int:
-    """Price plans in the orders that could win, and keep the better ones in `scores` and `order`; how many
-    were priced.
+    found: tuple[Result, np.ndarray],
+    top: int,
+    metric: Metric,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Plans, and batches, that may win in another order: those that are legal and fit.
 
     A plan is left out where it would not be among the best even with links that cost nothing: no order is
-    quicker.
+    quicker. They bound times and rates of steps.
     """
-    possible = contenders.possible.copy()
-    if contenders.bounded and possible.any():
+    box, scores = found
+    possible = (box.reason & ~LIMITS.bit) == 0
+    if metric.kind in (TIME, RATE) and possible.any():
+        least = np.sort(scores, axis=None)[::-1][min(top, scores.size) - 1]
         at = np.flatnonzero(possible.any(axis=0))
         free, most = score(taken(every, at), batches, _without_links(system))
-        possible[:, at] &= (most >= contenders.least) | (free.reason == LIMITS.bit)
-    at, some = (np.flatnonzero(possible.any(axis=axis)) for axis in (0, 1))
+        possible[:, at] &= (most >= least) | (free.reason == LIMITS.bit)
+    return np.flatnonzero(possible.any(axis=0)), np.flatnonzero(possible.any(axis=1))
+
+
+def try_orders(
+    system: System,
+    every: Plan,
+    score: Callable[[Plan], np.ndarray],
+    scores: np.ndarray,
+    order: np.ndarray,
+    at: np.ndarray,
+    some: np.ndarray,
+) -> int:
+    """Price the plans `at` some places, for `some` batches, in every order but the usual one, and keep the
+    better ones in `scores` and `order` [batches, plans]; how many were priced.
+    """
     rows, which = in_every_order(taken(every, at), system.fabric, active_groups(every))
     codes = np.asarray(rows.order)
     moved = codes > 0
     rows, codes, which = taken(rows, moved), codes[moved], at[which[moved]]
     if not len(which):
         return 0
-    _, other = score(rows, batches[some])
+    other = score(rows)
     for column in range(len(which)):
         better = other[:, column] > scores[some, which[column]]
         scores[some[better], which[column]] = other[better, column]
@@ -232,29 +236,34 @@ def orders_matter(fabric: Fabric) -> bool:
 
 def _without_links(system: System) -> System:
     """The system with links that cost nothing: no order on the real fabric is quicker."""
-    first = system.fabric.dimension[0]
-    free = replace(
-        first,
-        kind="full",
-        size=system.devices,
-        bandwidth=1e30,
-        efficiency=1.0,
-        latency=0.0,
-        energy=0.0,
-        reduction=None,
-        transport_model=None,
-        transport="",
-        oversubscription=None,
-        links=None,
-        shares_links_of="",
-    )
+    nothing = {"bandwidth": 1e30, "latency": 0.0, "energy": 0.0, "reduction": None}
+    free = plain_dimension(system.fabric.dimension[0], kind="full", size=system.devices, **nothing)
     return replace(system, fabric=replace(system.fabric, dimension=(free,)))
+
+
+def plain_dimension(one: Dimension, **changes: Any) -> Dimension:
+    """A dimension of a fabric that reaches its bandwidth, changed, by links of its own and whatever carries
+    messages.
+    """
+    unlimited: dict[str, Any] = {"efficiency": 1.0, "oversubscription": None, "links": None}
+    return replace(one, **unlimited, transport_model=None, transport="", shares_links_of="", **changes)
 
 
 def _within(value: object, limit: float) -> np.ndarray:
     """Whether a latency keeps its limit; a phase without that latency keeps every limit."""
     values = np.asarray(value, float)
     return (values <= limit) if np.isfinite(limit) else np.ones_like(values, bool)
+
+
+def keeps_limits(result: Result, ttft: float, tpot: float) -> np.ndarray:
+    """Where steps keep limits on latency."""
+    return _within(result.metrics.ttft, ttft) & _within(result.metrics.tpot, tpot)
+
+
+def with_batch(result: Result, batch: float) -> Result:
+    """The same step with another batch."""
+    work = replace(result.workload, batch=batch)
+    return evaluate(result.system, result.model, work, result.plan, result.engine)
 
 
 def plan_at(every: Plan, index: int) -> Plan:
@@ -287,16 +296,8 @@ def largest_batches(
     """
     declared = known_metric(metric, choices[0].result.workload.phase)
 
-    def with_batch(result: Result, batch: float) -> Result:
-        return evaluate(
-            result.system, result.model, replace(result.workload, batch=batch), result.plan, result.engine
-        )
-
     def kept(result: Result) -> bool:
-        m = result.metrics
-        return bool(result.fits) and all(
-            bool(np.all(_within(value, limit))) for value, limit in ((m.ttft, ttft), (m.tpot, tpot))
-        )
+        return bool(result.fits) and bool(np.all(keeps_limits(result, ttft, tpot)))
 
     def value(result: Result) -> float:
         number = float(getattr(result.metrics, metric))

@@ -4,9 +4,10 @@ design by names.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,12 +26,12 @@ from strata.search.fields import PLAN, PLAN_FIELDS, SIZES, split_field
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space
 
+Made = TypeVar("Made")
+
 
 @dataclass(frozen=True, eq=False)
 class Evaluated:
-    """Points and what they deliver: digits [N, axes], each metric [N], and why a point is out (a bitmask, 0
-    is in).
-    """
+    """Points: digits [N, axes], each metric [N], and why a point is out (a bitmask, 0 is in)."""
 
     digits: np.ndarray
     columns: dict[str, np.ndarray]
@@ -94,23 +95,27 @@ def _buildable(space: Space, rows: np.ndarray, which: np.ndarray, reason: np.nda
         _, first, chip = np.unique(
             rows[which][:, sorted({*chips, *tied})], axis=0, return_index=True, return_inverse=True
         )
-    sound = np.zeros(len(first), bool)
-    sound[_sound(space, rows[which[first]], np.arange(len(first)))] = True
+    sound, chips_rows = np.zeros(len(first), bool), rows[which[first]]
+    for some, _ in built_parts(lambda part: case_of_points(space, chips_rows[part]), np.arange(len(first))):
+        sound[some] = True
     built = sound[chip.ravel()]
     reason[which[~built]] = PARTS.bit
     return which[built]
 
 
-def _sound(space: Space, rows: np.ndarray, some: np.ndarray) -> np.ndarray:
-    """Those of some points that make a case."""
+def built_parts(make: Callable[[np.ndarray], Made], which: np.ndarray) -> Iterator[tuple[np.ndarray, Made]]:
+    """Parts of a batch of which something can be made, with it; what cannot be made is left out.
+
+    That is little, and a batch is refused as a whole: halves of it, and halves of these, find it.
+    """
     try:
-        case_of_points(space, rows[some])
+        made = make(which)
     except BadValue:
-        if len(some) == 1:
-            return some[:0]
-        half = len(some) // 2
-        return np.concatenate([_sound(space, rows, part) for part in (some[:half], some[half:])])
-    return some
+        half = len(which) // 2
+        for part in (which[:half], which[half:]) if half else ():
+            yield from built_parts(make, part)
+        return
+    yield which, made
 
 
 def evaluate_point(space: Space, digits: np.ndarray) -> Result:
@@ -120,9 +125,7 @@ def evaluate_point(space: Space, digits: np.ndarray) -> Result:
 
 
 def groups_by_words(space: Space, rows: np.ndarray, of: str = "") -> list[np.ndarray]:
-    """Points in groups that share every word, so that one call serves a group; `of` looks at fields that
-    start so only.
-    """
+    """Points in groups that share every word, of fields that start with `of`: one call serves each."""
     worded = [
         i
         for i, a in enumerate(space.axes)
@@ -160,6 +163,12 @@ def set_choices(values: FieldValues, space: Space, i: int, at: np.ndarray) -> No
 
 def case_of_points(space: Space, rows: np.ndarray) -> Case:
     """The case of points that share every word, as arrays over the points."""
+    values, plan = _chosen(space, rows)
+    return assemble_case(space.scenario, values, plan)
+
+
+def _chosen(space: Space, rows: np.ndarray) -> tuple[FieldValues, Plan | None]:
+    """What points that share every word choose, with ties; their plans, where an axis has them."""
     values, plan = FieldValues(), None
     for i, axis in enumerate(space.axes):
         set_choices(values, space, i, rows[:, i])
@@ -167,7 +176,7 @@ def case_of_points(space: Space, rows: np.ndarray) -> Case:
             plan = plans_at(space, i, rows[:, i])
     numbers = {a.name: np.array(a.values, float)[rows[:, i]] for i, a in enumerate(space.axes) if a.ordered}
     values.numbers |= tied_values(space, numbers)
-    return assemble_case(space.scenario, values, plan)
+    return values, plan
 
 
 def tied_values(space: Space, numbers: dict[str, Any]) -> dict[str, Any]:
@@ -205,14 +214,8 @@ def point_design(space: Space, digits: Any) -> dict[str, Any]:
     ('8xh200', 64, '288000000000 B')
     """
     row = np.asarray(digits, np.int64).reshape(1, -1)
-    scenario, values = space.scenario, FieldValues()
-    told = scenario.plan
-    for i, axis in enumerate(space.axes):
-        set_choices(values, space, i, row[:, i])
-        if axis.kind == "plan":
-            told = plan_text(plans_at(space, i, row[0, i]))
-    ordered = {a.name: float(a.values[row[0, i]]) for i, a in enumerate(space.axes) if a.ordered}
-    values.numbers |= tied_values(space, ordered)
+    scenario, (values, plan) = space.scenario, _chosen(space, row)
+    told = scenario.plan if plan is None else plan_text(take(plan, (0,), 1))
     numbers = {name: float(np.ravel(value)[0]) for name, value in values.numbers.items()}
     numbers |= _multiplied(space, values)
     degrees = {split_field(n)[1]: v for n, v in numbers.items() if split_field(n)[0] == PLAN}

@@ -23,7 +23,7 @@ from strata.hardware.dram.channel import refresh_left
 from strata.hardware.dram.stack import connected_layers
 from strata.hardware.fabric import Fabric
 from strata.hardware.money import HOUR, Economics, host_power
-from strata.hardware.silicon.system_cost import cost_rate
+from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System
 from strata.hardware.thermal.compact import ThermalModel, heat_of, leakage
 from strata.mapping.engine import has_host_time
@@ -166,9 +166,6 @@ def _least_row(rows: Any, inside: np.ndarray, idle: np.ndarray) -> tuple[np.ndar
     joined = np.where(idle, np.minimum(hottest[1], hottest[2]), hottest[1])
     own, other = (np.where(inside, r, np.inf).min(axis=1) for r in (hottest[0], joined))
     return own, other, other
-
-
-# ---------------------------------------------------------------------------------------- least power
 
 
 def longest_refresh(chip: Chip) -> Number:

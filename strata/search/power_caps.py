@@ -101,15 +101,16 @@ class PowerCaps:
         return self.result.system
 
     def values(self, name: str) -> Array:
-        """A metric of every cap, one row each; `device_energy` is that of the devices alone, per token or
-        item [J].
-        """
+        """A metric, a row for each cap; `device_energy` is of devices alone, per token or item [J]."""
         if name == "device_energy":
             joules = self.system.devices * self.values("device_power")
             rate = self.values(self.rate)
             return np.where(rate > 0.0, joules / np.where(rate > 0.0, rate, 1.0), np.inf)
-        found = np.asarray(getattr(self.result.metrics, name), float)
-        return np.broadcast_to(found, self.result.shape).reshape(len(self.caps), -1)
+        return self._rows(np.asarray(getattr(self.result.metrics, name), float))
+
+    def _rows(self, values: object) -> Array:
+        """A quantity of every point, a row for each cap."""
+        return np.broadcast_to(np.asarray(values), self.result.shape).reshape(len(self.caps), -1)
 
     def range(self, name: str) -> tuple[Array, Array]:
         """The least and the most of a metric at each cap."""
@@ -145,20 +146,18 @@ class PowerCaps:
     @property
     def fits(self) -> Array:
         """Whether all points of a cap fit, and hold it at their lowest clock."""
-        reason = np.broadcast_to(self.result.reason, self.result.shape)
-        return (reason.reshape(len(self.caps), -1) == 0).all(axis=1)
+        return (self._rows(self.result.reason) == 0).all(axis=1)
 
     @property
     def too_low(self) -> Array:
         """Caps that a device cannot hold even at its lowest clock, though all else fits."""
-        reason = np.broadcast_to(self.result.reason, self.result.shape).reshape(len(self.caps), -1)
+        reason = self._rows(self.result.reason)
         return (reason == LIMITS.bit).any(axis=1) & np.isin(reason, (0, LIMITS.bit)).all(axis=1)
 
     @property
     def binds(self) -> Array:
         """Where the cap slows some step down."""
-        lost = np.broadcast_to(self.result.summary.resources["throttling"], self.result.shape)
-        return self.fits & (lost.reshape(len(self.caps), -1) > 0.0).any(axis=1)
+        return self.fits & (self._rows(self.result.summary.resources["throttling"]) > 0.0).any(axis=1)
 
     @property
     def best(self) -> int | None:

@@ -1,25 +1,33 @@
 """Why one answer is better than another: the ratio of two as a product of reasons, which adds up in
-logarithms.
+logarithms. And what a sequence waits for while it gets a token, by what binds: of served requests, of a step.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from strata.search.token_time import GENERATING, QUEUE, READING, REQUEST, STEP, WAITING, Part, TokenTime
+import numpy as np
+
+from strata.mapping.engine import request_time
+from strata.pricing.price import BOUNDS
+from strata.result import Result
+from strata.serving.curve import Curve
+from strata.serving.load import closed_load
+from strata.serving.load_metrics import LoadMetrics
+from strata.serving.steps import ServedSteps
 from strata.units import show
 
+GENERATING, READING, WAITING, STEP = "generating", "reading", "waiting", "step"
+QUEUE, REQUEST = "queue", "request"  # what requests wait for beside bounds of steps
+Part = tuple[str, str]  # a stage and what binds it
 TOLD = 4  # reasons of a sentence
 SMALL = 0.03  # of all that reasons do in logarithms: what does less is told with the rest
 LEAST = 5e-3  # a factor that is told
 SAME = 1e-3  # reasons that do less together, in logarithms, make no difference
 ON_CHIP = ("compute", "cache", "memory")
-FLIP, FLIP_SAVES = (
-    4.0,
-    0.02,
-)  # another resource binds: times so many times apart, and such a share of the whole
+FLIP, FLIP_SAVES = 4.0, 0.02  # another resource binds: times apart, and share of the whole
 SHORT = {"memory": "DRAM", "compute": "compute", "cache": "caches"}
 BATCH, PRICE, POWER = "batch", "price", "power"
 WORDS = {
@@ -57,9 +65,7 @@ class Reason:
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """How one answer compares with another: `ratio` of what the goal counts is the product of all reasons'
-    factors.
-    """
+    """How one answer compares with another: `ratio` is the product of all reasons' factors."""
 
     ratio: float
     reasons: tuple[Reason, ...]
@@ -139,8 +145,8 @@ def why_different(before: Measure, after: Measure, goal: str, means: str) -> Dif
         what, a, b, word, scale = spent[goal]
         share = math.log(b / a) if a > 0 and b > 0 else math.nan
         a, b = a * scale, b * scale
-        said = f"{word} {_number(b, what)} instead of {_number(a, what)}"
-        reasons.append(Reason(what=what, share=share, before=a, after=b, said=said))
+        words = f"{word} {_number(b, what)} instead of {_number(a, what)}"
+        reasons.append(Reason(what=what, share=share, before=a, after=b, said=words))
     reasons.sort(key=lambda r: -abs(r.share))
     total = math.fsum(r.share for r in reasons)
     ratio = math.exp(total)
@@ -157,8 +163,8 @@ def _time_reason(part: Part, share: float, old: TokenTime, new: TokenTime) -> Re
     a, b = old.parts.get(part, 0.0), new.parts.get(part, 0.0)
     saves = (a - b) / old.time
     named = WORDS[part[1]] + DURING[part[0]]
-    said = f"{named} {_change(a, b, saves)}"
-    return Reason(what=part[0], bound=part[1], share=share, before=a, after=b, saves=saves, said=said)
+    words = f"{named} {_change(a, b, saves)}"
+    return Reason(what=part[0], bound=part[1], share=share, before=a, after=b, saves=saves, said=words)
 
 
 def _batch_reason(share: float, before: Measure, after: Measure) -> Reason:
@@ -197,19 +203,12 @@ def _flips(reason: Reason) -> bool:
 
 def _flipped(own: list[Reason], stage: str) -> _Clause:
     before, after = (math.fsum(values) for values in zip(*((r.before, r.after) for r in own), strict=True))
-    first, second = (max(own, key=at).bound for at in (_before, _after))
+    first = max(own, key=lambda reason: reason.before).bound
+    second = max(own, key=lambda reason: reason.after).bound
     instead = "" if first == second else f" instead of {SHORT[first]}"
     how = _change(before, after, math.fsum(r.saves for r in own))
-    said = f"kernels{DURING[stage]}, most bound by {SHORT[second]}{instead}, {how}"
-    return _Clause(share=math.fsum(r.share for r in own), said=said)
-
-
-def _before(reason: Reason) -> float:
-    return reason.before
-
-
-def _after(reason: Reason) -> float:
-    return reason.after
+    words = f"kernels{DURING[stage]}, most bound by {SHORT[second]}{instead}, {how}"
+    return _Clause(share=math.fsum(r.share for r in own), said=words)
 
 
 def _change(a: float, b: float, saves: float) -> str:
@@ -230,6 +229,90 @@ def _sentence(ratio: float, means: str, reasons: list[Reason]) -> str:
         return f"the same {means}"
     told = [c for c in clauses[:TOLD] if abs(c.share) >= max(SMALL * whole, LEAST)]
     rest = math.exp(math.fsum(c.share for c in clauses if c not in told))
-    said = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
-    said += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
-    return f"{ratio:.3g}x {means}: {'; '.join(said)}"
+    parts = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
+    parts += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
+    return f"{ratio:.3g}x {means}: {'; '.join(parts)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenTime:
+    """Time of one sequence for one token [s], by stage and by what binds: `parts` add up to `time`."""
+
+    batch: float
+    tokens_per_s: float
+    parts: Mapping[Part, float]
+
+    @property
+    def time(self) -> float:
+        r"""Time of a sequence for a token [s] (Little's law).
+
+        .. math:: \tau = \frac{N}{X}
+
+        sequences N of the whole system at once, tokens X a second.
+
+        >>> TokenTime(batch=8.0, tokens_per_s=400.0, parts={}).time
+        0.02
+        """
+        return self.batch / self.tokens_per_s
+
+
+def _shared(result: Result, time: float) -> dict[str, float]:
+    """A time by what binds a result's steps."""
+    every = {bound: float(np.asarray(result.summary.resources[bound])) for bound in BOUNDS}
+    return {bound: time * seconds / sum(every.values()) for bound, seconds in every.items()}
+
+
+def served_token_time(curve: Curve, batch: float, seen: LoadMetrics | None = None) -> TokenTime:
+    r"""Of the first plan of a curve with so many clients, each waiting for its answer.
+
+    .. math:: \tau = \frac{1}{O} \left(W + Q + R + (O - 1) (T + B)\right)
+
+    tokens O of an answer; the engine's time to take a request in W, queues Q, reading its prompt R; a step
+    that generates T, and what prompts of others make it longer B. R is shared out by what binds steps that
+    read and generate, B by what binds steps that only read. `seen`: what clients see, else in closed form.
+    """
+    one = curve.at(0)
+    seen, asked = closed_load(one, batch).at(0, 0) if seen is None else seen, one.requests
+    active = np.atleast_2d(seen.active)
+    steps = ServedSteps(
+        system=one.system,
+        model=one.model,
+        requests=asked,
+        plan=one.plan_at(0),
+        engine=one.engine,
+        pieces=float(one.between(one.pieces, active)[0, 0]),
+        drafting=None,
+    )
+    step = float(one.between(one.step, active)[0, 0]) / one.gain
+    alone = steps.priced(steps.reading_alone())
+    taken_in = np.asarray(request_time(one.engine, asked.input), float)
+    intake = min(float(np.max(taken_in)), float(seen.waits))
+    stages = (
+        (GENERATING, _shared(steps.priced(steps.generating(active[0, 0])), asked.later * step)),
+        (READING, _shared(steps.priced(steps.reading(active[0, 0])), float(seen.reads))),
+        (READING, _shared(alone, asked.later * (float(seen.tpot) - step))),
+        (WAITING, {REQUEST: intake, QUEUE: float(seen.waits) - intake}),
+    )
+    total = batch / float(seen.tokens_per_s)
+    return TokenTime(batch=batch, tokens_per_s=float(seen.tokens_per_s), parts=_added(stages, total))
+
+
+def step_token_time(result: Result) -> TokenTime:
+    """Of a single step, whether or not it fits: resources of steps have no infinite times."""
+    batch = float(np.asarray(result.workload.batch))
+    span = sum(float(np.asarray(seconds)) for seconds in result.summary.resources.values())
+    tokens = float(np.asarray(result.steps[-1].items)) / span
+    parts = _added(((STEP, _shared(result, 1.0)),), batch / tokens)
+    return TokenTime(batch=batch, tokens_per_s=tokens, parts=parts)
+
+
+def _added(stages: tuple[tuple[str, dict[str, float]], ...], total: float) -> dict[Part, float]:
+    """Times of equal stages and bounds added up, so that all of them make the total: what is left by
+    halving in `closed_load` (1e-9) is spread.
+    """
+    parts: dict[Part, float] = {}
+    for stage, times in stages:
+        for bound, time in times.items():
+            parts[stage, bound] = parts.get((stage, bound), 0.0) + time
+    scale = total / sum(parts.values())
+    return {part: time * scale for part, time in parts.items() if time != 0.0}

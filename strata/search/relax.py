@@ -19,7 +19,6 @@ import numpy as np
 
 from strata.arrays import Number
 from strata.case import Case
-from strata.errors import BadValue
 from strata.expression import mentions
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric, Host
@@ -28,7 +27,8 @@ from strata.hardware.money import Economics, always_on, fabric_price
 from strata.hardware.thermal.compact import leakage
 from strata.pricing.kernels.dram_access import banks_of
 from strata.search.axes import DesignAxis
-from strata.search.points import field_choices, set_choices, tied_values
+from strata.search.plans import plain_dimension
+from strata.search.points import built_parts, field_choices, set_choices, tied_values
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space
 
@@ -55,9 +55,7 @@ class Boxes:
 
 @lru_cache(maxsize=32)
 def relaxed_axes(space: Space) -> tuple[int, ...]:
-    """Axes whose numbers may be relaxed: those of which more is never slower. Prices of links may follow
-    them.
-    """
+    """Axes whose numbers may be relaxed: more is never slower; prices of links may follow them."""
     found = []
     for i, axis in enumerate(space.axes):
         more = {more_is(space, f) for f in axis.fields}
@@ -119,19 +117,8 @@ def case_at_corner(space: Space, boxes: Boxes, which: np.ndarray, side: str) -> 
 def built_corners(
     space: Space, boxes: Boxes, which: np.ndarray, sides: Sequence[str]
 ) -> Iterator[tuple[np.ndarray, tuple[Case, ...]]]:
-    """Boxes that share every word in groups whose corners can be built, with their cases; others are left
-    out.
-
-    Those are few, and a batch is refused as a whole: halves of it, and halves of these, find them.
-    """
-    try:
-        cases = tuple(case_at_corner(space, boxes, which, side) for side in sides)
-    except BadValue:
-        half = len(which) // 2
-        for part in (which[:half], which[half:]) if half else ():
-            yield from built_corners(space, boxes, part, sides)
-        return
-    yield which, cases
+    """Boxes that share every word in groups whose corners can be built, with their cases; others are out."""
+    return built_parts(lambda some: tuple(case_at_corner(space, boxes, some, s) for s in sides), which)
 
 
 def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -191,9 +178,7 @@ def least_idle_power(chip: Chip) -> Number:
 
 
 def _with_most_bandwidth(chip: Chip) -> Chip:
-    """A chip whose DRAM gives every kernel the most that any stream gets: its peak, below what cores can
-    take.
-    """
+    """A chip whose DRAM gives every kernel its peak, below what cores can take."""
     banks = banks_of(chip)
     if banks is None or chip.stack is None:
         return chip
@@ -248,20 +233,14 @@ def best_switch(fabrics: Sequence[Fabric], bandwidth: float, devices: float) -> 
     """
     every = [d for one in fabrics for d in one.dimension]
     adds = [float(np.max(d.reduction)) for d in every if d.reduction is not None]
-    return replace(
+    return plain_dimension(
         every[0],
         kind="switch",
         size=devices,
         bandwidth=bandwidth,
-        efficiency=1.0,
         latency=min(float(d.latency) for d in every),
         energy=min(float(d.energy or 0.0) for d in every),
         reduction=max(adds, default=None),
-        transport_model=None,
-        transport="",
-        oversubscription=None,
-        links=None,
-        shares_links_of="",
     )
 
 
@@ -292,9 +271,7 @@ def _least_host(every: list[Fabric], money: Economics) -> Host | None:
 
 
 def _reached(space: Space, called: tuple[str, str], field: str, usual: Any, end: Any) -> float:
-    """The most or the least of a dimension's field that an axis gives it, by its place or name; what it is
-    where no axis does.
-    """
+    """The most or the least of a dimension's field that an axis sets by place or name; else as it is."""
     for axis in space.axes:
         if axis.ordered and any(
             f.split(".")[1:] in ([c, field] for c in called) and f.startswith("fabric.") for f in axis.fields

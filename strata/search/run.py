@@ -30,9 +30,7 @@ WRITTEN = "written_rounds"  # in a saved state: the rounds on disk by then, and 
 
 @checked_class
 class Search:
-    """A search that goes round by round: `rounds()` runs it, `outcome()` says what it found so far, whenever
-    it is asked.
-    """
+    """A search round by round: `rounds()` runs it, `outcome()` says what it found so far."""
 
     checkpoint = 5.0  # seconds between states that a sampler saves: what a kill may cost
 
@@ -83,12 +81,8 @@ class Search:
         self._gaps: list[tuple[float, float]] = []  # seconds and gap after each round
         self._started, self._ended = time.perf_counter(), "stopped"
 
-    # ------------------------------------------------------------------------------------------ running
-
     def rounds(self) -> Iterator[Progress]:
-        """Run to the end, with word after each round. Whoever stops listening stops the search; what was
-        stored stays.
-        """
+        """Run to the end, with word after each round; who stops listening stops it, what is stored stays."""
         self._started = time.perf_counter()
         if self.store is None:
             yield from self._run()
@@ -134,8 +128,6 @@ class Search:
         order = np.flatnonzero(self.goal.frontier(both))
         self._frontier = both.take(order[np.argsort(-self.goal.scores(both)[order, 0], kind="stable")])
 
-    # --------------------------------------------------------------------- keeping and taking up
-
     def manifest(self) -> dict[str, Any]:
         """What makes this study: its inputs, resolved, and their hashes."""
         from importlib.metadata import PackageNotFoundError, version
@@ -171,9 +163,7 @@ class Search:
         return made
 
     def _take_up(self, store: Store) -> None:
-        """Bring the sampler to where whole rounds end; what is missing or broken, and all after it, is done
-        again.
-        """
+        """Bring the sampler to the end of whole rounds; what is missing or broken is done again."""
         before = set(store.rounds())
         if hasattr(self.sampler, "restore"):
             self._restore(store)
@@ -219,30 +209,24 @@ class Search:
         self._note(self.sampler.tell([stored.take(slice(a, b)) for a, b in pairwise(cuts)]))
         self._rounds += 1
 
-    # ------------------------------------------------------------------------------------------ saying
-
     def _proven(self) -> tuple[float, float, float]:
         """Best and bound as values of the first metric, and how far apart they are as a share of the best.
 
         Of several metrics there is no one bound: the gap is that within which no design passes the frontier,
         known when no region is open.
         """
-        found = self._frontier is not None and len(self._frontier) > 0
-        best = (
-            float(self.goal.scores(self._frontier)[0, 0])
-            if found and self._frontier is not None
-            else float("nan")
-        )
-        if len(self.goal.metrics) > 1:
-            return self.goal.value(best), float("nan"), self._frontier_gap()
+        front, unknown = self._frontier, float("nan")
+        best = float(self.goal.scores(front)[0, 0]) if front is not None and len(front) else unknown
+        if len(self.goal.metrics) > 1:  # known once a sampler has ruled out or evaluated all regions
+            done = getattr(self.sampler, "complete", False)
+            return (
+                self.goal.value(best),
+                unknown,
+                float(getattr(self.sampler, "gap", unknown)) if done else unknown,
+            )
         bound = float(getattr(self.sampler, "bound", float("nan")))
         gap = max(bound - best, 0.0) / abs(best) if best else float("nan")
         return self.goal.value(best), self.goal.value(bound), gap
-
-    def _frontier_gap(self) -> float:
-        """The gap of a sampler that rules regions out, once it has ruled out or evaluated all of them."""
-        done = getattr(self.sampler, "complete", False)
-        return float(getattr(self.sampler, "gap", float("nan"))) if done else float("nan")
 
     def _bounded(self) -> int:
         return int(getattr(self.sampler, "bounded", 0))
@@ -272,11 +256,9 @@ class Search:
         """
         if not hasattr(self.sampler, "bound"):
             budget = getattr(self.sampler, "budget", None)
-            return (
-                (min(budget, self.space.size) - self._rows) / rate
-                if budget is not None and rate > 0
-                else float("nan")
-            )
+            if budget is None or rate <= 0:
+                return float("nan")
+            return float((min(budget, self.space.size) - self._rows) / rate)
         _, now = self._gaps[-1]
         since, before = next(
             ((t, g) for t, g in self._gaps if t >= seconds / 2 and g > 0), (seconds, float("nan"))

@@ -104,9 +104,7 @@ class Scenario:
 
     @cached_property
     def chip_file(self) -> Any:
-        """The system's chip as read, for quick changes of it; None where it does not come from a shipped
-        file.
-        """
+        """The chip as read, for quick changes of it; None where it comes from no shipped file."""
         name = self.base_system.chip.name
         return read_chip(name) if name in names("chip") and self.system.endswith(name) else None
 
@@ -129,20 +127,11 @@ class Scenario:
     @cached_property
     def owners(self) -> tuple[FieldOwners, ...]:
         """The records fields are looked up in, once for each fabric there may be."""
-        return tuple(
-            FieldOwners(
-                chip=self.base_system.chip,
-                fabric=self.fabric_named(name),
-                engine=self.base_engine,
-                model=self.base_model,
-            )
-            for name in (self.fabrics or ("",))
-        )
+        own = FieldOwners.of(self.base_system, self.base_model, self.base_engine)
+        return tuple(replace(own, fabric=self.fabric_named(name)) for name in (self.fabrics or ("",)))
 
     def metadata(self, name: str) -> Any:
-        """What the schema says of a quantity, in the first fabric that has it; None where the field holds a
-        word.
-        """
+        """What the schema says of a quantity in the first fabric that has it; None for words."""
         return next((meta for o in self.owners if (meta := o.metadata(name)) is not None), None)
 
     def unit(self, name: str) -> str | None:
@@ -170,7 +159,7 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
     if name in (*SIZES, "fabric"):
         return name
     owner, _ = split_field(name)
-    if owner == PLAN and scenario.metadata(name) is not None:
+    if owner in (PLAN, "fabric") and scenario.metadata(name) is not None:
         return name
     if owner not in OWNERS:
         raise UnknownName(
@@ -180,8 +169,6 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
             "chip.PATH, fabric.DIMENSION.FIELD, engine.FIELD, model.FIELD, batch, input, output",
         )
     if owner == "fabric":
-        if scenario.metadata(name) is not None:
-            return name
         every = [
             f"fabric.{d.name}.{p}" for o in scenario.owners for d in o.fabric.dimension for p in _LINK_FIELDS
         ]
@@ -195,9 +182,7 @@ def checked_field(name: str, scenario: Scenario, where: str) -> str:
 
 
 def plans_of_scenario(scenario: Scenario, options: dict[str, Any]) -> Plan:
-    """Every legal plan of a scenario's system, in each order that lies differently on any of its fabrics
-    where `orders` asks for them.
-    """
+    """Every legal plan of a scenario's system; with `orders`, each way that one lies on its fabrics."""
     for key in options:
         if key not in ("orders", "where"):
             raise UnknownName("entry of a plan axis", key, ("orders", "where"), "orders, where")
@@ -218,9 +203,7 @@ def plans_of_scenario(scenario: Scenario, options: dict[str, Any]) -> Plan:
 
 
 class PlanLabels(Sequence[str]):
-    """How the plans of an axis are typed, each written only when it is asked for: there may be tens of
-    thousands.
-    """
+    """How the plans of an axis are typed, written when asked for: there may be tens of thousands."""
 
     def __init__(self, rows: np.ndarray):
         self._rows = rows  # [plans, fields]
@@ -279,9 +262,7 @@ def plan_choices(plans: Plan) -> tuple[np.ndarray, PlanLabels]:
 
 @dataclass(eq=False, kw_only=True)
 class FieldValues:
-    """What axes make of fields: words that all points share, numbers over the points, and multiples of what
-    fields are.
-    """
+    """What axes make of fields: words that points share, numbers over them, multiples of what is."""
 
     words: dict[str, str] = field(default_factory=dict)
     numbers: dict[str, Any] = field(default_factory=dict)
@@ -332,9 +313,7 @@ def _changed_chip(scenario: Scenario, changes: dict[str, Any], checked: bool = T
 
 
 def _own_links(scenario: Scenario, chip: Chip, links: Fabric) -> Fabric:
-    """The networks of a generated chip, sized as the system's, where they join it; else the links there
-    are.
-    """
+    """The networks of a generated chip, sized as the system's, where they join it; else its links."""
     before = scenario.base_system
     own = before.chip.networks is not None and links.name == before.chip.networks.name
     if not own or chip.networks is None:

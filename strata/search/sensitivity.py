@@ -5,7 +5,7 @@ time.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,13 +17,11 @@ from strata.result import Result
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import known_metric
 from strata.search.fields import FieldOwners
+from strata.search.goal import Goal
 from strata.search.levers import LEVERS, Lever, moved, moved_design, quantities_behind
 from strata.search.points import Evaluated, evaluate_points
+from strata.search.space import Space
 from strata.units import show
-
-if TYPE_CHECKING:
-    from strata.search.goal import Goal
-    from strata.search.space import Space
 
 BINDS = 0.01  # share of the time from which a bound's first lever is told even if it does nothing
 HELD = "changes nothing by itself: another limit holds"
@@ -56,9 +54,7 @@ def sensitivity(result: Result, more: float = 0.1, metric: str = "") -> list[Gai
     """
     phase = result.workload.phase
     declared = known_metric(metric or ("tokens_per_s" if phase == "serve" else "step_time"), phase)
-    owners = FieldOwners(
-        chip=result.system.chip, fabric=result.system.fabric, engine=result.engine, model=result.model
-    )
+    owners = FieldOwners.of(result.system, result.model, result.engine)
     gains = []
     for lever in LEVERS:
         behind = quantities_behind(lever, owners, result.system)

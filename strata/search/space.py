@@ -22,6 +22,7 @@ from strata.expression import holds_at, mentions
 from strata.params import find, read_toml
 from strata.reading import known_keys, number_of, table_of, tables_of, text_of
 from strata.search.axes import DesignAxis, read_axis
+from strata.search.fields import twice_named
 from strata.search.scenario import Scenario, checked_field
 
 _KEYS = ("name", "title", "note", "question", "axis", "tie", "constraint")
@@ -159,9 +160,7 @@ class Space:
 
     @cached_property
     def hash(self) -> str:
-        """What tells this space from another: its file and the choices kept, those of its plan axis by their
-        degrees.
-        """
+        """Of the file and the choices kept, those of its plan axis by their degrees."""
         axes = [
             [a.name, a.kind, _digest(a.values) if a.kind == "plan" else list(a.labels)] for a in self.axes
         ]
@@ -230,9 +229,6 @@ def _narrowed(whole: Space, choices: dict[str, list[str]]) -> Space:
     return replace(whole, axes=tuple(axes), narrow=dict(choices))
 
 
-# ---------------------------------------------------------------------------------------------- reading files
-
-
 def _table(name: str, _above: tuple[str, ...] = ()) -> dict[str, Any]:
     """A space's file; one with a `base` is that space with another name, note and question."""
     path = find("space", name)
@@ -259,7 +255,7 @@ def _read(table: dict[str, Any]) -> Space:
     scenario = Scenario.read(table_of(table, "question", where), where)
     axes = tuple(read_axis(raw, scenario, where) for raw in tables_of(table, "axis", where))
     require(bool(axes), f"{where} has no axis: write [[axis]] with a name, a field and values")
-    twice = _twice([a.name for a in axes])
+    twice = twice_named([a.name for a in axes])
     require(not twice, f"{where}: each axis has a name of its own", twice=twice)
     at = f"{where}: a tie"
     ties = tuple(
@@ -272,7 +268,7 @@ def _read(table: dict[str, Any]) -> Space:
     )
     for tie in ties:
         require(bool(tie.source), f"{where}: a tie needs a source", field=tie.field)
-    twice = _twice([f for a in axes for f in a.fields] + [t.field for t in ties])
+    twice = twice_named([f for a in axes for f in a.fields] + [t.field for t in ties])
     require(not twice, f"{where}: each field follows from one axis or tie", twice=twice)
     at = f"{where}: a constraint"
     space = Space(
@@ -294,8 +290,3 @@ def _read(table: dict[str, Any]) -> Space:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _twice(names: list[str]) -> str:
-    """The first name that stands there twice, or nothing."""
-    return next((n for n in names if names.count(n) > 1), "")

@@ -16,17 +16,16 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from zipfile import BadZipFile
 
 import numpy as np
 
 from strata.errors import BadFile, BadValue
+from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS
+from strata.search.points import Evaluated
+from strata.search.space import Space
 from strata.shipped import extra_package
-
-if TYPE_CHECKING:
-    from strata.search.points import Evaluated
-    from strata.search.space import Space
 
 PARTS, STATES, LEFTOVER = "parts", "state", ".partial"
 KEPT_STATES = 2
@@ -83,8 +82,6 @@ class Store:
     def __init__(self, folder: Path | str):
         self.folder = Path(folder)
         self.manifest_path = self.folder / "manifest.json"
-
-    # ------------------------------------------------------------------------------------------ the study
 
     @property
     def manifest(self) -> dict[str, Any]:
@@ -169,8 +166,6 @@ class Store:
                 ) from None
             yield
 
-    # ------------------------------------------------------------------------------------------ rounds
-
     def rounds(self) -> list[int]:
         """Rounds that have a part, in order."""
         return sorted(int(p.stem) for p in (self.folder / PARTS).glob("*.parquet") if p.stem.isdecimal())
@@ -190,9 +185,6 @@ class Store:
 
     def read(self, number: int, space: Space) -> Evaluated:
         """The points of a stored round, as they were evaluated; a part that is not whole is refused."""
-        from strata.search.derived_metrics import POINT_METRICS
-        from strata.search.points import Evaluated
-
         pyarrow = _arrow()
         try:
             table = pyarrow.parquet.read_table(
@@ -218,14 +210,6 @@ class Store:
             except BadFile:
                 return
 
-    def drop(self, after: int) -> None:
-        """Forget rounds after one: they are done again."""
-        for number in self.rounds():
-            if number > after:
-                self.part(number).unlink()
-
-    # ------------------------------------------------------------------------------------------ state
-
     def save(self, number: int, state: Mapping[str, np.ndarray]) -> None:
         """A sampler's state after a round; the latest few are kept."""
         arrays: dict[str, Any] = dict(state)
@@ -244,9 +228,8 @@ class Store:
                 yield int(path.stem), found
 
     def forget(self, after: int) -> None:
-        """No rounds nor states after a round."""
-        self.drop(after)
-        for path in self._states():
+        """No rounds nor states after a round: they are done again."""
+        for path in (*(self.part(number) for number in self.rounds()), *self._states()):
             if int(path.stem) > after:
                 path.unlink()
 
@@ -268,8 +251,6 @@ def _checksum(table: Any) -> bytes:
 
 def axis_columns(space: Space) -> dict[str, str]:
     """The column of each axis: its name, with words before it while a metric or another axis has the same."""
-    from strata.search.derived_metrics import GOAL_METRICS
-
     own = {*GOAL_METRICS, "index", "round", "reason"}
     taken = own | {axis.name for axis in space.axes}
     found: dict[str, str] = {}

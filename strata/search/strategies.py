@@ -17,7 +17,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, strategies
 from strata.pricing.metrics import METRICS
 from strata.result import Result
-from strata.search.plans import RankedPlan
+from strata.search.plans import RankedPlan, ranked_places
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
@@ -25,9 +25,7 @@ from strata.workload.tasks import Workload
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PricedStrategies:
-    """Strategies with a metric of each at every batch [batches, strategies], what it holds, and whether it
-    fits.
-    """
+    """Strategies with a metric at every batch [batches, strategies], memory, and whether they fit."""
 
     strategies: Strategy
     values: np.ndarray
@@ -117,19 +115,11 @@ def best_strategies(
     scores = np.where(priced.fits & np.isfinite(better), better, -np.inf)
     batches = np.atleast_1d(np.asarray(workload.batch, float))
     ranked = []
-    for rank, flat in enumerate(np.argsort(-scores, axis=None, kind="stable")[:top]):
-        i, j = np.unravel_index(flat, scores.shape)
-        if np.isfinite(scores[i, j]):
-            plan = layout_of(many.at(int(j)), code, backward=backward)
-            one = replace(workload, batch=float(batches[i]))
-            ranked.append(
-                RankedPlan(
-                    result=evaluate(hardware, code, one, plan, engine),
-                    rank=rank,
-                    considered=scores.size,
-                    feasible=int(np.isfinite(scores).sum()),
-                )
-            )
+    counts: dict[str, Any] = {"considered": scores.size, "feasible": int(np.isfinite(scores).sum())}
+    for rank, (i, j) in enumerate(ranked_places(scores, top)):
+        plan = layout_of(many.at(j), code, backward=backward)
+        one = replace(workload, batch=float(batches[i]))
+        ranked.append(RankedPlan(result=evaluate(hardware, code, one, plan, engine), rank=rank, **counts))
     return ranked
 
 

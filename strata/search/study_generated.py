@@ -6,7 +6,7 @@ from typing import Any
 
 from strata.errors import require
 from strata.hardware.chip import Chip
-from strata.hardware.generate.generate import generate
+from strata.hardware.generate.recipe import generate
 
 
 def recipe_of(entry: dict[str, Any], where: str) -> tuple[Any, Any, Any]:

@@ -21,16 +21,14 @@ from strata.mapping.plan import Plan, division, layout_degrees, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
 from strata.pricing.metrics import METRICS
-from strata.search.fields import SIZES, by_owner, split_field
-from strata.search.inputs import changed_system, make_workload, named_inputs, phase_of
+from strata.search.fields import SIZES, FieldOwners, by_owner, split_field
+from strata.search.inputs import changed_system, make_workload, named_inputs, phase_of, set_tables
 from strata.search.plans import best_plans, candidate_plans, closest_plan
-from strata.search.relative import set_tables
 from strata.search.sweep_axes import (
     MOST_AXES,
     NAMED,
     SweepAxis,
     check_axes,
-    field_owners,
     is_grouped,
     parse_axis,
     split_axis,
@@ -117,7 +115,7 @@ def _axes(vary: Sequence[str], told: Mapping[str, str], changes: Sequence[str]) 
     """What varies, each thing once; names are those of the first group."""
     named = {name: word_axis(text) for text in vary if (name := split_axis(text)[0]) in NAMED}
     first = {**told, **{name: axis.labels[0] for name, axis in named.items()}}
-    owners = field_owners(*_named(first, changes))
+    owners = FieldOwners.of(*_named(first, changes))
     units, full = vary_names(owners)
     axes = []
     for text in vary:
@@ -145,7 +143,7 @@ def _group(asked: _Asked, words: Mapping[str, str], vary: Sequence[str]) -> Swee
     require(
         not (divided and plan == BEST), f"{program.name} is divided as told, not by the best plan", plan=plan
     )
-    axes = [parse_axis(text, *vary_names(field_owners(named, program, software))) for text in vary]
+    axes = [parse_axis(text, *vary_names(FieldOwners.of(named, program, software))) for text in vary]
     shaped = _shaped(axes, len(axes) + (plan == BEST))
     degrees = {split_field(k)[1]: v for k, v in shaped.items() if k.startswith("plan.")}
     size: dict[str, Any] = dict(asked.size) | {k: shaped[k] for k in SIZES if k in shaped}
@@ -211,9 +209,7 @@ def _every_plan(
 def _one_plan(
     system: System, model: Model, middle: Workload, engine: Engine, plan: str, degrees: dict[str, Any]
 ) -> tuple[Plan, str]:
-    """One plan for a whole box, told or the best in its middle, and how it is said; what the degrees leave is
-    data parallel.
-    """
+    """One plan for a box, told or the best in its middle, and how it is said; dp takes the rest."""
     if not plan and not degrees:
         best = best_plans(system, model, middle, engine, top=1)
         plan = plan_text(best[0].result.plan if best else closest_plan(system, model, middle, engine).plan)

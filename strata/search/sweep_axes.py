@@ -6,15 +6,12 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from strata.errors import BadValue, StrataError, UnknownName, require
-from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import layout_degrees
-from strata.search.fields import SIZES, FieldOwners, split_field
+from strata.search.fields import SIZES, FieldOwners, split_field, twice_named
 from strata.units import finite_number, parse, show
 
 DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "microbatches", "virtual_stages")
@@ -120,8 +117,9 @@ def word_axis(text: str, numbers: bool = False) -> SweepAxis:
             return SweepAxis(name=name, values=found.values, labels=labels, grouped=True)
     apart = ";" if ";" in typed or (name == "plan" and "=" in typed) else ","
     words = [w.strip() for w in typed.split(apart) if w.strip()]
-    twice = next((w for w in words if words.count(w) > 1), "")
-    require(bool(words) and not twice, f"an axis names each choice once, like {EXAMPLE}", vary=text)
+    require(
+        bool(words) and not twice_named(words), f"an axis names each choice once, like {EXAMPLE}", vary=text
+    )
     return SweepAxis(name=name, values=np.array(words), labels=words, grouped=True)
 
 
@@ -143,8 +141,7 @@ def check_points(sizes: Sequence[float], name: str = "") -> None:
 def check_axes(axes: Sequence[SweepAxis]) -> None:
     """Each thing once, and no more of them than can be shown and priced."""
     names = [a.name for a in axes]
-    twice = next((n for n in names if names.count(n) > 1), "")
-    require(not twice, "each axis varies something else", vary=twice)
+    require(not twice_named(names), "each axis varies something else", vary=twice_named(names))
     numbers = sum(not a.grouped for a in axes)
     require(
         numbers <= MOST_NUMBERS,
@@ -154,10 +151,6 @@ def check_axes(axes: Sequence[SweepAxis]) -> None:
     groups = math.prod(len(a.values) for a in axes if a.grouped)
     require(groups <= MOST_GROUPS, f"words of a sweep make at most {MOST_GROUPS} groups", groups=groups)
     check_points([len(a.values) for a in axes])
-
-
-def field_owners(system: System, model: Any, engine: Engine) -> FieldOwners:
-    return FieldOwners(chip=system.chip, fabric=system.fabric, engine=engine, model=model)
 
 
 def vary_names(owners: FieldOwners) -> tuple[dict[str, str], dict[str, str]]:

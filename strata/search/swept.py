@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from strata.errors import require
-from strata.frames import Tabular
 from strata.mapping.plan import plan_text
 from strata.pricing.metrics import METRIC_UNITS, METRICS
+from strata.records import Tabular
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, scatter_svg
 from strata.search.plans import plan_at

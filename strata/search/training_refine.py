@@ -1,23 +1,28 @@
-"""Levers of training that the box of plans does not hold, tried where they can win: recomputing only as many
-layers as memory asks for, sharding over fewer ranks than there are, state in the host's memory.
+"""Levers of training: those that the box of plans does not hold, tried where they can win (recomputing only
+as many layers as memory asks for, sharding over fewer ranks than there are); and what each value of a lever
+is worth with the best of all others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from strata.mapping.divisors import divisors
-from strata.mapping.plan import Plan
+from strata.mapping.plan import WORDS, Plan
 from strata.mapping.plans import TrainingBox
-from strata.mapping.training_plan import OFFLOAD, RECOMPUTE
+from strata.mapping.training_plan import RECOMPUTE
 
 FULL = RECOMPUTE.index("full")
 RECOMPUTE_AXIS, ZERO_AXIS = 2, 4  # of the box
 KEPT_MESHES = 48  # whose plans are looked at closer
 AGAIN = 0.25  # of a step whose layers are all recomputed: one forward pass of four
+LEVERS = (
+    *("tp", "cp", "pp", "dp", "ep", "sp"),
+    *("micro_batch", "recompute", "schedule", "virtual_stages", "zero"),
+)
 ROUND = 1  # layers on either side of the number that memory asks for
 
 
@@ -155,15 +160,38 @@ def _keep(
             scores[place], lever[place] = score, value
 
 
-def offloads(fabric_has_link: bool) -> tuple[int, ...]:
-    """What may lie in the host's memory where nothing fits without, least first: codes of a plan's offload.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LeverWorth:
+    """One value of one lever, whatever the others are: plans that fit, and the best of them."""
 
-    >>> [OFFLOAD[code] for code in offloads(True)], offloads(False)
-    (['optimizer', 'activations', 'both'], ())
-    """
-    return tuple(range(1, len(OFFLOAD))) if fabric_has_link else ()
+    name: str
+    value: str
+    fitting: int
+    plans: int
+    best: float  # value of the metric; nan where none fits
+    loss: float  # against the best plan of all; nan where none fits
 
 
-def moved_out(box: TrainingBox, code: int) -> TrainingBox:
-    """The same plans with state in the host's memory."""
-    return replace(box, plan=replace(box.plan, offload=float(code)))
+def lever_worths(box: TrainingBox, scores: np.ndarray, batch: float) -> Iterator[LeverWorth]:
+    """What each value of each lever is worth with the best of all others."""
+    best, finite = float(scores.max()), np.isfinite(scores)
+    held = {"micro_batch": batch / box.plan.dp / box.plan.microbatches}
+    for name in LEVERS:
+        values = np.asarray(held.get(name, getattr(box.plan, name, None)), float)
+        values = values.reshape((1,) * (scores.ndim - values.ndim) + values.shape)
+        others = tuple(axis for axis, size in enumerate(values.shape) if size == 1)
+        each = scores.max(axis=others, keepdims=True)
+        fitting, plans = (here.sum(axis=others, keepdims=True) for here in (finite, box.legal))
+        tried, words = np.unique(values[plans > 0]), WORDS.get(name)
+        for value in tried if len(tried) > 1 else ():
+            at = (values == value) & (plans > 0)
+            top = float(each[at].max())
+            fits = np.isfinite(top)
+            yield LeverWorth(
+                name=name,
+                value=words[int(value)] if words else f"{value:g}",
+                fitting=int(fitting[at].sum()),
+                plans=int(plans[at].sum()),
+                best=abs(top) if fits else float("nan"),
+                loss=abs(top / best - 1.0) if fits else float("nan"),
+            )

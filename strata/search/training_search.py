@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.evaluate import evaluate, memory_needed
+from strata.evaluate import evaluate
 from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine, has_host_time
-from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan
-from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import TrainingBox, plans_of_training, taken
+from strata.mapping.plans import TrainingBox, plans_of_training
 from strata.mapping.rules import MEMORY, RULES
+from strata.mapping.training_plan import OFFLOAD
+from strata.one_step import memory_needed
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
-from strata.search.plans import RankedPlan, orders_matter, plan_at
-from strata.search.training_levers import LeverWorth, lever_worths
-from strata.search.training_refine import PricedPlans, moved_out, offloads, refine
+from strata.search.plans import RankedPlan, named_degrees, orders_matter, plan_at, try_orders
+from strata.search.training_refine import LeverWorth, PricedPlans, lever_worths, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
@@ -34,9 +33,7 @@ DIVIDED = ("tp", "cp", "dp", "pp", "ep", "moe_tp")  # two plans of one mesh diff
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainingSearch:
-    """Plans of training in order of merit, the best of each mesh; where none fits, the one that needs
-    least.
-    """
+    """Plans of training, best first, one of each mesh; where none fits, the one that needs least."""
 
     choices: list[RankedPlan]
     nearest: Result  # the best; else the one that needs the least memory
@@ -80,8 +77,9 @@ def search_training(
     considered, feasible = box.size, int(np.isfinite(priced.scores).sum())
     host = system.fabric.host
     linked = host is not None and host.link is not None
-    for code in offloads(linked) if not feasible and not where else ():
-        box = moved_out(box, code)
+    # what may lie in the host's memory where nothing fits without, least first: codes of a plan's offload
+    for code in range(1, len(OFFLOAD)) if linked and not feasible and not where else ():
+        box = replace(box, plan=replace(box.plan, offload=float(code)))
         priced, _ = asked.box(box)
         considered, feasible = considered + box.size, int(np.isfinite(priced.scores).sum())
         if feasible:
@@ -94,7 +92,7 @@ def search_training(
     told |= {"refined": better.tried}
     places = _best_of_each_mesh(box, scores)[: max(PLACED, top)]
     found, worth = better.at(box, places), scores.ravel()[places]
-    orders, worth, placed = _other_orders(system, model, workload, found, worth, engine, metric)
+    orders, placed = _other_orders(asked, found, worth)
     scores.reshape(-1)[places] = worth  # levers are worth what the best order makes of them
     counts: dict[str, Any] = {"considered": considered, "feasible": feasible, "placed": placed}
     choices = []
@@ -148,14 +146,15 @@ class _Asked:
         scores = np.where(good, self.sign * values, -np.inf)
         return PricedPlans(scores=scores, times=times, used=used, limit=limit), reason
 
-    def listed(self, some: Plan, count: int) -> PricedPlans:
+    def listed(self, some: Plan, count: int, where: str | None = None) -> PricedPlans:
         """Plans of a list, those that the condition on plans leaves."""
+        where = self.where if where is None else where
         found = evaluate(self.system, self.model, self.workload, some, self.engine)
         wide = (getattr(found.metrics, self.metric), found.metrics.step_time, found.metrics.memory_used)
         values, times, used = (np.broadcast_to(np.asarray(each, float), count) for each in wide)
         good = np.broadcast_to(found.fits, count) & np.isfinite(values)
-        if self.where:
-            good = good & holds_at(self.where, _named(some), count, "where")
+        if where:
+            good = good & holds_at(where, named_degrees(some), count, "where")
         scores = np.where(good, self.sign * values, -np.inf)
         limit = float(np.min(found.metrics.memory_limit))
         return PricedPlans(scores=scores, times=times, used=used, limit=limit)
@@ -201,7 +200,7 @@ def training_box(
     box = plans_of_training(devices, model, batch, schedules=schedules, freely=bare)
     if where:
         places = np.flatnonzero(box.legal)
-        kept = holds_at(where, _named(box.at(places)), len(places), "where")
+        kept = holds_at(where, named_degrees(box.at(places)), len(places), "where")
         require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
         legal = np.zeros(box.legal.size, bool)
         legal[places[kept]] = True
@@ -224,10 +223,6 @@ def batch_neighbours(batch: float, parts: float) -> str:
     """
     below = np.floor(batch / parts) * parts
     return f"{below:g} or {below + parts:g}" if below else f"{below + parts:g}"
-
-
-def _named(many: Plan) -> dict[str, np.ndarray]:
-    return {f.name: np.asarray(getattr(many, f.name)) for f in fields(Plan) if f.name != "order"}
 
 
 def _trimmed(box: TrainingBox, rows: np.ndarray | None = None) -> tuple[TrainingBox, list[np.ndarray]]:
@@ -277,29 +272,14 @@ def _best_of_each_mesh(box: TrainingBox, scores: np.ndarray) -> np.ndarray:
     return found
 
 
-def _other_orders(
-    system: System,
-    model: Model,
-    workload: Workload,
-    found: Plan,
-    worth: np.ndarray,
-    engine: Engine | str,
-    metric: str,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """The order on the fabric that is best for each plan, what it is then worth, and how many were priced."""
-    orders, worth = np.zeros(len(worth)), worth.copy()
-    if not orders_matter(system.fabric):
-        return orders, worth, 0
-    rows, which = in_every_order(found, system.fabric, active_groups(found))
-    codes = np.asarray(rows.order)
-    moved = codes > 0
-    if not moved.any():
-        return orders, worth, 0
-    rows, codes, which = taken(rows, moved), codes[moved], which[moved]
-    priced = evaluate(system, model, workload, rows, engine)
-    values = np.broadcast_to(np.asarray(getattr(priced.metrics, metric), float), codes.shape)
-    values = values if known_metric(metric, workload.phase).higher_is_better else -values
-    for i, value in enumerate(np.where(priced.fits, values, -np.inf)):
-        if value > worth[which[i]]:
-            worth[which[i]], orders[which[i]] = value, codes[i]
-    return orders, worth, len(codes)
+def _other_orders(asked: _Asked, found: Plan, worth: np.ndarray) -> tuple[np.ndarray, int]:
+    """The best order on the fabric for each plan, whose `worth` it raises; how many were priced."""
+    orders = np.zeros(len(worth))
+    if not orders_matter(asked.system.fabric):
+        return orders, 0
+
+    def score(rows: Plan) -> np.ndarray:
+        return asked.listed(rows, np.size(rows.order), where="").scores[None]
+
+    every = np.arange(len(worth))
+    return orders, try_orders(asked.system, found, score, worth[None], orders[None], every, every[:1])

@@ -20,9 +20,8 @@ from strata.params import called, leaf_paths, value_at
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.fields import fabric_path, path_in_recipe, split_field
-from strata.search.inputs import named_inputs
-from strata.search.relative import set_tables
-from strata.serving.context import check_work
+from strata.search.inputs import named_inputs, set_tables
+from strata.serving.requests import check_work
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
@@ -151,9 +150,7 @@ class Question:
         return ranking.nearest, ranking
 
     def part_that_does_more(self, whole: Result, changes: Sequence[str] = ()) -> Result | None:
-        """The best result of a part of the system's devices that divide more evenly, where it does more than
-        the best of all of them.
-        """
+        """The best result of a part of the devices that divides more evenly, where it does more."""
         part = even_part(self.system)
         if not part:
             return None

@@ -22,10 +22,9 @@ from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans
 from strata.records import readable
-from strata.serving.context import check_context
-from strata.serving.requests import Requests
+from strata.serving.requests import Requests, check_context
 from strata.serving.speculation import Drafting, draft_engine, quickest_plan
-from strata.serving.steps import ServedSteps, Spending, lines_between, node_before, spending_of
+from strata.serving.steps import ServedSteps, Spending, lines_between, spending_of
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
@@ -118,10 +117,6 @@ class Curve:
             [lines_between(self.nodes, v, active) for v in np.moveaxis(self.reading, -1, 0)], axis=-1
         )
 
-    def along(self, times: Array, each: Array) -> Array:
-        """Of times by the pieces of each rank, those of so many."""
-        return _along(self.prompts, times, each)
-
     def saved_time(self, share: Array) -> Array:
         """Time by which a step with a piece in a share of the ranks is shorter than one with a piece in each
         [s]: ranks that read none leave more of the experts to the others.
@@ -137,14 +132,6 @@ class Curve:
     def longest(self) -> float:
         """Tokens of a piece of a prompt where nothing is generated."""
         return self.requests.input / float(np.ceil(self.requests.input / self.chunk))
-
-
-def _along(nodes: Array, values: Array, x: Array) -> Array:
-    """Values [plans, ..., nodes] at x [plans, ...], in lines between nodes."""
-    low, share = node_before(nodes, x)
-    high = np.minimum(low + 1, nodes.shape[-1] - 1)
-    first, second = (np.take_along_axis(values, i[..., None], axis=-1)[..., 0] for i in (low, high))
-    return first + share * (second - first)
 
 
 def as_many(plan: Plan) -> Plan:
@@ -257,7 +244,7 @@ def _priced_curve(steps: ServedSteps, plan: Plan, allowed: Array, chunk: float, 
         allowed=allowed,
         replicas=np.minimum(steps.replicas[:, 0], np.maximum(slots, 1.0)),
         chunk=chunk,
-        spent=spending_of(steps, nodes, generating, reading),
+        spent=spending_of(nodes, generating, reading),
         drafted=drafted,
         gain=1.0 if steps.drafting is None else steps.drafting.tokens,
         memory=needed,
@@ -265,9 +252,7 @@ def _priced_curve(steps: ServedSteps, plan: Plan, allowed: Array, chunk: float, 
 
 
 def _prompts(steps: ServedSteps, nodes: Array, chunk: float, drafted: float) -> tuple[Array, Array, Array]:
-    """Pieces a prompt is read in by sequences in flight, numbers of them that a rank's step may read, and
-    tokens that it has for them.
-    """
+    """Pieces of a prompt by sequences in flight, how many a rank's step may read, and its tokens for them."""
     mixed = np.any(np.asarray(steps.engine.chunked_prefill) > 0)
     beside = (1.0 + drafted) * nodes / steps.lanes if mixed else 0.0 * nodes
     budget = np.maximum(chunk - beside, 1.0)
@@ -281,9 +266,7 @@ def _prompts(steps: ServedSteps, nodes: Array, chunk: float, drafted: float) -> 
 
 
 def _long_prompt(steps: ServedSteps, nodes: Array, pieces: Array, budget: Array) -> Array:
-    """A step that reads a piece of a prompt alone, on average [s]: as many tokens as it may, and in the last
-    the rest.
-    """
+    """A step that reads a piece of a long prompt, on average [s]: as many tokens as it may, last the rest."""
     pricer, length, each = steps.pricer, steps.requests.input, steps.each(nodes)
     rest = np.maximum(length - (pieces - 1.0) * budget, 1.0)
     whole, last = (

@@ -16,6 +16,7 @@ from strata.arrays import Array
 from strata.mapping.engine import request_time
 from strata.serving.curve import Curve
 from strata.serving.queueing import fullest_rank, in_turn, reading_share
+from strata.serving.steps import lines_between
 
 SHARINGS = 26  # halvings of an interval that holds the share of steps that read
 
@@ -55,16 +56,14 @@ class EngineSteps:
         return c.requests.input / np.maximum(c.between(c.pieces, self.active), 1.0)
 
     def read_time(self, count: Array, evenly: bool = False) -> Array:
-        """A step that reads so many pieces, all ranks waiting for the fullest [s]; dealt out `evenly`, or as
-        they come.
-        """
+        """A step that reads so many pieces [s]; dealt out `evenly`, or as they come to the fullest rank."""
         c, ranks = self.curve, self.ranks
         each = np.maximum(count / ranks, 1.0)
         if not evenly:
             # prompts that wait until every rank has one find one each, and another where one more comes
             each = np.where(held_steps(c) > 0, each - np.expm1(-self.pieces), fullest_rank(count, ranks))
         saved = c.saved_time(count / (ranks * each)) * each * self.length / c.longest
-        time = c.along(self.times, each) - saved
+        time = lines_between(c.prompts, self.times, each) - saved
         return np.where(c.mixed | (ranks > 1.0), np.maximum(time, self.generating), time)
 
     @cached_property
@@ -109,10 +108,8 @@ class EngineSteps:
         return self.mean / self.progress / self.curve.gain * (1.0 + bursts)
 
 
-def engine_steps(curve: Curve, active: Array, finishing: Array, least: Any = 0.0) -> EngineSteps:
-    """Steps with so many sequences, of which `finishing` end in a step of all (and are followed by as many
-    prompts); `least` pieces that are read together, where prompts come so.
-    """
+def engine_steps(curve: Curve, active: Array, finishing: Array) -> EngineSteps:
+    """Steps with so many sequences, of which `finishing` end in one and are followed by as many prompts."""
     c = curve
     asked = finishing / c.replicas[:, None] * c.between(c.pieces, active)
     nothing = np.zeros_like(asked)
@@ -146,16 +143,14 @@ def engine_steps(curve: Curve, active: Array, finishing: Array, least: Any = 0.0
     held = np.minimum(one.ranks, 1.0 + held_steps(c) * prompts)
     dealt = 1.0 + in_turn(np.maximum(pieces / high - 1.0, 0.0), c.replicas[:, None])
     count = dealt if c.mixed else pieces / high  # where others are read alone, they pile up
-    count = np.clip(np.maximum(np.maximum(count, held), least), 1.0, one.room)
+    count = np.clip(np.maximum(count, held), 1.0, one.room)
     share = np.minimum(pieces / count, 1.0)
     pieces = came(share)
     return replace(one, pieces=pieces, together=count, share=np.minimum(pieces / count, 1.0))
 
 
 def held_steps(curve: Curve) -> Array:
-    """Steps that prompts wait for those of other attention ranks, each of which holds a part of the
-    experts.
-    """
+    """Steps that prompts wait for those of other attention ranks, each with a part of the experts."""
     together = (curve.plan.dp > curve.plan.moe_groups) & curve.model.has_experts
     return np.where(together, engine_number(curve.engine.attention_dp_wait), 0.0)[:, None]
 

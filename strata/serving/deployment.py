@@ -1,11 +1,9 @@
-"""A deployment: a model on a system under a plan, or with prompts read apart, and the limits of its engine.
-It and a load are all that serving is asked with.
-"""
+"""A deployment: model, system, plan and limits of the engine. It and a load are all that serving asks for."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from math import ceil, inf, log2
 from typing import Any
 
@@ -16,12 +14,11 @@ from strata.errors import require
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
-from strata.mapping.plan import Plan
+from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.memo import Memo
 from strata.records import readable
 from strata.search.power_caps import capped_system, checked_caps
-from strata.serving.context import check_context, longest_context
 from strata.serving.pools import plan_part, pool
 from strata.serving.priced_service import (
     LONGEST,
@@ -31,13 +28,14 @@ from strata.serving.priced_service import (
     engine_service,
     load_sizes,
 )
+from strata.serving.requests import check_context, longest_context
 from strata.serving.simulated import Progress, simulate_services
-from strata.serving.simulated_drafts import drafted_pricer
 from strata.serving.simulated_result import Served
 from strata.serving.speculation import Drafting
+from strata.serving.steps import dollars_per_s, drafted_pricer
 from strata.simulate.server.fleet import Load
-from strata.simulate.server.kv_tiers import KvTier, host_tier, kv_tier
-from strata.simulate.server.step_table import StepPricer
+from strata.simulate.server.kv_pool import host_tier, kv_tier
+from strata.simulate.server.step_pricer import ApartPricer, StepPricer, model_side
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import USUAL_SKEW
@@ -163,19 +161,16 @@ class Deployment:
         )
         if drafting is not None:
             rules = replace(rules, tokens_per_step=drafting.tokens, drafted=int(drafting.size))
+        # what is moved away for want of room goes to the host, unless told
+        tiers = list(self.kv_tiers) or (["host"] if self.eviction == "swap" else [])
         return replace(
             service,
             rules=rules,
             context=float(self.context or longest_context(model) or np.inf),
-            tiers=self._tiers(system),
+            tiers=tuple(host_tier(system) if n == "host" else kv_tier(n) for n in tiers),
             drafting=drafting,
             economics=self.economics,
         )
-
-    def _tiers(self, system: System) -> tuple[KvTier, ...]:
-        """Tiers by name; what is moved away for want of room goes to the host, unless told."""
-        names = list(self.kv_tiers) or (["host"] if self.eviction == "swap" else [])
-        return tuple(host_tier(system) if n == "host" else kv_tier(n) for n in names)
 
 
 def priced_context(longest: float) -> float:
@@ -238,3 +233,77 @@ def simulate(
     """
     deployment = Deployment(system, model, plan, engine, **limits)
     return served(deployment, load, slo=slo, keep=keep, until=until, progress=progress)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ApartService(PricedService):
+    """Attention on `system`, which has the caches, feed-forwards on `ffn_system`."""
+
+    ffn_system: System
+    ffn_plan: Plan
+
+    @property
+    def devices(self) -> float:
+        return super().devices + self.copies * float(np.asarray(self.ffn_system.devices))
+
+    @property
+    def text(self) -> str:
+        return f"{super().text} + {self.ffn_system.name} ffn ({plan_text(self.ffn_plan)})"
+
+    def dollars(self, power: float) -> float:
+        there = self.copies * float(dollars_per_s(self.ffn_system, np.asarray(0.0), self.economics))
+        return super().dollars(power) + there
+
+
+def attention_ffn_service(
+    system: System | str,
+    model: Model | str,
+    plan: Plan | str,
+    ffn_plan: Plan | str,
+    engine: Engine | str = USUAL_SERVER,
+    *,
+    micro_batches: int = 2,
+    context: int | None = None,
+    kv_blocks: int | None = None,
+    prefix_caching: bool = True,
+    role: str = "both",
+    replicas: int = 1,
+    routed: dict[str, Any] | None = None,
+    **limits: int,
+) -> ApartService:
+    """Parts of a system, each as large as its plan, of which the first runs attention and the second the
+    feed-forwards, micro-batches taking turns. `limits`: `max_num_batched_tokens` and `max_num_seqs`.
+
+    >>> made = attention_ffn_service("16xh200", "deepseek-v3", "dp=8", "dp=8,ep=8", max_num_seqs=32)
+    >>> made.text, made.devices
+    ('8 of 16xh200 (dp=8) + 8 of 16xh200 ffn (dp=8,ep=8)', 16.0)
+    """
+    whole, software = as_system(system), as_engine(engine)
+    changes: dict[str, Any] = {k: float(v) for k, v in limits.items()}
+    software = replace(software, **changes) if changes else software
+    served = make_model(model) if isinstance(model, str) else model
+    plans = [make_plan(p) if isinstance(p, str) else p for p in (plan, ffn_plan)]
+    sizes = [int(float(p.devices)) for p in plans]
+    require(
+        sum(sizes) <= float(whole.devices),
+        f"sides of {sizes[0]} and {sizes[1]} devices pass those of {whole.name}",
+        devices=float(whole.devices),
+    )
+    here, there = (pool(whole, n) if n < float(whole.devices) else whole for n in sizes)
+    pricer = ApartPricer(
+        system=here,
+        model=model_side(served, "attention"),
+        plan=plans[0],
+        engine=software,
+        routed=routed or {},
+        whole=served,
+        ffn_system=there,
+        ffn_plan=plans[1],
+        across=whole,
+        pieces=micro_batches,
+    )
+    pricer.check_room()
+    found = engine_service(pricer, float(context or LONGEST), kv_blocks, prefix_caching)
+    told = {f.name: getattr(found, f.name) for f in fields(PricedService)}
+    told |= {"rules": replace(found.rules, role=role), "copies": replicas, "within": whole}
+    return ApartService(**told, ffn_system=there, ffn_plan=plans[1])

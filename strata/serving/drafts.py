@@ -14,7 +14,7 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
-from strata.serving.context import check_context
+from strata.serving.requests import check_context
 from strata.serving.speculation import Speculation, draft_model, quickest_plan, speculate
 from strata.workload.model import Model
 from strata.workload.model import model as make_model

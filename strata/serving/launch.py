@@ -1,11 +1,9 @@
-"""A deployment as the commands that start it: flags of the version that an engine's file names, and what they
-cannot say.
-"""
+"""A deployment as the commands that start it: flags of the engine's version, and what they cannot say."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +15,7 @@ from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.launcher import Launcher, LaunchRules, whole_number
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
-from strata.serving.context import check_context, shipped_config
-from strata.serving.requests import Requests
+from strata.serving.requests import Requests, check_context, shipped_config
 from strata.serving.served_plans import served_plans
 from strata.serving.speculation import check_drafting
 from strata.workload.model import Model
@@ -63,8 +60,7 @@ class LaunchCommand:
         return "\n".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
-        names = ("engine", "version", "command", "servers", "nodes", "others", "config", "config_name")
-        return {name: getattr(self, name) for name in names} | {"notes": list(self.notes)}
+        return vars(self) | {"notes": list(self.notes)}
 
 
 def _after(nodes: int) -> str:
@@ -157,9 +153,7 @@ def launch_command(
 
 
 def launched_plan(system: System, model: Model, engine: Engine, window: int = 0) -> Plan:
-    """The plan that serves most requests of usual length on a system, of those that the engine runs as
-    priced.
-    """
+    """The plan that serves most usual requests on a system, of those that the engine runs as priced."""
     asked = LaunchRules(engine, model, devices_per_machine(system), window)
     found = served_plans(system, model, Requests(1024.0, 256.0), None, engine, top=512, places=False)
     if not found.choices:
@@ -203,11 +197,13 @@ def _parallel(text: _Wording, model: Model) -> None:
 
 
 def _limits(text: _Wording, engine: Engine, context: int, kv_blocks: int, prefix_caching: bool) -> None:
+    stated, page = _shipped(as_engine, engine.name), LIMITS["page"]
     for key, wanted in (
         ("sequences", True),
         ("tokens", True),
         ("memory", True),
-        ("page", not _as_stated(engine, LIMITS["page"])),  # an engine knows which blocks its kernels take
+        # an engine knows which blocks its kernels take
+        ("page", stated is None or float(getattr(stated, page)) != float(getattr(engine, page))),
         ("context", context),
         ("blocks", kv_blocks),
         ("prefix_caching_off", not prefix_caching),
@@ -217,18 +213,17 @@ def _limits(text: _Wording, engine: Engine, context: int, kv_blocks: int, prefix
             text.say(key)
 
 
-def _as_stated(engine: Engine, name: str) -> bool:
-    """Whether a number of an engine is that of its file."""
+def _shipped(make: Callable[[str], Any], name: str) -> Any:
+    """A record as its file has it; None where there is none."""
     try:
-        stated = as_engine(engine.name)
+        return make(name)
     except StrataError:
-        return False
-    return float(np.asarray(getattr(stated, name))) == float(np.asarray(getattr(engine, name)))
+        return None
 
 
 def _formats(text: _Wording, model: Model) -> None:
     """Formats of weights, where they are not those of the checkpoint, and of the cache."""
-    published, by = _published(model), text.by
+    published, by = _shipped(make_model, model.name), text.by
     kinds = ("weights", "expert_weights") if model.has_experts else ("weights",)
     wanted = {str(getattr(model, k)) for k in kinds}
     if published is None or any(str(getattr(model, k)) != str(getattr(published, k)) for k in kinds):
@@ -244,14 +239,6 @@ def _formats(text: _Wording, model: Model) -> None:
     if kv not in by.cache:
         raise BadValue(f"{by.version} has no KV cache in {kv}; it has {', '.join(by.cache)}")
     text.put(by.cache[kv])
-
-
-def _published(model: Model) -> Model | None:
-    """The model as shipped, where there is one."""
-    try:
-        return make_model(model.name)
-    except StrataError:
-        return None
 
 
 def checkpoint_of(model: Model) -> str:

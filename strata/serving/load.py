@@ -16,8 +16,7 @@ from strata.arrays import Array
 from strata.errors import require
 from strata.serving.curve import Curve
 from strata.serving.cycle import EngineSteps, engine_number, engine_steps, held_steps, outside_steps
-from strata.serving.first_token import FirstToken
-from strata.serving.load_metrics import LoadMetrics
+from strata.serving.load_metrics import FirstToken, LoadMetrics
 from strata.serving.queueing import chance_to_wait, in_turn, mean_wait
 from strata.serving.steps import dollars_per_s
 
@@ -37,9 +36,7 @@ LEVERS = ("a lower rate", "more devices", "narrower weights or kv", "larger chun
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RemotePrefill:
-    """Prompts read outside the engine that generates: time of one [s], how many at once, and what follows
-    before its tokens go on [s].
-    """
+    """Prompts read elsewhere: time of one [s], how many at once, what follows before its tokens go on [s]."""
 
     time: Array
     lanes: Array
@@ -126,22 +123,14 @@ def _open_at(curve: Curve, active: Array, remote: RemotePrefill | None = None) -
 def _sent_token(c: Curve, rate: Array, remote: RemotePrefill) -> tuple[FirstToken, Array]:
     """Of prompts that are read elsewhere and sent."""
     time, lanes, after, links = (v[:, None] for v in (remote.time, remote.lanes, remote.after, remote.links))
-    variation, nothing = c.requests.variation, np.zeros_like(rate)
+    variation = c.requests.variation
     queue = mean_wait(rate, time, lanes, variation) + mean_wait(rate, after, links, variation)
     use = np.maximum(rate * time / lanes, rate * after / links)
     together = np.minimum(rate * time / lanes, 1.0)  # others that came while it waited end with it
-    reads = time * (1.0 + 0.5 * together**2) + after + nothing
+    reads = time * (1.0 + 0.5 * together**2) + after + np.zeros_like(rate)
     outside = outside_steps(c) + engine_number(c.engine.frontend_latency)  # of both pools
-    first = FirstToken(
-        chance=np.ones((*rate.shape, 1)),
-        base=(outside + reads)[..., None],
-        step=nothing[..., None],
-        queued=np.asarray(queue),
-        waiting=np.asarray(chance_to_wait(use, lanes)),
-        slot=nothing,
-        full=nothing,
-    )
-    return first, reads
+    chance = np.asarray(chance_to_wait(use, lanes))
+    return FirstToken.certain(outside + reads, queued=np.asarray(queue), waiting=chance), reads
 
 
 def _metrics(
@@ -229,9 +218,7 @@ def _open_steps(c: Curve, active: Array) -> EngineSteps:
 
 
 def _most(curve: Curve) -> tuple[Array, Array]:
-    """Sequences in flight at which most requests are completed, and how many these are [1/s]: all slots, or
-    where steps can read no more prompts.
-    """
+    """Sequences in flight at which most requests are completed and their prompts read; how many [1/s]."""
     shares = np.geomspace(1e-2, 1.0, LOOKS // 2)
     active = np.maximum(curve.slots, 1.0)[:, None] * shares
     s = _open_steps(curve, active)
@@ -284,28 +271,12 @@ def closed_load(curve: Curve, clients: Any) -> LoadMetrics:
     rate = inside / (ttft + r.later * tpot)
     slot = (clients - inside) / rate
     share = np.clip(rate / replicas * pieces / together * reading, 0.0, 1.0)
-    first_token = FirstToken(
-        chance=np.ones((*rate.shape, 1)),
-        base=(first + slot)[..., None],
-        step=(2.0 * rest * before * reading)[..., None],
-        queued=np.zeros_like(rate),
-        waiting=np.zeros_like(rate),
-        slot=np.zeros_like(rate),
-        full=np.zeros_like(rate),
-    )
+    first_token = FirstToken.certain(first + slot, step=2.0 * rest * before * reading)
     active = rate * r.later * tpot
     reads = np.where(pieces > 0, np.where(apart, reading, alone), 0.0) * np.ones_like(rate)
-    return _metrics(
-        c,
-        rate,
-        active,
-        first_token,
-        tpot=tpot,
-        reads=reads,
-        share=share,
-        empty=np.maximum(1.0 - inside / replicas, 0.0),
-        refusal=_closed_refusal(c, each, waves, reading, meanwhile),
-    )
+    told = {"tpot": tpot, "reads": reads, "share": share, "empty": np.maximum(1.0 - inside / replicas, 0.0)}
+    refusal = _closed_refusal(c, each, waves, reading, meanwhile)
+    return _metrics(c, rate, active, first_token, refusal=refusal, **told)
 
 
 def _closed_refusal(c: Curve, each: Array, waves: Array, reading: Array, meanwhile: Array) -> Array:
@@ -346,9 +317,7 @@ def goodput(
 
 
 def _largest(kept: Callable[[Array], Array], tried: Array, halvings: int) -> tuple[Array, Array]:
-    """The largest of some growing numbers [plans, numbers] that is kept, 0 where none, closer to the next by
-    halving; and the least beyond it that is not.
-    """
+    """The largest of growing numbers [plans, numbers] that is kept, by halving, and the least that is not."""
     good = kept(tried)
     last = tried.shape[1] - 1 - np.argmax(good[:, ::-1], axis=1)
     rows, none = np.arange(len(tried)), ~good.any(axis=1)

@@ -1,6 +1,4 @@
-"""Prefill and decode on devices of their own: two pools, the cache sent from one to the other, and the best
-way to share devices out.
-"""
+"""Prefill and decode on devices of their own: two pools, caches sent between them, the best split."""
 
 from __future__ import annotations
 
@@ -151,9 +149,7 @@ def _reading(system: System, model: Model, requests: Requests, plan: Plan, engin
 
 
 def send_time(system: System, sent: float, ranks: float, engine: Engine | str = "ideal") -> float:
-    """Time to bring a cache from one pool to the other [s]: each of `ranks` devices sends its share to one
-    half a system away.
-    """
+    """Time to bring a cache to the other pool [s]: each of `ranks` sends its share half a system away."""
     devices = int(float(system.devices))
     apart = next(s for s in range(devices // 2, 0, -1) if _shape(system, 2 * s) and _shape(system, s))
     return float(collective(system, "send", bytes=sent / ranks, ranks=2, stride=apart, engine=engine).time)
@@ -204,86 +200,71 @@ def disaggregate(
             sequences=sequences,
             reads=False,
         )
-        limits = (ttft, tpot, share)
-        splits += _pairs(system, reading, writing, sent, engine, limits)
+        splits += _Split(system, reading, writing, sent, engine, (ttft, tpot, share)).best()
     return sorted(splits, key=lambda s: -s.rate)
 
 
-def _pairs(
-    system: System,
-    reading: _Reading,
-    writing: Curve,
-    sent: float,
-    engine: Engine,
-    limits: tuple[float, float, float | None],
-) -> list[Disaggregation]:
-    """The best plans of one pool with the best of the other."""
-    ttft, tpot, _ = limits
-    reads = reading.rate(ttft, writing.requests.variation)
-    nothing, one_each = np.zeros_like(writing.slots), np.ones_like(writing.slots)
-    at_once = RemotePrefill(time=nothing, lanes=one_each, after=nothing, links=one_each)
-    writes = goodput(writing, np.inf, tpot, at_once)
-    best: Disaggregation | None = None
-    for i in np.argsort(-reads, kind="stable")[:TRIED]:
-        for j in np.argsort(-writes, kind="stable")[:TRIED]:
-            if min(reads[i], writes[j]) <= (best.rate if best else 0.0):
-                continue
-            one = _pair(system, reading, writing, sent, engine, limits, (int(i), int(j)))
-            one = replace(one, prefill_rate=float(reads[i]), decode_rate=float(writes[j]))
-            if best is None or one.rate > best.rate:
-                best = one
-    return [best] if best else []
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """A pool that reads and one that generates, each under any of its plans."""
 
+    system: System
+    reading: _Reading
+    writing: Curve
+    sent: float
+    engine: Engine
+    limits: tuple[float, float, float | None]
 
-def _pair(
-    system: System,
-    reading: _Reading,
-    writing: Curve,
-    sent: float,
-    engine: Engine,
-    limits: tuple[float, float, float | None],
-    place: tuple[int, int],
-) -> Disaggregation:
-    """One plan of the pool that reads with one of the pool that generates, and the rate that both carry."""
-    i, (ttft, tpot, share) = place[0], limits
-    decoding = writing.at(place[1])
-    degrees = vars(reading.plan).items()
-    fields: dict[str, Any] = {k: v if isinstance(v, tuple) else float(v[i]) for k, v in degrees}
-    plan = Plan(**fields)
-    ranks = (
-        float(plan.tp * plan.cp * plan.pp),
-        float(np.prod([getattr(decoding.plan, d)[0] for d in ("tp", "cp", "pp")])),
-    )
-    took = send_time(system, sent, min(ranks), engine)
-    prefilling = RemotePrefill(
-        time=np.array([float(reading.time[i])]),
-        lanes=np.array([float(reading.lanes[i])]),
-        after=np.array([took]),
-        links=np.array([float(plan.dp)]),
-    )
-    return Disaggregation(
-        prefill_devices=int(plan.tp * plan.cp * plan.dp * plan.pp),
-        decode_devices=int(decoding.devices),
-        prefill_plan=plan,
-        decode_plan=decoding.plan_at(0),
-        read_time=float(reading.time[i]),
-        sent=sent,
-        send_time=took,
-        prefill_rate=0.0,
-        decode_rate=0.0,
-        rate=float(goodput(decoding, ttft, tpot, prefilling, share)[0]),
-        curve=decoding,
-        remote_prefill=prefilling,
-    )
+    def best(self) -> list[Disaggregation]:
+        """The best plans of one pool with the best of the other; none where none carries any load."""
+        ttft, tpot, _ = self.limits
+        reads = self.reading.rate(ttft, self.writing.requests.variation)
+        nothing, one_each = np.zeros_like(self.writing.slots), np.ones_like(self.writing.slots)
+        at_once = RemotePrefill(time=nothing, lanes=one_each, after=nothing, links=one_each)
+        writes = goodput(self.writing, np.inf, tpot, at_once)
+        best: Disaggregation | None = None
+        for i in np.argsort(-reads, kind="stable")[:TRIED]:
+            for j in np.argsort(-writes, kind="stable")[:TRIED]:
+                if min(reads[i], writes[j]) <= (best.rate if best else 0.0):
+                    continue
+                one = self.pair(int(i), int(j))
+                one = replace(one, prefill_rate=float(reads[i]), decode_rate=float(writes[j]))
+                if best is None or one.rate > best.rate:
+                    best = one
+        return [best] if best else []
+
+    def pair(self, i: int, j: int) -> Disaggregation:
+        """One plan of the pool that reads with one of the other, and the rate that both carry."""
+        (ttft, tpot, share), decoding = self.limits, self.writing.at(j)
+        time, lanes = float(self.reading.time[i]), float(self.reading.lanes[i])
+        degrees = vars(self.reading.plan).items()
+        fields: dict[str, Any] = {k: v if isinstance(v, tuple) else float(v[i]) for k, v in degrees}
+        plan = Plan(**fields)
+        ranks = (
+            float(plan.tp * plan.cp * plan.pp),
+            float(np.prod([getattr(decoding.plan, d)[0] for d in ("tp", "cp", "pp")])),
+        )
+        took = send_time(self.system, self.sent, min(ranks), self.engine)
+        parts = {"time": time, "lanes": lanes, "after": took, "links": float(plan.dp)}
+        prefilling = RemotePrefill(**{name: np.array([value]) for name, value in parts.items()})
+        return Disaggregation(
+            prefill_devices=int(plan.tp * plan.cp * plan.dp * plan.pp),
+            decode_devices=int(decoding.devices),
+            prefill_plan=plan,
+            decode_plan=decoding.plan_at(0),
+            read_time=time,
+            sent=self.sent,
+            send_time=took,
+            prefill_rate=0.0,
+            decode_rate=0.0,
+            rate=float(goodput(decoding, ttft, tpot, prefilling, share)[0]),
+            curve=decoding,
+            remote_prefill=prefilling,
+        )
 
 
 def pools_limit(split: Disaggregation) -> float:
     """Requests a second beyond which one of the pools never catches up [1/s]."""
     remote = split.remote_prefill
-    return float(
-        min(
-            most_rate(split.curve)[0],
-            remote.lanes[0] / remote.time[0],
-            remote.links[0] / max(remote.after[0], 1e-300),
-        )
-    )
+    reads, sends = remote.lanes[0] / remote.time[0], remote.links[0] / max(remote.after[0], 1e-300)
+    return float(min(most_rate(split.curve)[0], reads, sends))

@@ -1,6 +1,4 @@
-"""A deployment made ready to serve: a model on a system under a plan, its steps priced and its caches counted
-once, for any number of simulated runs.
-"""
+"""A deployment made ready to serve, its steps priced and its caches counted once, and watched."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,21 +16,108 @@ from strata.hardware.system import System
 from strata.mapping.engine import USUAL_SERVER, Engine
 from strata.mapping.plan import Plan, plan_text
 from strata.records import readable
-from strata.serving.goals import ServingLimits
-from strata.serving.observed import ObservedReplica, StepsRecord
+from strata.serving.load_metrics import ServingLimits
 from strata.serving.pools import cache_bytes
 from strata.serving.requests import Requests
 from strata.serving.served_plans import served_plans
 from strata.serving.speculation import Drafting
-from strata.serving.steps import ServedSteps, dollars_per_s
+from strata.serving.steps import dollars_per_s
 from strata.simulate.server.fleet import Load
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.kv_tiers import KvTier, TierStore
-from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.kv_pool import KvPool, KvTier, TierStore
+from strata.simulate.server.replica import Replica
+from strata.simulate.server.scheduling import Request, Scheduling
 from strata.simulate.server.statistics import LatencyStatistics
-from strata.simulate.server.step_table import KvRoom, StepPricer, StepTable, kv_room
+from strata.simulate.server.step_pricer import KvRoom, StepPricer, engines_apart, kv_room
+from strata.simulate.server.step_table import StepTable
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
+
+
+class StepsRecord(NamedTuple):
+    """Steps of a replica after one another with nothing changed between: what was in each."""
+
+    replica: int
+    start: float
+    end: float
+    steps: int
+    generating: int  # sequences
+    reading: int  # tokens of prompts
+    waiting: int  # requests
+    kv: float  # share of the blocks that are held
+
+
+class ObservedReplica(Replica):
+    """A replica that is watched: the gaps between its tokens, and each of its steps where asked for.
+
+    The gap of a token is the step that brings it, with the steps before it in which prompts were read alone;
+    the time in which a preempted request waits is in its own TPOT, not in a gap.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        table: StepTable,
+        pools: list[KvPool],
+        rules: Scheduling,
+        *,
+        gaps: LatencyStatistics,
+        tell: Callable[[StepsRecord], None] | None = None,
+    ) -> None:
+        super().__init__(index, table, pools, rules)
+        self.gaps, self.tell = gaps, tell
+        self._plain = tell is None and len(pools) == 1 and rules.mixed and rules.tokens_per_step == 1.0
+        # of each rank: how many wait for their next token while prompts are read alone, and how long so far
+        self._stalled: list[list[list[float]]] = [[] for _ in pools]
+
+    def end(self, done: Callable[[Request], None]) -> None:
+        """The event under way is over: what it was is noted before it is forgotten."""
+        if self._plain:  # what is most often asked for, without the rest
+            count, steps = self.ranks[0].generating, self.steps
+            if count:
+                self.gaps.add_many((self.until - self.started) / steps, count * steps)
+            super().end(done)
+            return
+        time, steps, mixed = self.until - self.started, self.steps, self.rules.mixed
+        each, generating, tokens = time / steps, 0, 0
+        waited = 0.0
+        for rank, stalled in zip(self.ranks, self._stalled, strict=True):
+            read = sum([chunk for _, chunk in rank.reading]) if rank.reading else 0
+            tokens += read
+            count = rank.generating
+            if count and read and not mixed:
+                _stall(stalled, count, time)
+            elif count:
+                generating += count
+                for size, wait in stalled:
+                    self._gap(each + wait, size)
+                    waited += size
+                stalled.clear()
+        self._gap(each, generating * steps - waited)
+        if self.tell is not None:
+            waits = sum([len(r.waiting) for r in self.ranks])
+            used = max([r.pool.used / r.pool.blocks for r in self.ranks])
+            self.tell(
+                StepsRecord(self.index, self.started, self.until, steps, generating, tokens, waits, used)
+            )
+        super().end(done)
+
+    def _gap(self, time: float, count: float) -> None:
+        """So many sequences had their next step after so long; guesses that hold bring several tokens."""
+        brought = self.rules.tokens_per_step
+        if count > 0:
+            self.gaps.add_many(time / brought, round(count * brought))
+
+
+def _stall(stalled: list[list[float]], count: int, time: float) -> None:
+    """All that generate wait; those that had their first token since are a group of their own."""
+    known = sum([size for size, _ in stalled])
+    while stalled and known > count:  # preempted ones came last
+        known -= stalled.pop()[0]
+    if count > known:
+        stalled.append([count - known, 0.0])
+    for group in stalled:
+        group[1] += time
+
 
 LONGEST = 8192.0  # tokens of a sequence that steps are priced for, unless the load says more
 USUAL = 2048.0  # tokens of a sequence at which blocks are counted
@@ -139,11 +224,6 @@ class PricedService:
         return f"{many}{self.system.name}{does} ({plan_text(self.plan)})"
 
     @property
-    def _sharers(self) -> float:
-        """Devices over which the cache of a rank is taken to lie evenly."""
-        return float(self.plan.tp) * float(self.plan.cp) * float(self.plan.pp)
-
-    @property
     def strength(self) -> float:
         """Tokens a second that one of its engines brings, to weigh it against others [1/s]."""
         count = max(min(self.rules.sequences, SOME, self.room.blocks * self.room.page // int(USUAL)), 1)
@@ -154,11 +234,13 @@ class PricedService:
     ) -> list[ObservedReplica]:
         """The engines of all copies with nothing to do yet, numbered from `first` on."""
         room = self.room
+        # devices over which the cache of a rank is taken to lie evenly
+        sharers = float(self.plan.tp) * float(self.plan.cp) * float(self.plan.pp)
 
         def store() -> TierStore | None:
             if not self.tiers:
                 return None
-            each = float(np.max(cache_bytes(self.model, float(room.page)))) / self._sharers
+            each = float(np.max(cache_bytes(self.model, float(room.page)))) / sharers
             return TierStore(self.tiers, each, lambda n, attended: self.table.step(0, 0.0, n, attended)[0])
 
         def pools() -> list[KvPool]:
@@ -186,9 +268,7 @@ class PricedService:
 def best_served_plan(
     system: System, model: Model, sizes: LoadSizes | None, engine: Engine, slo: dict[str, float] | None = None
 ) -> Plan:
-    """The plan that serves most of the mean request under limits on TTFT and TPOT; under none where none
-    keeps them.
-    """
+    """The plan that serves most of the mean request under limits on TTFT and TPOT, or under none."""
     if sizes is None:
         raise BadValue("without a load there is no best plan: give one, like plan='tp=8'")
     mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
@@ -203,9 +283,7 @@ def best_served_plan(
 def promising_plans(
     system: System | str, model: Model | str, load: Load, engine: Engine | str = USUAL_SERVER
 ) -> list[Plan]:
-    """Plans worth a simulation where cost and latency are both asked for: the best for the mean request by
-    throughput, by price, and by the time of one request.
-    """
+    """Plans worth a simulation: the best for the mean request by throughput, by price, and by its time."""
     served = make_model(model) if isinstance(model, str) else model
     sizes = load_sizes(load)
     mean = Requests(max(round(sizes.input), 1.0), max(round(sizes.output), 2.0))
@@ -243,16 +321,7 @@ def engine_service(
         raise BadValue(f"{pricer.model.name} leaves no room for a request on {where}")
     most = min(rules.sequences, max(room.blocks // (1 + room.fixed), 1))
     table = StepTable(pricer, sequences=most, context=longest, tokens=rules.tokens)
-    steps = ServedSteps(
-        system=pricer.system,
-        model=pricer.model,
-        requests=Requests(min(longest, USUAL), 2.0),
-        plan=pricer.plan,
-        engine=software,
-        pieces=1.0,
-        drafting=None,
-    )
-    engines = int(np.asarray(steps.replicas))
+    engines = int(engines_apart(pricer.plan, pricer.model))
     return PricedService(
         system=pricer.system,
         model=pricer.model,

@@ -1,11 +1,13 @@
-"""Deployments and loads as texts: what `strata simulate` is typed with, by the names of its options."""
+"""Deployments, loads and pools as texts: what `strata simulate` is typed with, and TOML files of a fleet."""
 
 from __future__ import annotations
 
 import shlex
+import tomllib
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from math import inf
+from pathlib import Path
 from typing import Any
 
 from strata.errors import BadValue, UnknownName, require
@@ -15,14 +17,18 @@ from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import plan as make_plan
 from strata.memo import Memo
 from strata.search.fields import parse_changes
-from strata.search.inputs import served_inputs
-from strata.search.relative import set_tables
+from strata.search.inputs import served_inputs, set_tables
 from strata.serving.deployment import Deployment, served
+from strata.serving.priced_service import PricedService
+from strata.serving.simulated import ServicePool, with_adapters
 from strata.serving.simulated_answers import PacedLoad, find_rate
 from strata.serving.speculation import Drafting, named_drafting
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load_text import load_of
+from strata.simulate.server.pool import AdapterRules
 from strata.units import parse, typed_quantity, typed_time, whole
+from strata.workload.adapted_model import adapted_model
+from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model
 
 Options = Mapping[str, Any]  # texts by option; True for a flag; a sequence of items for set
@@ -127,9 +133,7 @@ def drafting_of(text: str, model: Model, phase: str = "serve") -> Drafting | Non
 
 
 def typed_draft(text: str, model: Model) -> dict[str, Any]:
-    """The guess that is typed, and whether its window is to be found; nothing where nothing is. The draft
-    `mtp` is the model's own module.
-    """
+    """The guess that is typed (`mtp`: the model's own module), and whether its window is to be found."""
     if not text:
         return {}
     given: dict[str, str] = {}
@@ -236,3 +240,145 @@ def _answer(deployment: Deployment, options: Options) -> dict[str, Any]:
         return served(deployment, load, slo=slo).to_dict()
     share, router = share_of_options(options), deployment.router
     return {"rate": find_rate(deployment.priced(load, slo), load, slo, share=share, router=router).rate}
+
+
+WORD, COUNT, FLAG = "a text", "a whole number of at least 1", "true or false"
+LIST, QUANTITY = "a list of names", "a number"
+NAMES = ("name", "model", "system", "plan", "prefill", "decode", "engine", "weights", "kv")
+KINDS = {
+    **dict.fromkeys((*NAMES, "router", "rank_router", "eviction", "admission"), WORD),
+    **dict.fromkeys(("replicas", "sequences", "tokens", "kv_blocks", "context", "most_waiting"), COUNT),
+    **dict.fromkeys(("prefix_caching", "priorities"), FLAG),
+    **dict.fromkeys(("serves", "kv_tiers"), LIST),
+    **dict.fromkeys(("power_cap", "skew"), QUANTITY),
+}
+PLACED = ("prefill", "decode", "replicas", "rank_router", "power_cap", "priorities")
+CACHED = ("kv_blocks", "context", "eviction", "kv_tiers", "prefix_caching")
+# keys of a pool and the fields of a deployment they are
+PRICED = {n: n for n in (*PLACED, *CACHED)}
+PRICED |= {"tokens": "max_num_batched_tokens", "sequences": "max_num_seqs"}
+INSIDE = {
+    "adapters": {"names": LIST, "modules": LIST, "slots": COUNT, "rank": QUANTITY, "bandwidth": QUANTITY},
+    "draft": {"model": WORD, "acceptance": QUANTITY, "window": QUANTITY, "branches": QUANTITY},
+}
+
+
+def read_pools(path: str | Path, load: Load, *, slo: dict[str, float] | None = None) -> list[ServicePool]:
+    """The pools of a fleet as a TOML file says them, a table `[[pool]]` each, ready to serve.
+
+    A pool names its `model` and `system`, and may say its `plan` (or `prefill` and `decode`), `engine`,
+    `replicas`, `router`, `rank_router`, limits (`sequences`, `tokens`, `kv_blocks`, `context`,
+    `most_waiting`), caches (`prefix_caching`, `kv_tiers`, `eviction`, `admission`), formats (`weights`,
+    `kv`), `power_cap`, `skew`, `priorities`, tables `adapters` and `draft`, and which names it `serves`
+    beside its own and its model's.
+    """
+    tables = _tables(Path(path))
+    pools = [_Stated(f"pool {i + 1}", t).pool(load, slo) for i, t in enumerate(tables)]
+    names = [p.name for p in pools]
+    twice = next((n for n in names if names.count(n) > 1), None)
+    require(twice is None, f"two pools of {path} have one name", name=twice)
+    return pools
+
+
+def _tables(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        raise BadValue(f"there is no file of pools {path}")
+    try:
+        stated = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadValue(f"{path} is no TOML: {error}") from None
+    others = sorted(set(stated) - {"pool"})
+    if others:
+        raise UnknownName("table of a file of pools", others[0], ("pool",))
+    tables = stated.get("pool", [])
+    good = isinstance(tables, list) and bool(tables) and all(isinstance(t, dict) for t in tables)
+    require(good, f"{path} has at least one table [[pool]]")
+    return list(tables)
+
+
+class _Stated:
+    """One table of the file, checked."""
+
+    def __init__(self, where: str, values: dict[str, Any]) -> None:
+        self.where = f"{where} ({values['name']})" if isinstance(values.get("name"), str) else where
+        self.values = {name: self._checked(name, value) for name, value in values.items()}
+        self.name = str(self.values.get("name") or self.values.get("model") or "")
+        for name in ("model", "system"):
+            require(bool(self.values.get(name)), f"{self.where} must say its {name}")
+
+    def _checked(self, name: str, value: Any) -> Any:
+        known = (*KINDS, *INSIDE)
+        if name not in known:
+            raise UnknownName(f"key of {self.where}", name, known)
+        if name in KINDS:
+            return self._typed(name, value, KINDS[name])
+        require(isinstance(value, dict), f"{self.where}: {name} is a table")
+        for key in value:
+            if key not in INSIDE[name]:
+                raise UnknownName(f"key of {name} of {self.where}", key, tuple(INSIDE[name]))
+        return {key: self._typed(f"{name}.{key}", v, INSIDE[name][key]) for key, v in value.items()}
+
+    def _typed(self, name: str, value: Any, kind: str) -> Any:
+        said, flag = f"{self.where}: {name}", isinstance(value, bool)
+        good = {
+            WORD: isinstance(value, str),
+            COUNT: isinstance(value, int) and not flag and value >= 1,
+            FLAG: flag,
+            LIST: isinstance(value, list) and all(isinstance(v, str) for v in value),
+            QUANTITY: isinstance(value, int | float | str) and not flag,
+        }
+        require(good[kind], f"{said} is {kind}", given=value)
+        if kind != QUANTITY:
+            return value
+        unit = {"adapters.bandwidth": "B/s", "power_cap": "W"}.get(name, "1")
+        return parse(str(value), unit, said)
+
+    def get(self, name: str, otherwise: str = "") -> str:
+        return str(self.values.get(name, otherwise))
+
+    def pool(self, load: Load, slo: dict[str, float] | None) -> ServicePool:
+        values = self.values
+        try:
+            services, adapters = self._services(load, slo)
+        except BadValue as error:
+            raise BadValue(f"{self.where}: {error}") from None
+        return ServicePool(
+            services=services,
+            name=self.name,
+            router=self.get("router", "least-loaded"),
+            serves=frozenset({self.name, services[0].model.name, *values.get("serves", [])}),
+            most_waiting=float(values.get("most_waiting", "inf")),
+            admission=self.get("admission", "at-once"),
+            adapters=adapters,
+        )
+
+    def _services(
+        self, load: Load, slo: dict[str, float] | None
+    ) -> tuple[list[PricedService], AdapterRules | None]:
+        values = self.values
+        formats = (self.get("weights"), self.get("kv"))
+        system, model, engine = served_inputs(
+            self.get("model"), self.get("system"), self.get("engine", USUAL_SERVER), *formats, ()
+        )
+        limits: dict[str, Any] = {PRICED[n]: values[n] for n in PRICED if n in values}
+        if "skew" in values:
+            limits["routed"] = {"skew": values["skew"]}
+        if "draft" in values:
+            guess = values["draft"]
+            for name in ("model", "acceptance"):
+                require(name in guess, f"a draft must say its {name}")
+            shape = {n: v for n, v in guess.items() if n != "model"}
+            limits["drafting"] = named_drafting(guess["model"], model, **shape)
+        told = values.get("adapters")
+        if told is None:
+            return Deployment(system, model, self.get("plan"), engine, **limits).priced(load, slo), None
+        for name in ("names", "rank", "bandwidth"):
+            require(name in told, f"adapters must say their {name}")
+        lora = Lora(rank=float(told["rank"]), modules=tuple(told.get("modules", ALL_MODULES)))
+        slots = int(told.get("slots", 1))
+        served = adapted_model(model, lora, float(slots))
+        services = Deployment(system, served, self.get("plan"), engine, **limits).priced(load, slo)
+        rates = {"slots": slots, "bandwidth": told["bandwidth"]}
+        pairs = [with_adapters(s, told["names"], lora, **rates) for s in services]
+        slowest = max(rules.fetch_time for _, rules in pairs)
+        return [s for s, _ in pairs], replace(pairs[0][1], fetch_time=slowest)

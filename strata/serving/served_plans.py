@@ -23,9 +23,8 @@ from strata.mapping.plans import taken
 from strata.records import readable
 from strata.search.plans import candidate_plans, orders_matter
 from strata.serving.curve import Curve, as_many, curve
-from strata.serving.goals import ServingGoal, ServingLimits, serving_goal
 from strata.serving.load import closed_load, largest_concurrency, most_rate
-from strata.serving.load_metrics import LoadMetrics
+from strata.serving.load_metrics import LoadMetrics, ServingGoal, ServingLimits, serving_goal
 from strata.serving.pools import plan_part, pool, used_counts
 from strata.serving.requests import Requests
 from strata.units import show
@@ -214,9 +213,7 @@ def plans_that_serve(
     places: bool = True,
     **priced: Any,
 ) -> ServedPlans:
-    """The best of some plans. `places`: whether other orders on the fabric are tried; `priced`: as of
-    `curve`.
-    """
+    """The best of some plans; `places`: also in other orders on the fabric; `priced`: as of `curve`."""
     software, wanted = as_engine(engine), serving_goal(goal)
     asked, told = limits or ServingLimits(), None if clients is None else _whole(clients)
     every = as_many(plan)

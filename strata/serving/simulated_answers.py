@@ -13,20 +13,18 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, UnknownName, require
-from strata.frames import Tabular, row_columns
 from strata.mapping.plan import plan_text
 from strata.pareto import non_dominated
-from strata.serving.goals import NOT_KEPT, WIDTH, largest_kept
+from strata.records import Tabular, row_columns
+from strata.serving.load_metrics import NOT_KEPT, WIDTH, largest_kept
 from strata.serving.priced_service import PricedService, load_sizes
-from strata.serving.simulated import checked_limits, simulate_services
-from strata.serving.simulated_pools import Deployments
+from strata.serving.simulated import Deployments, checked_limits, simulate_services
 from strata.serving.simulated_result import LATENCIES, Served
 from strata.simulate.server.arrivals import BurstyArrivals, DailyArrivals
 from strata.simulate.server.fleet import Load
-from strata.simulate.server.load import ENDLESS, MergedLoad, OpenLoad
-from strata.simulate.server.request import Request
+from strata.simulate.server.load import ENDLESS, MergedLoad, OpenLoad, SessionLoad
 from strata.simulate.server.saturation import FEW_REQUESTS, LEVEL, MOST_REQUESTS, SteadyShare
-from strata.simulate.server.sessions import SessionLoad
+from strata.simulate.server.scheduling import Request
 
 ANEW = 7919  # added to seeds
 FARTHEST = 14  # doublings or halvings of the load's own rate
@@ -36,9 +34,7 @@ SHARES = (0.2, 0.4, 0.6, 0.75, 0.9, 1.0, 1.1)  # of the highest rate that is ser
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PacedLoad:
-    """The same requests, so many times as fast: arrivals are that much closer, what follows an answer is not
-    changed.
-    """
+    """The same requests, so many times as fast; what follows an answer is not changed."""
 
     load: Load
     speed: float
@@ -263,9 +259,7 @@ def load_latency(
     router: str = "least-loaded",
     told: Callable[[float, Served], None] | None = None,
 ) -> LoadLatency:
-    """What requests see at each of some rates [1/s]; at shares of the highest that is served where none is
-    told.
-    """
+    """What requests see at each of some rates [1/s], or at shares of the highest that is served."""
     sizes = load_sizes(load)
     if not isfinite(sizes.rate):
         raise BadValue("requests that all come at once have no rate: give a load with arrival times")

@@ -168,9 +168,7 @@ class _FleetSearch:
 def services_capped(
     deployment: Deployment, caps: Sequence[float], load: Load, slo: dict[str, float] | None = None
 ) -> list[tuple[str, list[PricedService]]]:
-    """A deployment with its devices as they are, at each power cap [W], and with clocks that no power limit
-    lowers, all under one plan.
-    """
+    """A deployment as it is, at each power cap [W], and with clocks that nothing lowers, under one plan."""
     first = deployment.priced(load, slo)
     fixed = deployment if deployment.prefill else replace(deployment, plan=first[0].plan)
     capped = [(f"{cap:g} W", replace(fixed, power_cap=cap)) for cap in sorted(caps, reverse=True)]

@@ -1,6 +1,4 @@
-"""Plans of the closed form's shortlist, served request by request: answers of `strata plan`, `serving` and
-`compare`.
-"""
+"""The closed form's best plans, served request by request: answers of `strata plan`, `serving`, `compare`."""
 
 from __future__ import annotations
 
@@ -17,9 +15,8 @@ from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.serving.curve import Curve
 from strata.serving.deployment import Deployment
-from strata.serving.goals import ServingLimits, largest_kept
 from strata.serving.load import FULL, closed_load, largest_concurrency, open_load
-from strata.serving.load_metrics import LoadMetrics
+from strata.serving.load_metrics import LoadMetrics, ServingLimits, largest_kept
 from strata.serving.pools import Disaggregation
 from strata.serving.requests import Requests
 from strata.serving.served_plans import (
@@ -33,7 +30,8 @@ from strata.serving.served_plans import (
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import find_rate
 from strata.serving.simulated_result import Served
-from strata.simulate.server.load import ENDLESS, ClosedLoad, Lengths, OpenLoad
+from strata.simulate.server.arrivals import Lengths
+from strata.simulate.server.load import ENDLESS, ClosedLoad, OpenLoad
 from strata.simulate.server.saturation import MOST_REQUESTS, TURNOVERS, SteadyShare
 from strata.simulate.server.statistics import LatencyStatistics
 from strata.workload.model import Model
@@ -44,6 +42,7 @@ REFUSED = 0.6  # of the clients in closed form that are tried first where it ref
 ROUNDS = ((512, 6), (4096, 4), (inf, 3))  # requests of a client, of fewer than so many
 NEAR = ((512, 0.02), (4096, 0.04), (inf, 0.1))  # to a limit, or to what breaks one: of fewer clients
 REQUESTS, SEED = 2000, 1  # of a run at a rate that is told, at least
+SPLITS = 2  # ways to share devices out that are simulated
 FAR = 0.1  # by which closed form and simulation differ before an answer says so
 
 Heard = Callable[[str], None]  # told what is simulated now
@@ -263,11 +262,14 @@ class PlanRuns:
         closed = open_load(self.curve.at(one.row), promised or 0.5 * float(one.load.rate)).at(0)
         return self.largest_rate(one.deployment or self.deployment(one.plan), closed, one.slots)
 
-    def split(self, one: Disaggregation) -> Disaggregation:
-        """Devices apart, at the largest rate that is simulated."""
-        deployment = self.deployment(one.decode_plan, one)
-        rate, seen = self.largest_rate(deployment, one.load(one.rate), float(one.curve.slots[0]))
-        return replace(one, rate=rate, simulated=seen)
+    def splits(self, every: list[Disaggregation]) -> list[Disaggregation]:
+        """Devices apart, the first ways at the largest rate that is simulated, best first."""
+        few = []
+        for one in every[:SPLITS]:
+            deployment = self.deployment(one.decode_plan, one)
+            rate, seen = self.largest_rate(deployment, one.load(one.rate), float(one.curve.slots[0]))
+            few.append(replace(one, rate=rate, simulated=seen))
+        return [*sorted(few, key=lambda one: -one.rate), *every[SPLITS:]]
 
     def _tell_rate(self, rate: float, run: Served) -> None:
         self.heard(f"simulated {rate:.3g} requests/s on {run.fleet_text}")
@@ -308,9 +310,7 @@ def _of_size(table: tuple[tuple[float, float], ...], size: float) -> float:
 
 
 def closed_form_errors(one: ServedPlan) -> dict[str, float]:
-    """By how much the closed form differs from the simulation of the same clients, where by more than a
-    tenth: relative, by metric.
-    """
+    """By how much the closed form differs from the simulation, where by more than a tenth: relative."""
     if one.closed is None:
         return {}
     pairs = {

@@ -8,18 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from strata.frames import Tabular, row_columns
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
-from strata.records import record_html
-from strata.serving.observed import ObservedReplica, StepsRecord
-from strata.serving.priced_service import PricedService
-from strata.simulate.server.request import Request
+from strata.records import Tabular, record_html, row_columns
+from strata.serving.priced_service import ObservedReplica, PricedService, StepsRecord
 from strata.simulate.server.saturation import Overload, SteadyShare
-from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.scheduling import Request, Scheduling
 from strata.simulate.server.statistics import LatencyStatistics
-from strata.simulate.server.step_table import KvRoom
+from strata.simulate.server.step_pricer import KvRoom
 from strata.units import show
 from strata.workload.model import Model
 
@@ -250,9 +247,7 @@ class Served(Tabular):
         return record_html(f"{self.models_text} on {self.fleet_text}", told)
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """Each request that was kept, in order of arrival: what it brought and what it saw [s]; empty times:
-        it was refused.
-        """
+        """Each request that was kept, in order of arrival, and what it saw [s]; nothing: it was refused."""
         for r in sorted(self.records, key=lambda r: (r.arrival, str(r.key))):
             served = r.last >= 0.0
             told = {name: getattr(r, name) for name in ROW}

@@ -1,15 +1,14 @@
-"""Speculative decoding: a draft guesses, the target verifies; tokens gained, the speed-up, where it breaks
-even and the best window.
-"""
+"""Speculative decoding: a draft guesses, the target verifies; tokens gained, speed-up, the best window."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, map_leaves
+from strata.arrays import Number, map_leaves, namespace
 from strata.batch import take
 from strata.errors import UnknownName, require
 from strata.evaluate import evaluate
@@ -18,10 +17,85 @@ from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.result import Result
-from strata.serving.acceptance import COUNTINGS, branch_acceptance, expected_tokens, tree_size
 from strata.workload.model import Model, Pattern
 from strata.workload.model import model as make_model
 from strata.workload.tasks import decode
+
+
+def expected_tokens(depth: Number, acceptance: Number) -> Number:
+    r"""Mean tokens gained by one verification of a guess of some depth, the target's own token included.
+
+    .. math:: E = \sum_{i=0}^{w} a^i = \frac{1 - a^{w+1}}{1 - a}
+
+    depth w of the guess; chance a that the target agrees with one more token, the same for each and
+    independent of the others.
+
+    Leviathan, Kalman & Matias, Fast Inference from Transformers via Speculative Decoding (ICML 2023), eq. 1.
+
+    >>> expected_tokens(4.0, 0.0), expected_tokens(4.0, 1.0), round(expected_tokens(4.0, 0.8), 4)
+    (1.0, 5.0, 3.3616)
+    """
+    xp = namespace(depth, acceptance)
+    sure = acceptance > 1.0 - 1e-9
+    below = xp.where(sure, 0.5, acceptance)
+    return xp.where(sure, depth + 1.0, (1.0 - below ** (depth + 1.0)) / (1.0 - below))
+
+
+def branch_acceptance(acceptance: Number, branches: Number) -> Number:
+    r"""Chance that one of several guesses for a token is the target's.
+
+    .. math:: \alpha = 1 - (1 - a)^b
+
+    chance a of each of b guesses, taken as independent: an upper estimate, as a second guess is likelier
+    wrong than the first.
+
+    Chen et al., Sequoia, arXiv 2402.12374, measures how chances fall from guess to guess; equal chances are
+    the limit.
+
+    >>> branch_acceptance(0.6, 1.0), round(branch_acceptance(0.6, 2.0), 6)
+    (0.6, 0.84)
+    """
+    return 1.0 - (1.0 - acceptance) ** branches
+
+
+def tree_size(branches: Number, depth: Number) -> Number:
+    r"""Guessed tokens of a full tree.
+
+    .. math:: \sum_{i=1}^{w} b^i = \frac{b\,(b^w - 1)}{b - 1}
+
+    branches b, depth w; a sequence has one branch and w tokens. Miao et al., SpecInfer (ASPLOS 2024), sec. 3.
+
+    >>> tree_size(1.0, 4.0), tree_size(2.0, 3.0)
+    (4.0, 14.0)
+    """
+    xp = namespace(branches, depth)
+    single = branches < 1.5
+    b = xp.where(single, 2.0, branches)
+    return xp.where(single, depth, b * (b**depth - 1.0) / (b - 1.0))
+
+
+def proportional_tokens(depth: Number, kept: Number) -> Number:
+    r"""Mean tokens gained by one verification where a share of the guesses is kept, wherever they stand.
+
+    .. math:: E = w k + 1
+
+    depth w of the guess; share k of the guessed tokens that is kept, from 0 to 1. It equals
+    :func:`expected_tokens` where k is what independent acceptances leave, (E - 1) / w; with the chance of one
+    token in place of the share it counts tokens behind a rejected one, too, and is too high.
+
+    DFModel (Ko et al., arXiv 2412.16432), sec. VIII-B, as its published results are counted.
+
+    >>> proportional_tokens(4.0, 0.8), round(float(expected_tokens(4.0, 0.8)), 4)
+    (4.2, 3.3616)
+    """
+    return depth * kept + 1.0
+
+
+COUNTINGS: dict[str, Callable[[Number, Number], Number]] = {
+    "independent": expected_tokens,
+    "proportional": proportional_tokens,
+}  # how an acceptance becomes tokens of a round
+
 
 MTP = "mtp"  # a draft by this name is the model's own module
 WINDOWS = 12  # windows that are tried for the best
@@ -60,9 +134,7 @@ def speed_up(step: Number, cycle: Number, tokens: Number) -> Number:
 
 @dataclass(frozen=True, eq=False)
 class Drafting:
-    """How a draft guesses: `window` tokens deep, each with `branches` alternatives, `acceptance` the chance
-    that one is right.
-    """
+    """How a draft guesses: `window` tokens deep, `branches` alternatives, each right with `acceptance`."""
 
     draft: Model
     acceptance: float
@@ -149,9 +221,7 @@ class Speculation:
 
     @property
     def break_even(self) -> Number:
-        """The acceptance from which it pays; nan where it never does. Tokens grow with acceptance, so that
-        halving finds it.
-        """
+        """The acceptance from which it pays; nan where it never does. Tokens grow with acceptance."""
         needed = np.asarray(self.cycle / self.step, float)
         low, high = np.zeros_like(needed), np.ones_like(needed)
         for _ in range(HALVINGS):
@@ -237,28 +307,29 @@ def speculate(
 
 
 def draft_model(name: str, target: Model) -> Model:
-    """The draft of a name; `mtp` is the target's own module."""
-    return drafting_layer(target) if name == MTP else make_model(name)
+    """The draft of a name; `mtp`: the target's module, a layer like its last, embedding and head."""
+    if name != MTP:
+        return make_model(name)
+    return replace(target, pattern=Pattern((), 0.0, (target.pattern.period[-1],), 1.0))
 
 
 def named_drafting(name: str, target: Model, **shape: Any) -> Drafting:
-    """Guesses of a draft of that name, as `Drafting` is told; a module of the target one token ahead, unless
-    told.
-    """
+    """Guesses of a draft of that name, as `Drafting` is told; the target's own module one token ahead."""
     return Drafting(draft_model(name, target), **({"window": 1.0} if name == MTP else {}) | shape)
 
 
-def drafting_layer(model: Model) -> Model:
-    """The layer that guesses tokens for multi-token prediction: one like the last of the model, with
-    embedding and head.
+def mtp_drafting(model: Model, acceptance: float, window: float = 1.0) -> Drafting:
+    """Multi-token prediction: the model's own module guesses, under the model's plan.
+
+    >>> from strata.workload.model import model
+    >>> round(mtp_drafting(model("deepseek-v3"), 0.8, 2.0).tokens, 3)
+    2.44
     """
-    return replace(model, pattern=Pattern((), 0.0, (model.pattern.period[-1],), 1.0))
+    return named_drafting(MTP, model, acceptance=acceptance, window=window)
 
 
 def draft_engine(engine: Engine | str) -> Engine:
-    """The engine as a draft knows it: the host schedules a round once, for the target, and only kept tokens
-    are sent to clients.
-    """
+    """The engine as a draft knows it: once a round, for the target, the host schedules and sends tokens."""
     target = as_engine(engine)
     return replace(target, host_step=0.0, step_gap=0.0, sequence_gap=0.0)
 
@@ -274,9 +345,7 @@ def draft_time(
     window: Number,
     branches: Number,
 ) -> Number:
-    """Time of all levels of a guess [s]: the first looks at one token of each sequence, the next at all its
-    branches, and so on.
-    """
+    """Time of all levels of a guess [s]: one token of each sequence, then all its branches, and so on."""
     total: Any = 0.0
     deepest = int(np.max(np.asarray(window)))
     single = bool(np.all(np.asarray(branches) == 1))
@@ -290,9 +359,7 @@ def draft_time(
 
 
 def best_window(system: System, model: Model, draft: Model, plan: Plan, **options: Any) -> Speculation:
-    """The guess with the window that is fastest, out of 1 to 12, for one acceptance, batch and number of
-    branches.
-    """
+    """The guess with the fastest window of 1 to 12, for one acceptance, batch and number of branches."""
     branches = float(options.get("branches", 1.0))
     deepest = next(w for w in range(WINDOWS, 0, -1) if float(tree_size(branches, float(w))) <= 4096)
     every = speculate(system, model, draft, plan, **{**options, "window": np.arange(1.0, deepest + 1.0)})

@@ -1,27 +1,49 @@
-"""Steps of an engine that serves requests, as they are priced: generating, reading beside, reading alone; and
-what they spend.
-"""
+"""Steps of an engine that serves requests, as they are priced, and what they spend."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
 
 from strata.arrays import Array, Number
+from strata.evaluate import evaluate
 from strata.hardware.money import Economics
-from strata.hardware.silicon.system_cost import cost_rate
+from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System, economics_of
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.result import Result
 from strata.serving.requests import Requests
-from strata.serving.simulated_drafts import drafted_pricer
-from strata.serving.speculation import Drafting
-from strata.simulate.server.step_pricer import ROOM, StepPricer, idle_power
+from strata.serving.speculation import Drafting, draft_engine, draft_time, quickest_plan
+from strata.simulate.server.step_pricer import ROOM, StepPricer, engines_apart, idle_power
 from strata.workload.model import Model
-from strata.workload.tasks import Workload
+from strata.workload.tasks import Workload, decode
+
+USUAL_CONTEXT = 2048.0  # tokens of a sequence at which memory is looked at
+
+
+def drafted_pricer(pricer: StepPricer, drafting: Drafting) -> StepPricer:
+    """An engine whose decode steps verify guesses of a draft, which has weights and a cache of its own."""
+    engine, system, draft = pricer.engine, pricer.system, drafting.draft
+    plan = drafting.plan or (
+        pricer.plan  # a module of the model lies as the model does
+        if draft.name == pricer.model.name
+        else quickest_plan(system, draft, float(np.max(pricer.lanes)), USUAL_CONTEXT, draft_engine(engine))
+    )
+
+    def guessing(batch: Number, context: Number) -> Array:
+        rows = np.maximum(batch, plan.dp)
+        told = {"window": drafting.window, "branches": drafting.branches}
+        return np.asarray(draft_time(system, draft, plan, engine, batch=rows, context=context, **told))
+
+    def held(batch: Number, context: Number) -> Array:
+        rows = np.maximum(batch, plan.dp)
+        used = evaluate(system, draft, decode(rows, context), plan, engine).metrics.memory_used
+        return np.maximum(np.asarray(used, float) - float(np.asarray(engine.reserve)), 0.0)
+
+    return replace(pricer, draft_tokens=drafting.size, guessing=guessing, draft_bytes=held)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,16 +75,11 @@ class ServedSteps:
 
     @property
     def replicas(self) -> Array:
-        """Engines that step by themselves: data parallel ranks, less those that share experts, or weights."""
-        dp, groups = np.asarray(self.plan.dp, float), np.asarray(self.plan.moe_groups, float)
-        apart = np.where(groups >= dp, dp, np.where(dp % np.maximum(groups, 1.0) == 0, groups, 1.0))
-        every = apart if self.model.has_experts else dp
-        return np.where(np.asarray(self.plan.zero) >= 3, 1.0, every)
+        """Engines that step by themselves."""
+        return engines_apart(self.plan, self.model)
 
     def each(self, batch: Number) -> Array:
-        """Sequences of a lane, each as many as the fullest: a step waits for it, and a part of a sequence is
-        none.
-        """
+        """Sequences of a lane, each with as many as the fullest, for which a step waits; whole ones."""
         return np.ceil(np.maximum(batch, 1.0) / self.lanes)
 
     def generating(self, batch: Number) -> Workload:
@@ -88,9 +105,7 @@ class ServedSteps:
         return self.pricer.evaluated(work)
 
     def memory(self, batch: Number, count: Number = 1.0) -> tuple[Array, Array]:
-        """Of the fullest device in a step that reads, draft and all, and what it may fill [B]; infinite where
-        the plan is not legal.
-        """
+        """Of the fullest device in a step that reads, and what it may fill [B]; infinite if not legal."""
         result = self.priced(self.reading(batch, count))
         used, context = np.asarray(result.metrics.memory_used, float), self.requests.context
         if self.pricer.draft_bytes is not None:
@@ -117,10 +132,11 @@ def node_before(nodes: Array, x: Array) -> tuple[Array, Array]:
 
 
 def lines_between(nodes: Array, values: Array, x: Array) -> Array:
-    """Values [plans, nodes] at x [plans, ...], in lines between nodes."""
+    """Values [plans, nodes], or [plans, ..., nodes], at x [plans, ...], in lines between nodes."""
     low, share = node_before(nodes, x)
-    rows = np.arange(len(nodes)).reshape((-1,) + (1,) * (x.ndim - 1))
-    first, second = values[rows, low], values[rows, np.minimum(low + 1, nodes.shape[-1] - 1)]
+    high = np.minimum(low + 1, nodes.shape[-1] - 1)
+    each = values.reshape(len(values), *(1,) * (x.ndim + 1 - values.ndim), *values.shape[1:])
+    first, second = (np.take_along_axis(each, i[..., None], axis=-1)[..., 0] for i in (low, high))
     return first + share * (second - first)
 
 
@@ -150,7 +166,7 @@ class Spending:
         return reading * reads + (1.0 - reading) * ((1.0 - empty) * generates + empty * idle)
 
 
-def spending_of(steps: ServedSteps, nodes: Array, generating: Result, reading: Result) -> Spending:
+def spending_of(nodes: Array, generating: Result, reading: Result) -> Spending:
     """What steps at some numbers of sequences draw, generating and reading."""
     plain, read = (
         np.broadcast_to(np.asarray(r.metrics.power, float), nodes.shape) for r in (generating, reading)

@@ -1,27 +1,27 @@
-"""A model under load, whole: the rate of requests that keeps limits on latency, what requests see at a rate,
-pools, guesses, the frontier.
-"""
+"""A model under load, whole: rates that keep limits, what requests see, pools, guesses, the frontier."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
 
+from strata.arrays import Array
 from strata.errors import require
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.records import readable
+from strata.pareto import non_dominated
+from strata.records import Tabular, readable, row_columns
+from strata.rich_html import display_html, scatter_svg, table_html
 from strata.serving.curve import Curve
-from strata.serving.frontier import ServingFrontier, serving_frontier
-from strata.serving.goals import ServingLimits
 from strata.serving.load import LEVERS, closed_load, goodput, most_rate, open_load
-from strata.serving.load_metrics import LoadMetrics
-from strata.serving.pools import Disaggregation, disaggregate
+from strata.serving.load_metrics import LoadMetrics, ServingLimits
+from strata.serving.pools import Disaggregation, disaggregate, pools_limit
 from strata.serving.requests import Requests
 from strata.serving.served_plans import ServedPlans
 from strata.serving.simulated_plans import Heard, PlanRuns, answered_plans, plan_runs
@@ -30,8 +30,130 @@ from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
+# of a split's highest rate
+SHARES = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingPoint:
+    """One way to serve."""
+
+    plan: str
+    clients: float  # requests under way at once
+    per_user: float  # tokens/s
+    per_device: float  # tokens/s
+    ttft: float  # [s]
+    tpot: float  # [s]
+    apart: bool = False  # prompts are read on devices of their own
+    best: bool = False  # no other point is better for users and for devices
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingFrontier(Tabular):
+    """Every point, and the best of them from the most for a device to the most for a user."""
+
+    points: tuple[ServingPoint, ...]
+
+    @property
+    def best(self) -> list[ServingPoint]:
+        return sorted((p for p in self.points if p.best), key=lambda p: p.per_user)
+
+    @property
+    def aggregated(self) -> list[ServingPoint]:
+        """The best of those that read and generate on the same devices."""
+        one = [p for p in self.points if not p.apart]
+        return sorted(compress(one, _non_dominated(one)), key=lambda p: p.per_user)
+
+    def columns(self) -> dict[str, Any]:
+        """Every point, the best marked."""
+        return row_columns(vars(p) for p in self.points)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: what devices and users get at the best points."""
+        best = self.best
+        heads = ("plan", "clients", "tokens/s/user", "tokens/s/device", "TTFT", "TPOT")
+        numbers = [(f"{p.clients:g}", f"{p.per_user:.4g}", f"{p.per_device:.4g}") for p in best]
+        times = [(show(p.ttft, "s"), show(p.tpot, "s")) for p in best]
+        rows = [(p.plan, *n, *t) for p, n, t in zip(best, numbers, times, strict=True)]
+        points = [(p.per_user, p.per_device, f"{p.plan}, {p.clients:g} clients") for p in best]
+        drawn = scatter_svg(points, "tokens/s/user", "tokens/s/device")
+        title = f"Ways to serve: {len(best):,} of {len(self.points):,} points are beaten by no other"
+        return display_html(title, drawn, table_html(heads, rows))
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"points": [vars(p) for p in self.points], "best": [vars(p) for p in self.best]}
+
+
+def _non_dominated(points: list[ServingPoint]) -> list[bool]:
+    """Which points no other beats, for users and for devices."""
+    scores = np.array([[p.per_user, p.per_device] for p in points]).reshape(-1, 2)
+    kept: list[bool] = non_dominated(scores).tolist()
+    return kept
+
+
+def client_steps(most: float, count: int = 24) -> Array:
+    """Whole numbers of clients in geometric steps, 1 and the most included.
+
+    >>> client_steps(8.0, 4).tolist()
+    [1.0, 2.0, 4.0, 8.0]
+    """
+    return np.unique(np.round(np.maximum(most, 1.0) ** (np.arange(count) / (count - 1.0))))
+
+
+def serving_frontier(
+    curve: Curve,
+    splits: list[Disaggregation] | None = None,
+    *,
+    clients: Any = None,
+    beside: Any = (),
+    ttft: float = np.inf,
+    tpot: float = np.inf,
+    share: float | None = None,
+) -> ServingFrontier:
+    """Points of every plan with so many clients at once (and with numbers `beside` them), and of pools at
+    shares of their highest rate; limits on latency leave some out.
+    """
+    steps = client_steps(float(np.max(curve.slots))) if clients is None else np.ravel(clients)
+    clients = np.unique(np.concatenate([np.asarray(steps, float), np.asarray(beside, float)]))
+    seen = closed_load(curve, clients)
+    kept = seen.within(ttft, tpot, share) & (clients <= curve.slots[:, None])
+    names = [plan_text(curve.plan_at(i)) for i in range(len(curve.slots))]
+    points = []
+    for i, j in np.argwhere(kept):
+        points.append(_point(names[i], clients[j], seen.at(int(i), int(j)), curve.devices))
+    for split in splits or []:
+        points += _pool_points(split, ttft, tpot, share)
+    best = _non_dominated(points)
+    return ServingFrontier(points=tuple(replace(p, best=b) for p, b in zip(points, best, strict=True)))
+
+
+def _point(plan: str, clients: Any, seen: LoadMetrics, devices: float, apart: bool = False) -> ServingPoint:
+    return ServingPoint(
+        plan=plan,
+        clients=float(clients),
+        per_user=float(1.0 / seen.tpot),
+        per_device=float(seen.tokens_per_s) / devices,
+        ttft=float(seen.ttft),
+        tpot=float(seen.tpot),
+        apart=apart,
+    )
+
+
+def _pool_points(split: Disaggregation, ttft: float, tpot: float, share: float | None) -> list[ServingPoint]:
+    devices = split.prefill_devices + split.decode_devices
+    name = (
+        f"{split.prefill_devices} read ({plan_text(split.prefill_plan)}),"
+        f" {split.decode_devices} generate ({plan_text(split.decode_plan)})"
+    )
+    points = []
+    for part in SHARES:
+        one = open_load(split.curve, part * pools_limit(split), split.remote_prefill).at(0)
+        if one.within(ttft, tpot, share):
+            points.append(_point(name, one.active + one.rate * one.ttft, one, devices, apart=True))
+    return points
+
+
 SHOWN = 16  # plans that are answered for
-SPLITS = 2  # ways to share devices out that are simulated
 
 
 @readable("question", "load", "clients")
@@ -150,25 +272,15 @@ def serve_under_load(
     if disaggregated or prefill_devices is not None:
         pools: Any = {"prefill_devices": prefill_devices, "sequences": sequences, **limits.told}
         splits = disaggregate(hardware, asked[1], requests, software, **pools)
-        splits = _simulated_splits(splits, None if draft or not limits.text else runs)
+        splits = runs.splits(splits) if runs is not None and limits.text and not draft else splits
     rates, at_rate = _rates(served, runs)
     told: dict[str, Any] = {"rates": rates, "at_rate": at_rate, "chosen": chosen, "load": load}
     told |= {"clients": clients, "splits": splits, "speculation": speculation}
     return UnderLoad(served=served, frontier=_frontier(served, splits) if with_frontier else None, **told)
 
 
-def _simulated_splits(splits: list[Disaggregation], runs: PlanRuns | None) -> list[Disaggregation]:
-    """Ways to share devices out, the first of them simulated, best first."""
-    if runs is None:
-        return splits
-    few = [runs.split(one) for one in splits[:SPLITS]]
-    return [*sorted(few, key=lambda one: -one.rate), *splits[SPLITS:]]
-
-
 def _rates(served: ServedPlans, runs: PlanRuns | None) -> tuple[np.ndarray, LoadMetrics | None]:
-    """The largest rate of each plan that keeps the limits, in closed form; of the best, where there are
-    limits, as it is simulated, and what requests see there.
-    """
+    """The largest rate of each plan that keeps the limits; of the best simulated, with what requests see."""
     rates, best = goodput(served.curve, **served.limits.told), served.choices[:1]
     if runs is None or not served.limits.text or not best:
         return rates, None

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from strata.adapters.chakra.trace import COLLECTIVE, RECEIVE, SEND, ChakraFile, ChakraNode, chakra_bytes
 from strata.drawing import keep
 from strata.errors import BadValue
 from strata.mapping.training_plan import SCHEDULE
@@ -17,7 +18,6 @@ from strata.simulate.chakra_stage import StageNode, StageNodes
 from strata.simulate.orders import Pass, device_orders
 from strata.simulate.passes import StepPasses
 from strata.simulate.step import passes_of
-from strata.workload.chakra import COLLECTIVE, RECEIVE, SEND, ChakraFile, ChakraNode, chakra_bytes
 
 MOST_NODES_WRITTEN = 1_000_000  # over all ranks: some 200 MB, some 20 seconds
 SMALLEST = 1  # number of the first group; 0 are all ranks

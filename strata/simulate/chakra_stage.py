@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from strata.adapters.chakra.trace import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND
 from strata.arrays import Number
 from strata.mapping.engine import trainer_of
 from strata.mapping.recompute import recompute_share
@@ -20,7 +21,6 @@ from strata.pricing.price import Price
 from strata.pricing.update import sum_groups, update_parts, weight_moves
 from strata.simulate.orders import Pass
 from strata.simulate.passes import PlacedBlock, StepPasses
-from strata.workload.chakra import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND
 from strata.workload.graph import Collective, Op, is_collective
 
 MOST_STEPS = 256  # messages of one ring that are written one by one

@@ -4,29 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from strata.errors import BadValue, UnknownName, require
-
-ORDERS = ("fifo", "priority")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Resource:
-    """What tasks hold while they run: the cores of a stage, its DRAM, a link. It serves `capacity` tasks at a
-    time (k kernels side by side); of those that wait the one that has waited longest, or the most urgent.
-    """
-
-    name: str
-    capacity: int = 1
-    order: str = "fifo"  # or "priority": the lowest number first
-
-    def __post_init__(self) -> None:
-        require(self.capacity >= 1, f"resource '{self.name}' must serve at least one task at a time")
-        if self.order not in ORDERS:
-            raise UnknownName("order of a resource", self.order, ORDERS)
 
 
 @dataclass(frozen=True)
@@ -47,9 +30,9 @@ class Task:
 
     name: str
     duration: float  # [s]
-    resources: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()  # the cores of a stage, its DRAM, a link
     after: tuple[str, ...] = ()
-    priority: float = 0.0  # the lower the sooner, on resources that ask for it
+    priority: float = 0.0  # the lower the sooner, of tasks that hold resources
     track: str = ""  # the line of a picture it stands on; its first resource where none is named
     kind: str = ""  # its colour in a picture: forward, backward, weight, send, collective, ...
     work: TaskWork = NO_WORK
@@ -73,7 +56,7 @@ class Schedule:
     """When every task ran, in the order of their starts."""
 
     tasks: tuple[ScheduledTask, ...]
-    resources: tuple[Resource, ...] = field(default=())
+    resources: tuple[str, ...] = ()
 
     @property
     def time(self) -> float:
@@ -86,8 +69,8 @@ class Schedule:
 
     @cached_property
     def busy(self) -> dict[str, float]:
-        """Time that tasks spend on each resource [s]; of two at a time both count."""
-        spent = {r.name: 0.0 for r in self.resources}
+        """Time that tasks spend on each resource [s]."""
+        spent = dict.fromkeys(self.resources, 0.0)
         for t in self.tasks:
             for name in t.task.resources:
                 spent[name] += t.task.duration
@@ -96,29 +79,30 @@ class Schedule:
     def utilisation(self) -> dict[str, float]:
         """Busy share of each resource over the whole schedule."""
         whole = self.time
-        return {r.name: self.busy[r.name] / (whole * r.capacity) if whole else 0.0 for r in self.resources}
+        return {name: self.busy[name] / whole if whole else 0.0 for name in self.resources}
 
 
-def run_tasks(tasks: Sequence[Task], resources: Iterable[Resource]) -> Schedule:
-    """Run tasks on resources: each starts when what it comes after has ended and all its resources have room.
+def run_tasks(tasks: Sequence[Task], resources: Iterable[str]) -> Schedule:
+    """Run tasks on resources, each of which serves one at a time: a task starts when what it comes after has
+    ended and all its resources are free.
 
-    Of tasks that are ready at one time the more urgent goes first where all its resources ask for priorities,
-    then the one that has been ready longer, then the one listed first. A task that waits for one resource
-    holds none of the others, so nothing can lock up; nothing is broken off once it runs.
+    Of tasks that are ready at one time the more urgent goes first, then the one that has been ready longer,
+    then the one listed first. A task that waits for one resource holds none of the others, so nothing can
+    lock up; nothing is broken off once it runs.
 
     >>> two = [Task(name="a", duration=2.0, resources=("core",)),
     ...     Task(name="b", duration=1.0, resources=("link",), after=("a",)),
     ...     Task(name="c", duration=2.0, resources=("core",))]
     >>> [(t.task.name, t.start, t.end)
-    ...     for t in run_tasks(two, [Resource(name="core"), Resource(name="link")]).tasks]
+    ...     for t in run_tasks(two, ["core", "link"]).tasks]
     [('a', 0.0, 2.0), ('b', 2.0, 3.0), ('c', 2.0, 4.0)]
     """
-    known = {r.name: r for r in resources}
+    known = tuple(dict.fromkeys(resources))
     check_tasks(tasks, known)
-    return Schedule(tuple(_Run(tasks, known).scheduled()), tuple(known.values()))
+    return Schedule(tuple(_Run(tasks).scheduled()), known)
 
 
-def check_tasks(tasks: Sequence[Task], resources: dict[str, Resource]) -> None:
+def check_tasks(tasks: Sequence[Task], resources: tuple[str, ...]) -> None:
     """One line where tasks name what is not there, wait for each other in a circle, or have no time."""
     twice = [name for name, count in Counter(t.name for t in tasks).items() if count > 1]
     require(not twice, "every task must have a name of its own", twice=twice[:3])
@@ -141,43 +125,30 @@ def check_tasks(tasks: Sequence[Task], resources: dict[str, Resource]) -> None:
 
 def _circle(tasks: Sequence[Task]) -> list[str]:
     """Tasks that come after each other all the way round, or none."""
-    left = {t.name: set(t.after) for t in tasks}
-    next_of: dict[str, list[str]] = {t.name: [] for t in tasks}
-    for t in tasks:
-        for name in set(t.after):
-            next_of[name].append(t.name)
-    free = [name for name, waits in left.items() if not waits]
-    while free:
-        name = free.pop()
-        del left[name]
-        for other in next_of[name]:
-            left[other].discard(name)
-            if not left[other]:
-                free.append(other)
-    if not left:
-        return []
-    walk = [min(left)]
-    while walk[-1] not in walk[:-1]:
-        walk.append(min(left[walk[-1]] & left.keys()))
-    return walk[walk.index(walk[-1]) :][::-1]
+    try:
+        TopologicalSorter({t.name: t.after for t in tasks}).prepare()
+    except CycleError as error:
+        circle: list[str] = error.args[1][:-1]
+        first = circle.index(min(circle))
+        return [*circle[first:], *circle[: first + 1]]
+    return []
 
 
 class _Run:
     """The event queue of one run. Ends at one time are all seen before anything starts."""
 
-    def __init__(self, tasks: Sequence[Task], resources: dict[str, Resource]) -> None:
+    def __init__(self, tasks: Sequence[Task]) -> None:
         import simpy
 
         self.queue = simpy.Environment(initial_time=0.0)
-        self.tasks, self.resources = tasks, resources
-        self.room = {name: r.capacity for name, r in resources.items()}
+        self.tasks, self.held = tasks, set[str]()  # resources of the tasks that run
         self.place = {t.name: i for i, t in enumerate(tasks)}
         self.waits = [len(set(t.after)) for t in tasks]
         self.next_of: list[list[int]] = [[] for _ in tasks]
         for i, t in enumerate(tasks):
             for name in set(t.after):
                 self.next_of[self.place[name]].append(i)
-        # waiting tasks by the resources they need: only those whose resources got room are looked at
+        # waiting tasks by the resources they need: only those whose resources are free are looked at
         self.ready: dict[tuple[str, ...], list[tuple[float, float, int]]] = {}
         self.starts, self.ends = [0.0] * len(tasks), [0.0] * len(tasks)
         self.asked = False
@@ -193,32 +164,26 @@ class _Run:
 
     def _wait(self, i: int) -> None:
         task = self.tasks[i]
-        urgent = bool(task.resources) and all(self.resources[r].order == "priority" for r in task.resources)
-        key = (task.priority if urgent else 0.0, self.queue.now, i)
+        key = (task.priority if task.resources else 0.0, self.queue.now, i)
         self.ready.setdefault(task.resources, []).append(key)
 
     def _start_what_can(self) -> None:
         self.asked = False
         waiting = sorted(
-            (key, needs)
-            for needs, keys in self.ready.items()
-            if all(self.room[r] for r in needs)
-            for key in keys
+            (key, needs) for needs, keys in self.ready.items() if self.held.isdisjoint(needs) for key in keys
         )
         for key, needs in waiting:
-            if all(self.room[r] for r in needs):
+            if self.held.isdisjoint(needs):
                 self.ready[needs].remove(key)
                 self.queue.process(self._run(key[2]))
-                for r in needs:
-                    self.room[r] -= 1
+                self.held.update(needs)
 
     def _run(self, i: int) -> Generator[Any, Any, None]:
         task = self.tasks[i]
         self.starts[i] = self.queue.now
         yield self.queue.timeout(task.duration)
         self.ends[i] = self.queue.now
-        for r in task.resources:
-            self.room[r] += 1
+        self.held.difference_update(task.resources)
         for other in self.next_of[i]:
             self.waits[other] -= 1
             if not self.waits[other]:

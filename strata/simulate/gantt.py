@@ -1,6 +1,4 @@
-"""Pictures of a schedule: a Gantt chart in one HTML file, a track a stage and resource, and a trace for
-Perfetto.
-"""
+"""Pictures of a schedule: a Gantt chart in one HTML file, a track a resource, and a trace for Perfetto."""
 
 from __future__ import annotations
 
@@ -113,9 +111,7 @@ def _box(height: float) -> str:
 
 
 def _chart(schedule: Schedule) -> str:
-    """Tracks with their names and busy shares, and in a picture of its own, which can be zoomed, their
-    bars.
-    """
+    """Tracks with their names and busy shares, and their bars in a picture that can be zoomed."""
     tracks, shown = tracks_of(schedule), [t for t in schedule.tasks if t.end > t.start]
     scale = PLOT / (schedule.time or 1.0)
     rows = {name: TOP + TRACK * i for i, name in enumerate(tracks)}

@@ -1,6 +1,4 @@
-"""Schedules of a pipeline: the order in which each device takes up its passes, which frameworks fix
-beforehand.
-"""
+"""Schedules of a pipeline: the order of each device's passes, which frameworks fix beforehand."""
 
 from __future__ import annotations
 

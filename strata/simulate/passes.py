@@ -1,6 +1,4 @@
-"""The passes of a priced step: what a stage computes and sends for one micro-batch, op by op, block by block
-or as a whole.
-"""
+"""The passes of a priced step: what a stage computes and sends for a micro-batch, by op, block or whole."""
 
 from __future__ import annotations
 
@@ -14,12 +12,11 @@ from strata.mapping.recompute import recomputed_layers
 from strata.pricing.block import DATA_GROUP, PricedBlock
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links
-from strata.pricing.pipeline import stage_bounds
+from strata.pricing.pipeline import block_runs, stage_bounds, stage_send, stage_split
 from strata.pricing.power_cap import price_at_clock
 from strata.pricing.price import Price
 from strata.pricing.pricers import Rank
 from strata.pricing.stage_passes import exchange_saved, is_dualpipe, weight_time
-from strata.pricing.stage_times import block_runs, stage_send, stage_split
 from strata.pricing.step import Step
 from strata.pricing.update import update_parts
 from strata.simulate.events import TaskWork
@@ -44,9 +41,7 @@ class PlacedBlock:
 
 @dataclass(frozen=True, eq=False)
 class StepPasses:
-    """A priced step taken apart again. All times are at the clock the step holds: every op is stretched as
-    the step as a whole is.
-    """
+    """A priced step taken apart again, at the clock it holds: every op is stretched as the step is."""
 
     given: Pricing
     step: Step
@@ -258,9 +253,7 @@ def step_passes(given: Pricing, step: Step) -> StepPasses:
 
 
 def _pass_times(blocks: list[PlacedBlock], paired: float = 0.0) -> tuple[float, float, float]:
-    """Forward pass, gradients to inputs (with what is recomputed), gradients to weights [s]; `paired`: with
-    what only another pass hides.
-    """
+    """Forward pass, gradients to inputs and to weights [s]; `paired`: with what another pass hides."""
     ahead, behind = (paired * time for time in _hidden(blocks))
     forward = sum(p.runs * float(p.forward.price.time) for p in blocks)
     again = sum(p.runs * p.again * float(p.forward.again.time) for p in blocks)

@@ -1,6 +1,4 @@
-"""Micro-batches through the stages of a pipeline as tasks: each pass after the one before it on its device,
-and after the data it needs.
-"""
+"""Micro-batches through a pipeline as tasks: after the pass before on the device, and after their data."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from strata.errors import BadValue, require
-from strata.simulate.events import NO_WORK, Resource, Schedule, Task, TaskWork, run_tasks
+from strata.simulate.events import NO_WORK, Schedule, Task, TaskWork, run_tasks
 from strata.simulate.orders import Order, Pass, device_orders
 
 KINDS = {"F": "forward", "B": "backward", "W": "weight", "D": "backward", "O": "both"}
@@ -16,9 +14,7 @@ KINDS = {"F": "forward", "B": "backward", "W": "weight", "D": "backward", "O": "
 
 @dataclass(frozen=True, kw_only=True)
 class StageTimes:
-    """Times of the model's chunks for one micro-batch, first chunk first [s]: one chunk a stage, or several
-    under an interleaved schedule.
-    """
+    """Times of the model's chunks for one micro-batch, first chunk first [s]: one or several a stage."""
 
     forward: tuple[float, ...]
     inputs: tuple[float, ...]  # gradients to inputs, with what is recomputed for them
@@ -58,14 +54,12 @@ Groups = list[list[Segment]]  # one after the other; the next starts when all of
 
 @dataclass(frozen=True)
 class Pipeline:
-    """A schedule as tasks, with the resources they need: the cores of each stage, and the links between
-    them.
-    """
+    """A schedule as tasks, with the resources they need: cores of stages and links between them."""
 
     schedule: str
     stages: int
     tasks: tuple[Task, ...]
-    resources: tuple[Resource, ...] = field(repr=False)
+    resources: tuple[str, ...] = field(repr=False)
     ends: tuple[str, ...] = ()  # the last pass of each stage, and what nothing waited for
 
     def run(self) -> Schedule:
@@ -142,8 +136,7 @@ class _Tasks:
 
     def pipeline(self, schedule: str) -> Pipeline:
         cores = [f"stage {s}" for s in range(self.stages)]
-        names = dict.fromkeys([*cores, *sorted({r for t in self.tasks for r in t.resources})])
-        resources = tuple(Resource(name=n, order="priority") for n in names)
+        resources = tuple(dict.fromkeys([*cores, *sorted({r for t in self.tasks for r in t.resources})]))
         return Pipeline(schedule, self.stages, tuple(self.tasks), resources, tuple(self.ends))
 
     def add(self, device: int, order: Order, again: int = 0) -> None:

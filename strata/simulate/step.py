@@ -1,6 +1,4 @@
-"""A step of an evaluated point as events: micro-batches through its stages under a schedule, and why the time
-differs from the closed form's.
-"""
+"""A step of an evaluated point as events, and why its time differs from the closed form's."""
 
 from __future__ import annotations
 
@@ -13,11 +11,11 @@ from strata.batch import as_float64_box
 from strata.case import Case
 from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import evaluate_case, pricing_of
-from strata.frames import Tabular, row_columns
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.given import Structure
 from strata.pricing.schedules import SCHEDULES, bubble_share, filled_time, listed_passes, waits_for_hand_overs
 from strata.pricing.stage_passes import held_by_messages
+from strata.records import Tabular, row_columns
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, table_html
 from strata.simulate.events import Schedule, Task, run_tasks
@@ -64,18 +62,10 @@ class Simulation(Tabular):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and words."""
-        return {
-            "schedule": self.schedule,
-            "time": self.time,
-            "closed_form": self.closed_form,
-            "step_time": self.step_time,
-            "bubble": self.bubble,
-            "detail": self.detail,
-            "stages": self.stages,
-            "microbatches": self.microbatches,
-            "why": [{"what": what, "seconds": seconds} for what, seconds in self.why],
-            "utilisation": self.utilisation,
-        }
+        names = ("schedule", "time", "closed_form", "step_time", "bubble", "detail", "stages", "microbatches")
+        why = [{"what": what, "seconds": seconds} for what, seconds in self.why]
+        told = {name: getattr(self, name) for name in names}
+        return told | {"why": why, "utilisation": self.utilisation}
 
     def columns(self) -> dict[str, Any]:
         """Tasks in the order of their starts: when they ran, on what, and what they did."""
@@ -115,9 +105,7 @@ class Simulation(Tabular):
         return gantt_svg(self.events, path)
 
     def to_perfetto(self, path: str | Path) -> Path:
-        """Write Chrome trace JSON, a process a stage with tracks, counters and arrows: open it at
-        ui.perfetto.dev.
-        """
+        """Write Chrome trace JSON for ui.perfetto.dev: a process a stage, tracks, counters and arrows."""
         return perfetto_json(self.events, path, self.static)
 
 

@@ -12,8 +12,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.rules import WHOLE_BATCH, near_divisors
-from strata.mapping.training_plan import RECOMPUTE
-from strata.mapping.training_rules import training_violations
+from strata.mapping.training_plan import RECOMPUTE, training_violations
 from strata.params.files import names
 from strata.search.training_search import batch_neighbours
 from strata.workload.model import Model

@@ -1,6 +1,4 @@
-"""Reinforcement-learning post-training: rollouts, scoring, training and weight transfer on one pool of
-devices or on two, with the plans and the split that are quickest.
-"""
+"""Reinforcement-learning post-training on one pool of devices or two, by the quickest plans and split."""
 
 from __future__ import annotations
 
@@ -28,20 +26,17 @@ from strata.training.post_training_iteration import (
     LEVERS,
     Iteration,
     PooledPhases,
+    colocated_transfer,
     iteration_time,
     memory_of,
-    phases_of,
-    spent,
-)
-from strata.training.post_training_learning import Learning, learning, training_plans
-from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
-from strata.training.post_training_rollout import Rollouts, rollouts
-from strata.training.post_training_transfer import (
-    colocated_transfer,
     moved_time,
+    phases_of,
     separate_transfer,
+    spent,
     weight_tensors,
 )
+from strata.training.post_training_phases import Learning, Rollouts, learning, rollouts, training_plans
+from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -241,11 +236,9 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
     """Phases one after the other on all devices."""
     on, best = asked.system, None
     learnt = asked.learnt(on, parked=not keep)
-    order = (
-        np.argsort(learnt.time, kind="stable")[:TRIED] if keep else [_quickest(learnt.time, _over(learnt))]
-    )
-    if not np.isfinite(learnt.time).any():
-        order = [_quickest(learnt.time, _over(learnt))]
+    order = [_quickest(learnt.time, _over(learnt))]
+    if keep and np.isfinite(learnt.time).any():
+        order = np.argsort(learnt.time, kind="stable")[:TRIED].tolist()
     for j in order:
         judges = asked.judges * float(learnt.weights[j])
         held = float(learnt.state[j]) + judges
@@ -253,9 +246,7 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
         sampled = asked.sampled(on, beside)
         i = _quickest(sampled.time, sampled.lacks)
         weights = float(sampled.memory["weights"][i])
-        some = learnt
-        if keep:  # the engine's weights stay beside training, too
-            some = asked.learnt(on, beside=weights)
+        some = asked.learnt(on, beside=weights) if keep else learnt  # kept: beside the engine's weights, too
         moved = 0.0 if keep else 2.0 * float(learnt.state[j]) + judges
         out = float(moved_time(moved, float(asked.recipe.host_bandwidth)))
         parts = PooledPhases(
@@ -277,9 +268,7 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
 
 
 def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None) -> Iteration:
-    """So many devices that sample, the others train; models that score lie beside the policy there, or, where
-    they must, in the hosts' memory while it is trained.
-    """
+    """So many devices sample, the others train; what only scores lies there too, or in the hosts' memory."""
     total = int(float(asked.system.devices))
     first, second = pool(asked.system, count), pool(asked.system, total - count)
     sampled, learnt = asked.sampled(first), asked.learnt(second, parked=keep is False)

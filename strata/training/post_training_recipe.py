@@ -1,15 +1,24 @@
-"""What an iteration of reinforcement learning does: prompts, samples, lengths, models that score, updates."""
+"""An iteration of reinforcement learning: prompts, samples, updates; and lengths of its responses."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number, register_pytree
+import numpy as np
+from scipy.special import ndtr
+
+from strata.arrays import Array, Number, register_pytree
 from strata.errors import BadValue, require
 from strata.mapping.divisors import divisors
 from strata.params import Sources, override, quantity, remembered, sourced_record, text
 from strata.records import readable
+
+NODES = 64  # middles of equal parts of the longest response, at which integrals are taken
+HALVINGS = 80  # of an interval that holds the answer: a fixed number, whatever stands beside a point
+EVEN = 1e-6  # spread below which lengths are taken for alike
+WIDEST = 4.0  # spread: nine responses of ten within a factor of 700 of the median
+FURTHEST = 6.0  # standard deviations of the logarithm beyond which no response is looked for
 
 MOST_SAMPLES = 2**24  # whose divisors are looked for
 
@@ -118,3 +127,156 @@ def _near(made: PostTrainingRecipe) -> str:
 @remembered
 def _stated_recipe(name: str) -> PostTrainingRecipe:
     return sourced_record(PostTrainingRecipe, "recipe", name)
+
+
+def clipped_mean(median: Number, spread: Number, longest: Number) -> Array:
+    r"""Mean of lognormal lengths that are cut off at the longest allowed one [tokens].
+
+    .. math:: E[\min(X, c)] = m e^{\sigma^2 / 2} \, \Phi\left(\frac{\ln(c/m)}{\sigma} - \sigma\right)
+              + c \left(1 - \Phi\left(\frac{\ln(c/m)}{\sigma}\right)\right)
+
+    median m of what a model would write; spread σ, the standard deviation of its logarithm; limit c.
+
+    Johnson, Kotz & Balakrishnan, Continuous Univariate Distributions 1 (1994), ch. 14 (limited moments).
+
+    >>> [round(float(clipped_mean(1000.0, s, 4096.0))) for s in (0.0, 0.5, 1.0)]
+    [1000, 1131, 1411]
+    """
+    median, spread, longest = (np.asarray(v, float) for v in (median, spread, longest))
+    wide = np.maximum(spread, 1e-9)
+    edge = np.log(longest / median) / wide
+    return median * np.exp(wide**2 / 2.0) * ndtr(edge - wide) + longest * ndtr(-edge)
+
+
+def median_length(mean: Number, spread: Number, longest: Number) -> Array:
+    """The median of lognormal lengths whose mean, cut off at the longest, is known [tokens].
+
+    >>> round(float(median_length(clipped_mean(800.0, 0.7, 4096.0), 0.7, 4096.0)), 3)
+    800.0
+    """
+    mean, spread, longest = (np.asarray(v, float) for v in (mean, spread, longest))
+    # of the logarithm; the mean grows with the median, up to the longest
+    low, high = np.log(mean) - 40.0, np.log(longest) + 40.0
+    for _ in range(HALVINGS):
+        middle = 0.5 * (low + high)
+        short = clipped_mean(np.exp(middle), spread, longest) < mean
+        low, high = np.where(short, middle, low), np.where(short, high, middle)
+    return np.exp(0.5 * (low + high))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ResponseLengths:
+    """Lengths of responses, with a last axis of places from 0 to the longest [tokens]."""
+
+    places: Array  # middles of equal parts
+    width: Array  # of a part
+    running: Array  # share of responses longer than each place
+    cut: Array  # share of them that is cut off at the longest allowed
+
+    def integral(self, values: Array) -> Array:
+        """Over all places."""
+        total: Array = np.sum(values, axis=-1) * self.width
+        return total
+
+    @property
+    def mean(self) -> Array:
+        return self.integral(self.running)
+
+    @property
+    def residual(self) -> Array:
+        r"""What a response still has before it at a random moment, and how old it is, on average [tokens].
+
+        .. math:: \rho = \frac{E[L^2]}{2 E[L]}
+
+        Cox, Renewal Theory (1962), sec. 5.4.
+
+        >>> even = response_lengths(1000.0, 0.0, 4096.0)
+        >>> round(float(even.residual))
+        500
+        """
+        return self.integral(self.running * self.places) / self.mean
+
+    @property
+    def squared(self) -> Array:
+        """Mean of the squared length [tokens²]."""
+        return 2.0 * self.residual * self.mean
+
+    def still_running(self, refilled: Number) -> tuple[Array, Array]:
+        r"""Share of slots that still run each number of steps after the last prompt was let in, and how much
+        older than that their responses are [tokens].
+
+        .. math:: s(x) = (1 - w) S(x) + w \int_x^\infty \frac{S(t)}{E[L]} dt
+
+        of the responses a share 1 - w began at that moment, and w (`refilled`) at random before it; S is the
+        share of responses longer than x. Residual lives as in a renewal process, Cox (1962), sec. 5.
+
+        >>> some = response_lengths(1000.0, 0.7, 8192.0)
+        >>> all(abs(float(some.integral(some.still_running(w)[0])) / (1000 + w * (some.residual - 1000)) - 1)
+        ...     < 0.01 for w in (0.0, 0.4, 1.0))
+        True
+        """
+        w = np.asarray(refilled, float)[..., None]
+        mean, width = self.mean[..., None], self.width[..., None]
+        later = (_from_here(self.running) - 0.5 * self.running) * width / mean
+        ages = (_from_here(later) - 0.5 * later) * width
+        running = (1.0 - w) * self.running + w * later
+        return running, w * ages / np.maximum(running, 1e-300)
+
+
+def _from_here(values: Array) -> Array:
+    """Sums from each place to the last."""
+    summed: Array = np.flip(np.cumsum(np.flip(values, -1), -1), -1)
+    return summed
+
+
+def any_running(share: Array, count: Number) -> Array:
+    r"""The chance that any of so many responses runs on, each with some chance of its own.
+
+    .. math:: q = 1 - (1 - s)^n
+
+    >>> round(float(any_running(np.array(0.01), 100.0)), 3)
+    0.634
+    """
+    with np.errstate(divide="ignore"):
+        found: Array = -np.expm1(count * np.log1p(-np.minimum(share, 1.0)))
+    return found
+
+
+def response_lengths(mean: Any, spread: Any, longest: Any, nodes: int = NODES) -> ResponseLengths:
+    """Lengths whose mean is known, cut off at `longest` tokens; `spread` 0: all alike.
+
+    >>> some = response_lengths(1019.0, 0.6, 4096.0)
+    >>> round(float(some.mean)), round(float(some.cut), 3)
+    (1019, 0.005)
+    """
+    mean, spread, longest = np.broadcast_arrays(*(np.asarray(v, float) for v in (mean, spread, longest)))
+    require(bool(np.all(mean >= 1)), "a response has at least 1 token", response=float(np.min(mean)))
+    require(
+        bool(np.all((spread >= 0) & (spread <= WIDEST))),
+        f"the spread of lengths must not be negative, nor more than {WIDEST:g}",
+        spread=spread,
+    )
+    require(
+        bool(np.all(mean <= longest)),
+        "the mean response is not longer than the longest",
+        response=float(np.max(mean)),
+        longest=float(np.min(longest)),
+    )
+    even = (spread < EVEN) | (mean == longest)
+    median = np.where(even, mean, median_length(np.where(even, 0.5 * longest, mean), spread, longest))
+    wide = np.where(even, 1.0, spread)
+    top = np.where(even, mean, np.minimum(longest, median * np.exp(FURTHEST * wide)))
+    places = top[..., None] * (np.arange(nodes) + 0.5) / nodes
+    running = ndtr(-np.log(places / median[..., None]) / wide[..., None])
+    running = np.where(even[..., None], 1.0, running)
+    width = top / nodes
+    # the middles of parts leave out a little of where the curve bends: the mean is what was asked for
+    places = places * (mean / (np.sum(running, axis=-1) * width))[..., None]
+    width = width * mean / (np.sum(running, axis=-1) * width)
+    cut = np.where(even, mean == longest, ndtr(-np.log(longest / median) / wide))
+    return ResponseLengths(places=places, width=width, running=running, cut=cut)
+
+
+def over_plans(value: Any, shape: tuple[int, ...]) -> Array:
+    """A quantity as numbers of every plan."""
+    return np.broadcast_to(np.asarray(value, float), shape)

@@ -1,6 +1,4 @@
-"""train_run(): so many tokens of training on a system: steps, days, money, energy and goodput, under the best
-plan or a given one.
-"""
+"""train_run(): so many tokens of training on a system, under the best plan or a given one."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from strata.search.training_search import DIVIDED, TrainingSearch, search_traini
 from strata.training.checks import check_trainable, check_training_plan
 from strata.training.reliability import Goodput, Reliability, reliability, training_goodput
 from strata.units import finite_number, show
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import Workload, train
@@ -255,9 +253,7 @@ def checkpoint_bytes(engine: Engine) -> Number:
 
 
 def waiting_power(result: Result) -> float:
-    """Power of a system whose devices wait [W]: what flows whatever the load, hosts, and their share of fans
-    and supplies.
-    """
+    """Power of a system that waits [W]: static, hosts, and their share of fans and supplies."""
     parts = {name: float(joules) for name, joules in result.summary.energy.items()}
     kept = parts["static"] + parts["hosts"]
     beside = parts["cooling and supply"] / (sum(parts.values()) - parts["cooling and supply"])

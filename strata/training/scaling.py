@@ -1,6 +1,4 @@
-"""How training scales: the best plan of every device count, at one batch for all (strong) or at a batch that
-grows with the devices (weak).
-"""
+"""How training scales: the best plan of every device count, at one batch (strong) or a growing one (weak)."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import plan_text
 from strata.training.reliability import Reliability
 from strata.training.run import USUAL_LENGTH, TrainRun, train_run, usual_batch
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, fields, replace
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.errors import require
-from strata.workload.adapters import ADAPTER, Lora, adapted_graph
 from strata.workload.graph import Graph, checked
+from strata.workload.lora import ADAPTER, Lora, adapted_graph
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode
 

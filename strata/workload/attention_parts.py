@@ -1,16 +1,16 @@
-"""What kinds of attention share: which tokens a query sees, the kinds of tokens of a step, projections, and
-the scorer that chooses among keys.
+"""What layers share: ops in the formats of a model, which tokens a query sees, the kinds of tokens of a step,
+and the scorer that chooses among keys.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
-from strata.workload.ops import Attention, EagerKernels, MatMul, Vector
+from strata.workload.ops import Attention, EagerKernels, MatMul, RowOps, Some
 from strata.workload.tasks import Workload
 
 ROPE_PIECES = 4.0  # where nothing is fused: queries and keys turned, keys and values written to the cache
@@ -75,53 +75,86 @@ def parts_of(work: Workload) -> tuple[Part, ...]:
     return tuple(Part(part, part.phase != work.phase) for part in work.attending)
 
 
-def attention_product(model: Model, name: str, inputs: tuple[str, ...], output: str, **sizes: Any) -> MatMul:
-    """A projection of an attention layer, in the formats of the model unless said."""
-    usual = {"weight": model.weights, "activation": model.activations}
-    return MatMul(name=name, module="attention", inputs=inputs, output=output, **(usual | sizes))
+@dataclass(frozen=True)
+class LayerOps(RowOps):
+    """Makes the ops of one part of a model: on the same tokens, in the model's formats unless said."""
+
+    model: Model = field(kw_only=True)
+
+    def product(
+        self,
+        name: str,
+        inputs: Some[str],
+        output: str,
+        n: Some[Extent],
+        k: Extent | None = None,
+        /,
+        **more: Any,
+    ) -> MatMul:
+        """A product with a weight, of the model's own width where no depth is given."""
+        depth = Extent(self.model.hidden) if k is None else k
+        return super().product(name, inputs, output, n, depth, **more)
+
+    def attention(
+        self, part: Part, inputs: tuple[str, ...], span: Number, read: Number, held: Number, **more: Any
+    ) -> Attention:
+        """Attention of a part's tokens to `span` others on average, of `read` that are read and `held` that
+        are kept.
+        """
+        usual = {"name": part.named("attention"), "module": self.module, "output": part.named("mixed")}
+        return Attention(
+            inputs=inputs,
+            sequences=Extent(part.work.batch, 1.0, "sequences"),
+            queries=Extent(1.0, part.work.sequence, "queries"),
+            span=Extent(1.0, span, "kv_tokens"),
+            cached=Extent(1.0, read, "kv_tokens"),
+            held=Extent(1.0, held, "kv_cache_tokens"),
+            activation=self.model.activations,
+            **{**usual, "kv": self.model.kv, **more},
+        )
+
+
+def layer_ops(model: Model, module: str, tokens: Extent, role: str = "") -> LayerOps:
+    """What makes the ops of a part of a model."""
+    return LayerOps(module, tokens, model.weights, model.activations, role, model=model)
 
 
 def index_ops(
-    model: Model, work: Workload, keys: str, ratio: Number, parameters: tuple[Extent, ...], heads: str = ""
+    layer: LayerOps, work: Workload, keys: str, ratio: Number, parameters: tuple[Extent, ...], heads: str = ""
 ) -> list[Op]:
     """Scores of index queries against the keys kept, one for each `ratio` tokens, and the choice of the top.
 
     heads: the axis of index heads where each serves its own group of heads.
     """
-    ops: list[Op] = []
+    model, ops = layer.model, list[Op]()
     for part in parts_of(work):
         step = part.work
-        scores = Extent(1.0, attended(step.context, step.sequence, NO_WINDOW) / ratio, "kv_tokens")
-        score = Attention(
+        span, all_keys = attended(step.context, step.sequence, NO_WINDOW) / ratio, step.context / ratio
+        score = layer.attention(
+            part,
+            ("index_q_out", keys),
+            span,
+            all_keys,
+            all_keys,
             name=part.named("index_score"),
             module="indexer",
-            inputs=("index_q_out", keys),
             output=part.named("scores"),
-            sequences=Extent(step.batch, 1.0, "sequences"),
-            queries=Extent(1.0, step.sequence, "queries"),
-            span=scores,
-            cached=Extent(1.0, step.context / ratio, "kv_tokens"),
-            held=Extent(1.0, step.context / ratio, "kv_cache_tokens"),
             heads=Extent(model.index_heads, 1.0, heads),
             kv_heads=Extent(1.0),
             key_dim=model.index_dim,
             value_dim=0.0,
             kv_width=model.index_dim,
-            activation=model.activations,
             products=model.index_format,
             kv=model.index_format,
         )
-        top = Vector(
-            name=part.named("index_top"),
-            module="attention",
-            inputs=(score.output,),
-            output=part.named("chosen"),
-            m=Extent(step.batch, step.sequence, "tokens"),
-            n=(Extent(model.index_heads, scores.size, heads),) if heads else (scores,),
-            reads=1.0,
+        rows = layer_ops(model, layer.module, Extent(step.batch, step.sequence, "tokens"))
+        top = rows.vector(
+            part.named("index_top"),
+            score.output,
+            part.named("chosen"),
+            Extent(model.index_heads, score.span.size, heads) if heads else score.span,
             writes=0.0,
             flop_per_element=2.0,
-            special_per_element=0.0,
             precision="fp32",
             needs_whole=("kv_tokens",),
             parameters=() if part.beside else parameters,

@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from strata.arrays import Number
 from strata.precision import bytes_of
-from strata.workload.graph import Collective, Extent, Op, axes_of
-
-
-def _product(extents: tuple[Extent, ...]) -> Number:
-    size: Number = 1.0
-    for extent in extents:
-        size = size * extent.size
-    return size
+from strata.workload.graph import Collective, Extent, Op, axes_of, volume
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -39,7 +32,7 @@ class CustomOp(Op):
     streamed: bool = False  # its bytes are DRAM's, whatever a cache could hold of them
 
     def elements(self) -> Number:
-        return _product(self.extents)
+        return volume(self.extents)
 
     def work(self) -> Number:
         """All of its operations, on whichever unit."""
@@ -48,17 +41,17 @@ class CustomOp(Op):
     def flop(self) -> Number:
         return self.work() if self.unit == "matrix" else 0.0
 
+    def vector_flop(self) -> Number:
+        return self.work() if self.unit == "vector" else 0.0
+
     def weight_elements(self) -> Number:
-        return _product(self.parameters) if self.parameters else 0.0
+        return volume(self.parameters) if self.parameters else 0.0
 
     def weight_bytes(self) -> Number:
         return self.weight_elements() * bytes_of(self.parameter_precision)
 
     def output_bytes(self) -> Number:
         return self.elements() * bytes_of(self.precision)
-
-    def operand_axes(self, place: int) -> tuple[str, ...]:
-        return axes_of(*self.extents)
 
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(*self.extents)
@@ -67,13 +60,8 @@ class CustomOp(Op):
         """It reads what the op read and the gradient of what it wrote, and writes the gradient of what it
         read.
         """
-        forward = tuple(f"forward:{name}" for name in self.inputs)
-        back = replace(
-            self,
-            name=f"{self.name}_backward",
-            backward=True,
-            inputs=(f"d_{self.output}", *forward),
-            output=f"d_{self.inputs[0]}@{self.name}",
+        back = self.turned(
+            reads_forward=True,
             flop_per_element=self.gradient_flop * self.flop_per_element,
             bytes_read=self.bytes_read + self.bytes_written,
             bytes_written=self.bytes_read,
@@ -96,15 +84,11 @@ class Communication(Collective):
         object.__setattr__(self, "payload", self.output_bytes())
 
     def output_bytes(self) -> Number:
-        return _product(self.extents) * bytes_of(self.precision)
-
-    def operand_axes(self, place: int) -> tuple[str, ...]:
-        return axes_of(*self.extents)
+        return volume(self.extents) * bytes_of(self.precision)
 
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(*self.extents)
 
     def gradient(self) -> tuple[Op, ...]:
         """The same bytes the other way: a sum over ranks passes the tree of a broadcast upwards."""
-        inputs, output = (f"d_{self.output}",), f"d_{self.inputs[0]}@{self.name}"
-        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+        return (self.turned(),)

@@ -8,7 +8,7 @@ from typing import Any
 
 from strata.arrays import Number, has_axes
 from strata.errors import BadFile, BadValue, UnknownName
-from strata.params.written import as_toml
+from strata.params.records import as_toml
 from strata.reading import flag_of, text_of
 from strata.units import finite_number
 from strata.workload.dataflow import LAYER, Dataflow, DataflowKernel, in_order

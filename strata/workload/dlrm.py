@@ -14,7 +14,7 @@ from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.mlp import RELU_FLOP
-from strata.workload.ops import Gather, MatMul, Vector
+from strata.workload.ops import Gather, RowOps
 from strata.workload.tasks import Workload
 
 
@@ -34,12 +34,8 @@ class Dlrm:
     rows: Number = 1e6  # of each table
     width: Number = 128.0  # of an embedding
     lookups: Number = 1.0  # rows of a table that are summed for a sample
-    bottom: tuple[Number, ...] = (
-        13.0,
-        512.0,
-        256.0,
-        128.0,
-    )  # widths, from the dense features to an embedding's
+    # widths, from the dense features to an embedding's
+    bottom: tuple[Number, ...] = (13.0, 512.0, 256.0, 128.0)
     top: tuple[Number, ...] = (1024.0, 1024.0, 512.0, 256.0, 1.0)  # after the pairs, to the score
     precision: str = "bf16"
     table_precision: str = "fp32"
@@ -61,12 +57,13 @@ class Dlrm:
         samples = Extent(work.batch, 1.0, "samples")
         dense, sparse = Tensor("dense", (samples, Extent(self.bottom[0])), self.precision), ("sparse",)
         bottom = self._network("bottom", samples, dense.name, self.bottom)
-        lookup, interact, pairs = (
-            self._lookup(samples, sparse),
-            *self._interaction(samples, bottom[-1].output),
+        vectors = RowOps("ranking", Extent(self.tables + 1.0), self.precision, self.precision)
+        inputs, width = ("embedded", bottom[-1].output), Extent(self.width)
+        interact = vectors.product(
+            "interaction", inputs, "pairs", vectors.rows, width, batch=samples, stored=False
         )
-        top = self._network("top", samples, pairs, (self._pairs(), *self.top))
-        ops = (*bottom, lookup, interact, *top)
+        top = self._network("top", samples, interact.output, (self._pairs(), *self.top))
+        ops = (*bottom, self._lookup(samples, sparse), interact, *top)
         graph = Graph(
             blocks=(Block(name="ranking", role="ranking", ops=ops, entry=dense),),
             sequence=BlockSequence(first=("ranking",)),
@@ -83,52 +80,26 @@ class Dlrm:
         return self.width + (self.tables + 1.0) * self.tables / 2.0
 
     def _lookup(self, samples: Extent, sparse: tuple[str, ...]) -> Op:
-        stored = Extent(self.tables, self.width, "tables")
-        return Gather(
-            name="lookup", module="tables", inputs=sparse, output="embedded", m=samples, n=(stored,),
-            reads=self.lookups, writes=1.0, flop_per_element=self.lookups, special_per_element=0.0,
-            precision=self.table_precision, parameters=(stored, Extent(self.rows)),
-            parameter_precision=self.table_precision, row=self.width,
-        )  # fmt: skip
-
-    def _interaction(self, samples: Extent, dense: str) -> tuple[Op, str]:
-        vectors = Extent(self.tables + 1.0)
-        op = MatMul(
-            name="interaction",
-            module="ranking",
-            inputs=("embedded", dense),
-            output="pairs",
-            batch=samples,
-            m=vectors,
-            n=(vectors,),
-            k=Extent(self.width),
-            weight=self.precision,
-            activation=self.precision,
-            stored=False,
+        stored, tables = Extent(self.tables, self.width, "tables"), (self.table_precision,) * 2
+        return RowOps("tables", samples, *tables).vector(
+            "lookup",
+            sparse,
+            "embedded",
+            stored,
+            Gather,
+            reads=self.lookups,
+            flop_per_element=self.lookups,
+            parameters=(stored, Extent(self.rows)),
+            parameter_precision=self.table_precision,
+            row=self.width,
         )
-        return op, op.output
 
     def _network(self, name: str, samples: Extent, source: str, widths: tuple[Number, ...]) -> tuple[Op, ...]:
         """Layers of a dense network, each followed by its activation."""
-        ops: list[Op] = []
+        make, ops = RowOps("ranking", samples, self.precision, self.precision), list[Op]()
         for i, (taken, made) in enumerate(itertools.pairwise(widths)):
-            product = MatMul(
-                name=f"{name}_{i}",
-                module="ranking",
-                inputs=(source,),
-                output=f"{name}_{i}_sums",
-                m=samples,
-                n=(Extent(made),),
-                k=Extent(taken),
-                weight=self.precision,
-                activation=self.precision,
-                bias=True,
-            )
-            activation = Vector(
-                name=f"{name}_{i}_relu", module="ranking", inputs=(product.output,), output=f"{name}_{i}_out",
-                m=samples, n=(Extent(made),), reads=1.0, writes=1.0, flop_per_element=RELU_FLOP,
-                special_per_element=0.0, precision=self.precision,
-            )  # fmt: skip
-            ops += [product, activation]
-            source = activation.output
+            layer, columns, sums = f"{name}_{i}", Extent(made), f"{name}_{i}_sums"
+            product = make.product(layer, source, sums, columns, Extent(taken), bias=True)
+            source = f"{layer}_out"
+            ops += [product, make.vector(f"{layer}_relu", sums, source, columns, flop_per_element=RELU_FLOP)]
         return tuple(ops)

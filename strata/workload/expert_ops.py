@@ -22,6 +22,8 @@ class ExpertMatMul(Op):
 
     kind: ClassVar[str] = "experts"
     category: ClassVar[str] = "experts"
+    multiplies: ClassVar[bool] = True
+    routed: ClassVar[bool] = True
 
     tokens: Extent
     top_k: Number
@@ -72,16 +74,7 @@ class ExpertMatMul(Op):
     def gradient(self) -> tuple[Op, ...]:
         """Both gradients of a grouped product move the same operands through the same shapes, transposed."""
         back = f"d_{self.output}"
-        dgrad = replace(
-            self,
-            name=f"{self.name}_dgrad",
-            backward=True,
-            inputs=(back,),
-            output=f"d_{self.inputs[0]}@{self.name}",
-            n=(self.k,),
-            k=joined_extent(self.n),
-            bias=False,
-        )
+        dgrad = self.turned(name=f"{self.name}_dgrad", n=(self.k,), k=joined_extent(self.n), bias=False)
         if self.frozen:
             return (dgrad,)
         wgrad = replace(

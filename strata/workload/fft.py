@@ -4,14 +4,14 @@ transforms one dimension.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.precision import bytes_of
 from strata.records import readable
-from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked
-from strata.workload.ops import Vector
+from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked, volume
+from strata.workload.ops import RowOps
 from strata.workload.tasks import Workload
 
 AXES = ("x", "y", "z")
@@ -30,10 +30,7 @@ class FftLines(Op):
     precision: str  # of a real or imaginary part
 
     def elements(self) -> Number:
-        size = self.points.size
-        for extent in self.lines:
-            size = size * extent.size
-        return size
+        return volume((self.points, *self.lines))
 
     def flop(self) -> Number:
         r"""Operations of all lines.
@@ -53,9 +50,6 @@ class FftLines(Op):
     def output_bytes(self) -> Number:
         return 2.0 * self.elements() * bytes_of(self.precision)
 
-    def operand_axes(self, place: int) -> tuple[str, ...]:
-        return axes_of(self.points, *self.lines)
-
     def indivisible_axes(self) -> tuple[str, ...]:
         return axes_of(self.points)
 
@@ -64,8 +58,7 @@ class FftLines(Op):
 
     def gradient(self) -> tuple[Op, ...]:
         """The gradient of a linear transform is the transposed one: the same work."""
-        inputs, output = (f"d_{self.output}",), f"d_{self.inputs[0]}@{self.name}"
-        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+        return (self.turned(),)
 
 
 @register_pytree
@@ -185,13 +178,8 @@ class LongFft:
         ]  # fmt: skip
         if self.ordered:
             reals = Extent(columns, 2.0 * work.batch, "y")  # complex, of every line
-            ops.append(
-                Vector(
-                    name="order", module="result", inputs=("whole",), output="result", m=x, n=(reals,),
-                    reads=1.0, writes=1.0, flop_per_element=0.0, special_per_element=0.0,
-                    precision=self.precision,
-                )
-            )  # fmt: skip
+            make = RowOps("result", x, self.precision, self.precision)
+            ops.append(make.vector("order", "whole", "result", reals))
         entry = Tensor("line", (batch, x, y, Extent(2.0)), self.precision)
         role = "line" if self.ordered else "x"
         graph = Graph(

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar, TypeGuard
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Self, TypeGuard
 
-from strata.arrays import Number, namespace
+from strata.arrays import Number
 from strata.errors import BadValue
 from strata.precision import bytes_of
-from strata.workload.periods import places_within
+from strata.workload.periods import layers_within
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -41,6 +41,14 @@ def total(extents: tuple[Extent, ...]) -> Number:
     return size
 
 
+def volume(extents: tuple[Extent, ...]) -> Number:
+    """Elements along all of several dimensions."""
+    size: Number = 1.0
+    for extent in extents:
+        size = size * extent.size
+    return size
+
+
 def axes_of(*extents: Extent) -> tuple[str, ...]:
     """The named axes among extents, each once."""
     return tuple(dict.fromkeys(e.axis for e in extents if e.axis))
@@ -59,10 +67,7 @@ class Tensor:
         return axes_of(*self.extents)
 
     def elements(self) -> Number:
-        size: Number = 1.0
-        for extent in self.extents:
-            size = size * extent.size
-        return size
+        return volume(self.extents)
 
     def bytes(self) -> Number:
         return self.elements() * bytes_of(self.format)
@@ -79,8 +84,9 @@ class Op:
 
     kind: ClassVar[str] = "op"
     category: ClassVar[str] = "vector"
-    # "dispatch" or "combine": it moves rows between the ranks of tokens and those of experts
-    route: ClassVar[str] = ""
+    route: ClassVar[str] = ""  # "dispatch" or "combine": it moves rows between ranks of tokens and of experts
+    multiplies: ClassVar[bool] = False  # it multiplies matrices
+    routed: ClassVar[bool] = False  # its rows go to experts
     linear: ClassVar[bool] = False  # it takes partial sums of its operand as they are: they may meet after it
 
     name: str
@@ -95,6 +101,10 @@ class Op:
 
     def flop(self) -> Number:
         """Useful operations; those beside matrix products and attention do not count as useful."""
+        return 0.0
+
+    def vector_flop(self) -> Number:
+        """Operations of the vector units; they are not counted as useful."""
         return 0.0
 
     def weight_elements(self) -> Number:
@@ -129,8 +139,8 @@ class Op:
         return self.output_bytes()
 
     def operand_axes(self, place: int) -> tuple[str, ...]:
-        """Axes of the operand at a place of `inputs`."""
-        return ()
+        """Axes of the operand at a place of `inputs`: those of its result, where nothing else is said."""
+        return self.result_axes()
 
     def stored_axes(self, place: int) -> tuple[str, ...]:
         """Axes of an operand that lies in memory between steps, as it lies there; () where an op made it."""
@@ -170,6 +180,15 @@ class Op:
     def gradient(self) -> tuple[Op, ...]:
         """Ops that carry the gradient of its result back to its operands and weights."""
         return ()
+
+    def turned(self, *, reads_forward: bool = False, **changes: Any) -> Self:
+        """The op with changes as the gradient of its first operand: it reads that of its result, and what it
+        read forward.
+        """
+        forward = tuple(f"forward:{name}" for name in self.inputs) if reads_forward else ()
+        inputs, output = (f"d_{self.output}", *forward), f"d_{self.inputs[0]}@{self.name}"
+        usual: dict[str, Any] = {"name": f"{self.name}_backward", "inputs": inputs, "output": output}
+        return replace(self, **(usual | changes), backward=True)
 
     def gradient_place(self, place: int, gradients: tuple[Op, ...]) -> Op:
         """Of those ops, the one whose result is the gradient of the operand at a place."""
@@ -273,11 +292,8 @@ class BlockSequence:
         >>> [float(moe.within(n, "m")) for n in (2.0, 10.0, 61.0)], float(moe.within(10.0, "f"))
         ([0.0, 7.0, 58.0], 3.0)
         """
-        xp = namespace(layers, self.prefix_layers)
-        inside = xp.minimum(layers, self.prefix_layers) if block in self.prefix else 0.0 * layers
-        rest = xp.maximum(layers - self.prefix_layers, 0.0)
         places = tuple(i for i, names in enumerate(self.period) if block in names)
-        return inside + places_within(rest, places, len(self.period))
+        return layers_within(layers, self.prefix_layers, block in self.prefix, places, len(self.period))
 
     def in_layers(self, block: str) -> bool:
         return block in self.prefix or any(block in names for names in self.period)

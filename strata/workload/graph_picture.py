@@ -33,8 +33,7 @@ Partitions = Sequence[Sequence[str]]
 
 def op_work(op: Op) -> float:
     """All operations of an op, on matrix or vector units."""
-    on_vectors = getattr(op, "vector_flop", None) or getattr(op, "work", None)
-    return float(op.flop()) or (float(on_vectors()) if on_vectors is not None else 0.0)
+    return float(op.flop()) or float(op.vector_flop())
 
 
 def held_weight(op: Op) -> float:

@@ -10,7 +10,7 @@ import numpy as np
 from strata.arrays import SCALARS, Number, namespace, register_pytree
 from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
-from strata.workload.ops import MatMul
+from strata.workload.ops import RowOps
 from strata.workload.tasks import Workload
 
 NODES = 8  # sizes of the trailing matrix that stand for all iterations
@@ -136,17 +136,15 @@ class Hpl:
         panel, rows, columns = (
             Extent(width, 1.0, "panel"), Extent(rest, 1.0, "rows"), Extent(rest, 1.0, "columns")
         )  # fmt: skip
-        formats: dict[str, Any] = {"weight": self.precision, "activation": self.precision, "stored": False}
-        factor = MatMul(
-            name="factor", module="factor", inputs=("column_block",), output="l", m=Extent(side, 1.0, "rows"),
-            n=(panel,), k=Extent(width / 2.0 * (1.0 - width / (3.0 * side))), **formats,
-        )  # fmt: skip
-        solve = MatMul(
-            name="solve", module="solve", inputs=("row_block",), output="u", m=panel, n=(columns,),
-            k=Extent(width / 2.0), **formats,
-        )  # fmt: skip
-        update = MatMul(
-            name="update", module="update", inputs=("l", "u"), output="trailing", m=rows, n=(columns,),
-            k=panel, **formats,
-        )  # fmt: skip
+        formats, left = (self.precision, self.precision), Extent(side, 1.0, "rows")
+        inner = Extent(width / 2.0 * (1.0 - width / (3.0 * side)))
+        factor = RowOps("factor", left, *formats).product(
+            "factor", "column_block", "l", panel, inner, stored=False
+        )
+        solve = RowOps("solve", panel, *formats).product(
+            "solve", "row_block", "u", columns, Extent(width / 2.0), stored=False
+        )
+        update = RowOps("update", rows, *formats).product(
+            "update", ("l", "u"), "trailing", columns, panel, stored=False
+        )
         return factor, solve, update

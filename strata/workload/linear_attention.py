@@ -4,11 +4,12 @@ norm, out-projection.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from strata.arrays import Number
 from strata.errors import BadValue
-from strata.workload.attention_parts import Part, parts_of
+from strata.workload.attention_parts import LayerOps, Part, parts_of
 from strata.workload.graph import Extent, Op
 from strata.workload.mixer import DELTA, Mixer
 from strata.workload.model import Model
@@ -27,15 +28,21 @@ def mixer_ops(model: Model, work: Workload, tokens: Extent, source: str) -> tupl
     """The ops of a layer with a state after its norm."""
     if model.mixer is None:
         raise BadValue(f"{model.name} has layers with a state, but its mixer is not said")
-    return _Layer(model, model.mixer, work, tokens).ops(source)
+    return _MixerOps(
+        MODULE, tokens, model.weights, model.activations, model=model, mixer=model.mixer, work=work
+    ).ops(source)
 
 
-class _Layer:
+@dataclass(frozen=True, kw_only=True)
+class _MixerOps(LayerOps):
     """Ops of one layer, with the extents that they share."""
 
-    def __init__(self, model: Model, mixer: Mixer, work: Workload, tokens: Extent) -> None:
-        self.model, self.mixer, self.work, self.tokens = model, mixer, work, tokens
-        self.values = self._heads(mixer.value_dim)
+    mixer: Mixer
+    work: Workload
+
+    @property
+    def values(self) -> Extent:
+        return self._heads(self.mixer.value_dim)
 
     def _heads(self, unit: Number) -> Extent:
         return Extent(self.mixer.heads, unit, STATE_HEADS)
@@ -56,31 +63,11 @@ class _Layer:
         made += gate
         scans = [self._scan(part, (tokens, *decays)) for part in parts_of(self.work)]
         gated = self._gated(tuple(scan.output for scan in scans), gate[-1].output if gate else "projected")
-        out = self._product(
-            "out_proj", (gated.output,), "mixer_out", n=(Extent(self.model.hidden),), k=self.values
-        )
+        out = self._product("out_proj", gated.output, "mixer_out", Extent(self.model.hidden), self.values)
         return (*made, *scans, gated, out)
 
-    def _product(
-        self, name: str, inputs: tuple[str, ...], output: str, bias: bool | None = None, **sizes: Any
-    ) -> MatMul:
-        return MatMul(
-            name=name,
-            module=MODULE,
-            inputs=inputs,
-            output=output,
-            m=self.tokens,
-            bias=self.mixer.bias if bias is None else bias,
-            weight=self.model.weights,
-            activation=self.model.activations,
-            **sizes,
-        )
-
-    def _vector(self, name: str, inputs: tuple[str, ...], output: str, **sizes: Any) -> Vector:
-        usual: dict[str, Any] = {"reads": 1.0, "writes": 1.0, "precision": self.model.activations}
-        return Vector(
-            name=name, module=MODULE, inputs=inputs, output=output, m=self.tokens, **(usual | sizes)
-        )
+    def _product(self, *told: Any, bias: bool | None = None) -> MatMul:
+        return self.product(*told, bias=self.mixer.bias if bias is None else bias)
 
     def _project(self, source: str) -> MatMul:
         """Values, queries and keys, the gate, and what decides the decay of each head, in one product."""
@@ -93,25 +80,23 @@ class _Layer:
             # one step a head, and how much it writes under the delta rule; lightning attention learns neither
             more = {"mamba2": 1.0, "gated_delta": 2.0, "lightning": 0.0}[mixer.kind]
             columns = (self._heads(2.0 * wide + more), self.keys)
-        return self._product("in_proj", (source,), "projected", n=columns, k=Extent(self.model.hidden))
+        return self._product("in_proj", source, "projected", columns)
 
-    def _convolve(self) -> ShortConvolution:
+    def _convolve(self) -> Vector:
         """The last `conv` tokens of each channel added up, and SiLU; a step moves what it keeps too."""
         mixer, work = self.mixer, self.work
         kept = (mixer.conv - 1.0) / work.sequence
         channels = (self.values,) if mixer.kind == "mamba1" else (self.values, self.keys)
-        return ShortConvolution(
-            name="short_conv",
-            module=MODULE,
-            inputs=("projected",),
-            output="convolved",
-            m=self.tokens,
-            n=channels,
+        return self.vector(
+            "short_conv",
+            "projected",
+            "convolved",
+            channels,
+            ShortConvolution,
             reads=1.0 + kept,
             writes=1.0 + kept,
             flop_per_element=2.0 * mixer.conv + SILU_FLOP,
             special_per_element=SILU_SPECIAL,
-            precision=self.model.activations,
             sequences=Extent(sum((p.work.batch for p in parts_of(work)), 0.0), 1.0, "sequences"),
             width=mixer.conv,
             taps=mixer.conv + (1.0 if mixer.conv_bias else 0.0),
@@ -135,18 +120,16 @@ class _Layer:
         elif mixer.kind == "kda":
             both = 1.0 if mixer.full_rank_gate else 2.0
             columns, scales, reads = self._heads(mixer.key_dim), mixer.key_dim + 1.0, "steps"
+            down = Extent(mixer.rank, both)
             ops = [
-                self._product(
-                    "gates_down", (source,), "latent_gates", n=(Extent(mixer.rank, both),),
-                    k=Extent(self.model.hidden), bias=False,
-                ),
-                self._product("decay_up", ("latent_gates",), "steps", n=(columns,), k=rank, bias=False),
-            ]  # fmt: skip
-        decay = self._vector(
+                self._product("gates_down", source, "latent_gates", down, bias=False),
+                self._product("decay_up", "latent_gates", "steps", columns, rank, bias=False),
+            ]
+        decay = self.vector(
             "decay",
-            (reads,),
+            reads,
             "decays",
-            n=(columns,),
+            columns,
             precision="fp32",
             flop_per_element=SOFTPLUS[0] + 2.0,
             special_per_element=SOFTPLUS[1],
@@ -159,17 +142,12 @@ class _Layer:
         divides channels adds them up.
         """
         mixer, width = self.mixer, Extent(self.mixer.rank + 2.0 * self.mixer.key_dim)
-        ops: list[Op] = [
-            self._product("x_proj", (tokens,), "selected", n=(width,), k=self.values, bias=False)
-        ]
+        ops: list[Op] = [self._product("x_proj", tokens, "selected", width, self.values, bias=False)]
         if mixer.inner_norms:
-            norm = self._vector(
-                "select_norm", ("selected",), "selected_n", n=(width,), flop_per_element=NORM_FLOP,
-                special_per_element=0.0, parameters=(width,),
-            )  # fmt: skip
-            ops.append(norm)
+            normed = {"flop_per_element": NORM_FLOP, "parameters": (width,)}
+            ops.append(self.vector("select_norm", "selected", "selected_n", width, **normed))
         last = ops[-1].output
-        step = self._product("dt_proj", (last,), "steps", n=(self.values,), k=Extent(mixer.rank), bias=True)
+        step = self._product("dt_proj", last, "steps", self.values, Extent(mixer.rank), bias=True)
         return [*ops, step], (last,)
 
     def _gate(self, source: str) -> list[Op]:
@@ -177,7 +155,7 @@ class _Layer:
         if self.mixer.kind != "kda" or self.mixer.full_rank_gate:
             return []
         rank = Extent(self.mixer.rank)
-        return [self._product("gate_up", ("latent_gates",), "gate", n=(self.values,), k=rank, bias=False)]
+        return [self._product("gate_up", "latent_gates", "gate", self.values, rank, bias=False)]
 
     def _scan(self, part: Part, operands: tuple[str, ...]) -> StateScan:
         """The state passed from token to token: step by step where tokens are generated, else in chunks."""
@@ -211,11 +189,11 @@ class _Layer:
         if mixer.norm:
             shared = mixer.head_norm or mixer.rule == DELTA
             parameters = (Extent(mixer.value_dim) if shared else self.values,)
-        return self._vector(
+        return self.vector(
             "gated_norm",
             (*scanned, gate),
             "gated",
-            n=(self.values,),
+            self.values,
             reads=2.0,
             flop_per_element=SILU_FLOP + (NORM_FLOP if mixer.norm else 0.0),
             special_per_element=SILU_SPECIAL,

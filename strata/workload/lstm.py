@@ -5,7 +5,7 @@ softmax.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from strata.precision import bytes_of
 from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked
-from strata.workload.ops import Gather, MatMul, Vector
+from strata.workload.ops import Gather, MatMul, RowOps, Vector
 from strata.workload.tasks import Workload
 
 ROW_SUM_BYTES = 4.0  # sums of exponentials are kept in fp32
@@ -194,12 +194,17 @@ class Lstm:
     def _embedding(self, rows: Extent, stream: Tensor) -> Block:
         assert self.vocab is not None
         width, entries = Extent(self.hidden, 1.0, "width"), Extent(self.vocab, 1.0, "entries")
-        lookup = TableLookup(
-            name="lookup", module="embedding", inputs=("words",), output="looked_up", m=rows, n=(width,),
-            reads=1.0, writes=1.0, flop_per_element=0.0, special_per_element=0.0,
-            precision=self.activations, parameters=(entries, width), parameter_precision=self.weights,
-            looked_up=("entries",), host_link=self.host_link,
-        )  # fmt: skip
+        lookup = self._ops("embedding", rows).vector(
+            "lookup",
+            "words",
+            "looked_up",
+            width,
+            TableLookup,
+            parameters=(entries, width),
+            parameter_precision=self.weights,
+            looked_up=("entries",),
+            host_link=self.host_link,
+        )
         return Block(
             name="embedding", role="stream", ops=(lookup,), repeats=self.steps, output=stream,
             leaves=("looked_up",),
@@ -211,16 +216,21 @@ class Lstm:
         """
         kind = CELLS[self.cell]
         depth = Extent(self.hidden, 2.0 if self.input_projection else 1.0, "depth")
-        gates = MatMul(
-            name="gates", module="hidden", inputs=("x",), output="sums", m=rows,
-            n=(Extent(self.hidden, kind.gates, "columns"),), k=depth, bias=True, **self._formats(),
-        )  # fmt: skip
-        pointwise = CellGates(
-            name="cell", module="hidden", inputs=("sums",), output="h", m=rows,
-            n=(Extent(self.hidden, 1.0, "units"),), reads=kind.reads, writes=kind.writes,
-            flop_per_element=kind.flop, special_per_element=kind.special, precision=self.activations,
-            gates=kind.gates, pieces=kind.special,
-        )  # fmt: skip
+        make, columns = self._ops("hidden", rows), Extent(self.hidden, kind.gates, "columns")
+        gates = make.product("gates", "x", "sums", columns, depth, bias=True)
+        pointwise = make.vector(
+            "cell",
+            "sums",
+            "h",
+            Extent(self.hidden, 1.0, "units"),
+            CellGates,
+            reads=kind.reads,
+            writes=kind.writes,
+            flop_per_element=kind.flop,
+            special_per_element=kind.special,
+            gates=kind.gates,
+            pieces=kind.special,
+        )
         return Block(
             name="cell", role="stream", count=self.layers, repeats=self.steps, ops=(gates, pointwise),
             entry=stream, output=stream, leaves=("h",),
@@ -236,31 +246,21 @@ class Lstm:
             if self.softmax_reads == "projection":
                 source, width = ops[0].output, self.projection
         logits = self._product("softmax", rows, source, width, self.vocab, bias=True)
-        words = Extent(self.vocab, 1.0, "units")
-        common: dict[str, Any] = {
-            "module": "softmax",
-            "m": rows,
-            "n": (words,),
-            "precision": self.activations,
-        }
-        sums = RowSums(
-            name="row_sums", inputs=(logits.output,), output="row_sums", reads=1.0, writes=0.0,
-            flop_per_element=2.0, special_per_element=1.0, **common,
-        )  # fmt: skip
-        normalise = Normalise(
-            name="normalise", inputs=(logits.output, "row_sums"), output="shares", reads=1.0, writes=1.0,
-            flop_per_element=1.0, special_per_element=1.0, gradients=1, pieces=3.0, **common,
-        )  # fmt: skip
+        words, make = Extent(self.vocab, 1.0, "units"), self._ops("softmax", rows)
+        counted = {"flop_per_element": 2.0, "special_per_element": 1.0, "writes": 0.0}
+        sums = make.vector("row_sums", logits.output, "row_sums", words, RowSums, **counted)
+        counted = {"flop_per_element": 1.0, "special_per_element": 1.0, "pieces": 3.0, "gradients": 1}
+        inputs = (logits.output, sums.output)
+        normalise = make.vector("normalise", inputs, "shares", words, Normalise, **counted)
         ops += [logits, sums, normalise]
         return Block(name="head", role="stream", ops=tuple(ops), repeats=self.steps, entry=stream)
 
     def _product(
         self, module: str, rows: Extent, source: str, taken: Number, made: Number, *, bias: bool = False
     ) -> MatMul:
-        return MatMul(
-            name=f"{module}_product", module=module, inputs=(source,), output=f"{module}_sums", m=rows,
-            n=(Extent(made, 1.0, "columns"),), k=Extent(taken, 1.0, "depth"), bias=bias, **self._formats(),
-        )  # fmt: skip
+        columns, depth = Extent(made, 1.0, "columns"), Extent(taken, 1.0, "depth")
+        name, output = f"{module}_product", f"{module}_sums"
+        return self._ops(module, rows).product(name, source, output, columns, depth, bias=bias)
 
-    def _formats(self) -> dict[str, Any]:
-        return {"weight": self.weights, "activation": self.activations}
+    def _ops(self, module: str, rows: Extent) -> RowOps:
+        return RowOps(module, rows, self.weights, self.activations)

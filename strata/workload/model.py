@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from strata.arrays import Number, is_leaf, namespace, register_pytree
+from strata.arrays import Number, is_leaf, register_pytree
 from strata.errors import UnknownName, require
 from strata.precision import check
 from strata.records import readable
 from strata.units import finite_quantity
 from strata.workload.graph import Graph
 from strata.workload.mixer import Mixer
-from strata.workload.periods import places_within
+from strata.workload.periods import layers_within
 from strata.workload.tasks import Workload
 
 ATTENTION_KINDS = ("full", "window", "sparse", "csa", "hca", "linear", "parallel", "none")
@@ -23,6 +24,20 @@ ROUTED = ("moe", "hash")  # feed-forwards of experts, by scores or by a table of
 
 
 LAYERS = "layers"  # of a model's pattern, changed as a field of the model
+# What makes a program of another tool's file, by how its name ends: module and function.
+ADAPTERS = {
+    ".json": ("huggingface.config", "named_model"),
+    ".onnx": ("onnx.graph", "onnx_file"),
+    ".onnx.xz": ("onnx.graph", "onnx_file"),
+    ".et": ("chakra.program", "chakra_program"),
+}
+
+
+def adapter(ending: str) -> Callable[..., Any]:
+    """The function of `ADAPTERS` for files of an ending, loaded where one is asked for."""
+    module, reader = ADAPTERS[ending]
+    read: Callable[..., Any] = getattr(import_module(f"strata.adapters.{module}"), reader)
+    return read
 
 
 @register_pytree
@@ -31,7 +46,7 @@ class Pattern:
     """The sequence of layers: a prefix of one kind, then a period of kinds repeated to the end.
 
     A kind is (attention, ffn), such as ("full", "moe"); the kinds are structure, the counts are quantities.
-    Attention may be full, window or sparse; csa or hca, over compressed keys (compressed_attention.py);
+    Attention may be full, window or sparse; csa or hca, over compressed keys (attention.py);
     linear, by the model's mixer; parallel, softmax attention and the mixer side by side; a layer may have
     none of one of the two. A feed-forward is dense, moe or hash, whose experts a table of tokens names. Any
     order of layers is a period as long as itself (`pattern_of`).
@@ -70,10 +85,7 @@ class Pattern:
         return self._first(count, bool(self.prefix) and self.prefix[part] == kind, places)
 
     def _first(self, count: Number, in_prefix: bool, places: tuple[int, ...]) -> Number:
-        xp = namespace(count, self.prefix_layers)
-        inside = xp.minimum(count, self.prefix_layers) if in_prefix else 0.0 * count
-        rest = xp.maximum(count - self.prefix_layers, 0.0)
-        return inside + places_within(rest, places, len(self.period))
+        return layers_within(count, self.prefix_layers, in_prefix, places, len(self.period))
 
     def total(self, part: int, kind: str) -> Number:
         return self.first(self.layers, part, kind)
@@ -219,11 +231,8 @@ def model(name: str | Path | dict[str, Any], /, **changes: Any) -> Model:
     >>> m.layers, m.kv_heads, m.weights
     (80.0, 8.0, 'fp8')
     """
-    from strata.workload.config import read_config  # which makes this record
-    from strata.workload.hub_names import find_config
-
-    config, label = find_config(name)
-    return changed_model(read_config(config, label), **changes)
+    before: Model = adapter(".json")(name)
+    return changed_model(before, **changes)
 
 
 def changed_model(before: Model, /, **changes: Any) -> Model:

@@ -9,10 +9,11 @@ from dataclasses import replace
 import numpy as np
 
 from strata.arrays import Array, Number, lead, namespace
+from strata.workload.attention_parts import LayerOps, layer_ops
 from strata.workload.expert_ops import EXPERT_ROWS, ROUTER, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
-from strata.workload.ops import OPERATIONS, EagerKernels, MatMul, Vector
+from strata.workload.ops import OPERATIONS, EagerKernels
 from strata.workload.tasks import Workload
 
 # Vector work per element (arithmetic, special functions), counted from the definitions; SiLU with the product
@@ -31,70 +32,36 @@ EAGER_PLAIN = EagerKernels(streams=1.0, moved=2.0, backward=EagerKernels(streams
 
 
 def gated_ffn(
-    model: Model,
-    tokens: Extent,
-    *,
-    width: Number,
-    axis: str,
-    module: str,
-    source: str,
-    bias: bool,
-    prefix: str = "",
-    role: str = "",
+    layer: LayerOps, source: str, *, width: Number, axis: str, bias: bool, prefix: str = ""
 ) -> tuple[Op, ...]:
     """Up (and gate), activation, down; `axis` is what a layout may divide."""
+    model = layer.model
     sides = 2.0 if model.gated else 1.0
-    inner, hidden = Extent(width, 1.0, axis), Extent(model.hidden)
-    up = MatMul(
-        name=f"{prefix}up",
-        module=module,
-        role=role,
-        inputs=(source,),
-        output=f"{prefix}up_out",
-        m=tokens,
-        n=(Extent(width, sides, axis),),
-        k=hidden,
-        bias=bias,
-        weight=model.weights,
-        activation=model.activations,
-    )
-    act = Vector(
-        name=f"{prefix}activation",
-        module=module,
-        role=role,
-        inputs=(up.output,),
-        output=f"{prefix}act_out",
-        m=tokens,
-        n=(inner,),
+    inner = Extent(width, 1.0, axis)
+    up = layer.product(f"{prefix}up", source, f"{prefix}up_out", Extent(width, sides, axis), bias=bias)
+    act = layer.vector(
+        f"{prefix}activation",
+        up.output,
+        f"{prefix}act_out",
+        inner,
         reads=sides,
-        writes=1.0,
         flop_per_element=SILU_FLOP,
         special_per_element=SILU_SPECIAL,
-        precision=model.activations,
         pieces=2.0 if model.gated else 1.0,
         eager=EAGER_GATED if model.gated else EAGER_PLAIN,
     )
-    down = MatMul(
-        name=f"{prefix}down", module=module, role=role, inputs=(act.output,), output=f"{prefix}down_out",
-        m=tokens, n=(hidden,), k=inner, bias=bias, weight=model.weights, activation=model.activations,
-    )  # fmt: skip
-    return (up, act, down)
+    hidden = Extent(model.hidden)
+    return (
+        up,
+        act,
+        layer.product(f"{prefix}down", act.output, f"{prefix}down_out", hidden, inner, bias=bias),
+    )
 
 
 # Midpoints of eight equally likely slices of the standard normal distribution: scipy.special.ndtri((i + 1/2)
 # / 8).
-NORMAL_NODES = np.array(
-    [
-        -1.5341205443525463,
-        -0.8871465590188759,
-        -0.4887764111146695,
-        -0.15731068461017067,
-        0.15731068461017067,
-        0.4887764111146695,
-        0.8871465590188759,
-        1.5341205443525463,
-    ]
-)
+UPPER_NODES = (0.15731068461017067, 0.4887764111146695, 0.8871465590188759, 1.5341205443525463)
+NORMAL_NODES = np.array([*(-node for node in reversed(UPPER_NODES)), *UPPER_NODES])
 
 EXPERT_NAME = 2.0  # the number of an expert in a table, in 64 bits, over an element of scores
 
@@ -105,97 +72,85 @@ def expert_ops(
     """The ops of a mixture-of-experts layer after its norm, and what they hand on; `hash` names experts by a
     table of tokens.
     """
+    layer, width = layer_ops(model, "moe", tokens), Extent(model.expert_rank)
     if not model.latent_experts:
-        ops = (*_route(model, tokens, source, source, kind), *_routed_experts(model, work, tokens))
+        ops = (*_route(layer, source, source, kind), *_routed_experts(layer, work))
         leaf = "combined"
     else:
-        down = _latent(model, tokens, "latent_down", source, model.hidden, model.expert_rank)
-        up = _latent(model, tokens, "latent_up", "combined", model.expert_rank, model.hidden)
-        routed = _route(model, tokens, source, down.output, kind)
-        ops, leaf = (down, *routed, *_routed_experts(model, work, tokens), up), up.output
+        # Routed experts work in a latent of all tokens, router and shared experts see the model's own width
+        # (NVIDIA, Nemotron 3 white paper, 2025, sec. 2.2: LatentMoE).
+        down = layer.product("latent_down", source, "latent_down_out", width)
+        up = layer.product("latent_up", "combined", "latent_up_out", Extent(model.hidden), width)
+        ops = (down, *_route(layer, source, down.output, kind), *_routed_experts(layer, work), up)
+        leaf = up.output
     if not model.shared_experts:
         return ops, (leaf,)
     shared = gated_ffn(
-        model, tokens, width=model.shared_ffn, axis="shared_ffn", module="moe", source=source, bias=False,
-        prefix="shared_", role=SHARED_EXPERT,
-    )  # fmt: skip
+        replace(layer, role=SHARED_EXPERT),
+        source,
+        width=model.shared_ffn,
+        axis="shared_ffn",
+        bias=False,
+        prefix="shared_",
+    )
     return (*ops, *shared), (leaf, shared[-1].output)
 
 
-def _latent(model: Model, tokens: Extent, name: str, source: str, width: Number, columns: Number) -> MatMul:
-    """Tokens into the latent that routed experts work in, or their summed results out of it (NVIDIA, Nemotron
-    3 white paper, 2025, sec. 2.2: LatentMoE); router and shared experts see the model's own width.
+def _routed(layer: LayerOps) -> tuple[LayerOps, Number, dict[str, Number]]:
+    """What makes ops on rows for experts, elements of a row that experts work on, and what a dispatch or a
+    combine says of them.
     """
-    return MatMul(
-        name=name, module="moe", inputs=(source,), output=f"{name}_out", m=tokens, n=(Extent(columns),),
-        k=Extent(width), weight=model.weights, activation=model.activations,
-    )  # fmt: skip
+    model, tokens = layer.model, layer.rows
+    width = model.expert_rank if model.latent_experts else model.hidden
+    rows = layer_ops(model, layer.module, Extent(tokens.count, tokens.unit, "routed_tokens"))
+    return rows, width, {"top_k": model.top_k, "width": width, "token": width}
 
 
-def _width(model: Model) -> Number:
-    """Elements of a row that experts work on."""
-    return model.expert_rank if model.latent_experts else model.hidden
-
-
-def _route(model: Model, tokens: Extent, source: str, rows: str, kind: str) -> tuple[Op, ...]:
+def _route(layer: LayerOps, source: str, rows: str, kind: str) -> tuple[Op, ...]:
     """Scores of all experts, the choice among them, and rows on their way to the chosen."""
-    every, routed = (Extent(model.experts),), Extent(tokens.count, tokens.unit, "routed_tokens")
-    scores = (*every, Extent(1.0)) if model.shared_gate else every
-    router = MatMul(
-        name="router",
-        module="moe",
-        role=ROUTER,
-        inputs=(source,),
-        output="router_out",
-        m=tokens,
-        n=scores,
-        k=Extent(model.hidden),
+    model, router = layer.model, replace(layer, role=ROUTER)
+    every, scored = Extent(model.experts), kind == "moe"
+    scores = router.product(
+        "router",
+        source,
+        "router_out",
+        (every, Extent(1.0)) if model.shared_gate else every,
         weight=model.embedding_dtype,
-        activation=model.activations,
-        bias=model.router_bias and kind == "moe",
+        bias=model.router_bias and scored,
     )
-    choice = Vector(
-        name="top_k",
-        module="moe",
-        role=ROUTER,
-        inputs=("router_out",),
-        output="routes",
-        m=tokens,
-        n=every if kind == "moe" else (Extent(model.top_k),),
-        reads=1.0 if kind == "moe" else 1.0 + EXPERT_NAME,
+    choice = router.vector(
+        "top_k",
+        scores.output,
+        "routes",
+        every if scored else Extent(model.top_k),
+        reads=1.0 if scored else 1.0 + EXPERT_NAME,
         writes=0.0,
         flop_per_element=2.0,
         special_per_element=1.0,
         precision="fp32",
         # scores weigh the experts that the table names for a token
-        parameters=() if kind == "moe" else (Extent(model.vocab), Extent(model.top_k)),
+        parameters=() if scored else (Extent(model.vocab), Extent(model.top_k)),
         parameter_precision="fp64",
     )
-    dispatch = Dispatch(
-        name="dispatch",
-        module="moe",
-        inputs=(rows, "routes"),
-        output="sent",
-        m=routed,
-        n=(Extent(model.top_k),),
-        reads=_width(model),
-        writes=_width(model),
-        flop_per_element=0.0,
-        special_per_element=0.0,
-        # the choice has none
-        precision=model.activations,
-        top_k=model.top_k,
-        width=_width(model),
-        token=_width(model),
-        gradients=1,
+    routed, width, sent = _routed(layer)
+    picks = Extent(model.top_k)
+    moved = {"reads": width, "writes": width, "gradients": 1, **sent}  # the choice has no gradient
+    return (
+        scores,
+        choice,
+        routed.vector("dispatch", (rows, choice.output), "sent", picks, Dispatch, **moved),
     )
-    return (router, choice, dispatch)
 
 
-def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, ...]:
-    """Products of the experts over the rows sent to them, and their results added up for each token."""
-    a, sides = model.activations, 2.0 if model.gated else 1.0
-    routed, hidden = Extent(tokens.count, tokens.unit, "routed_tokens"), Extent(_width(model))
+def _routed_experts(layer: LayerOps, work: Workload) -> tuple[Op, ...]:
+    """Products of the experts over the rows sent to them, and their results, weighted and added up for each
+    token.
+    """
+    model, tokens, sides = layer.model, layer.rows, 2.0 if layer.model.gated else 1.0
+    routed, width, sent = _routed(layer)
+    hidden, inner = Extent(width), Extent(model.expert_ffn, 1.0, "expert_ffn")
+    # Both products share these: what a rank has to do is worked out once for the two.
+    grouped, held = Extent(tokens.count, tokens.unit, "ep_tokens"), Extent(model.experts, 1.0, "experts")
 
     def product(name: str, source: str, output: str, n: Extent, k: Extent) -> ExpertMatMul:
         return ExpertMatMul(
@@ -212,56 +167,28 @@ def _routed_experts(model: Model, work: Workload, tokens: Extent) -> tuple[Op, .
             skew=work.skew,
             routing=work.routing,
             weight=model.expert_weights,
-            activation=a,
+            activation=model.activations,
             bias=model.expert_bias,
             groups=model.expert_groups,
             top_groups=model.top_groups,
             generates=work.phase == "decode" and work.prompts is None,
         )
 
-    # Both products share these: what a rank has to do is worked out once for the two.
-    grouped, held = Extent(tokens.count, tokens.unit, "ep_tokens"), Extent(model.experts, 1.0, "experts")
     up = product("experts_up", "sent", "experts_mid", Extent(model.expert_ffn, sides, "expert_ffn"), hidden)
-    activation = Vector(
-        name="experts_activation",
-        module="moe",
-        role=EXPERT_ROWS,
-        inputs=("experts_mid",),
-        output="experts_act",
-        m=routed,
-        n=(Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),),
+    activation = replace(routed, role=EXPERT_ROWS).vector(
+        "experts_activation",
+        up.output,
+        "experts_act",
+        Extent(model.top_k * model.expert_ffn, 1.0, "expert_ffn"),
         reads=sides,
-        writes=1.0,
         flop_per_element=SILU_FLOP,
         special_per_element=SILU_SPECIAL,
-        precision=a,
         pieces=2.0,
     )
-    down = product(
-        "experts_down", "experts_act", "experts_out", hidden, Extent(model.expert_ffn, 1.0, "expert_ffn")
-    )
+    down = product("experts_down", activation.output, "experts_out", hidden, inner)
     down = replace(down, weighted_bias=model.expert_bias)
-    return (up, activation, down, _combine(model, routed, hidden))
-
-
-def _combine(model: Model, rows: Extent, hidden: Extent) -> Combine:
-    """Results of a token's experts, weighted and added up."""
-    return Combine(
-        name="combine",
-        module="moe",
-        inputs=("experts_out",),
-        output="combined",
-        m=rows,
-        n=(hidden,),
-        reads=model.top_k,
-        writes=1.0,
-        flop_per_element=2.0 * model.top_k,
-        special_per_element=0.0,
-        precision=model.activations,
-        top_k=model.top_k,
-        width=_width(model),
-        token=_width(model),
-    )
+    added = {"reads": model.top_k, "flop_per_element": 2.0 * model.top_k, **sent}
+    return (up, activation, down, routed.vector("combine", down.output, "combined", hidden, Combine, **added))
 
 
 def expert_shares(experts: Number, skew: Number, rank: int = 0) -> Array:

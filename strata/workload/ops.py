@@ -4,13 +4,15 @@ rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import ClassVar, TypeGuard
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
 from strata.arrays import Number, ceil_div
 from strata.params import load_table
 from strata.precision import bytes_of
-from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, total
+from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, total, volume
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -19,6 +21,7 @@ class MatMul(Op):
 
     kind: ClassVar[str] = "matmul"
     category: ClassVar[str] = "matmul"
+    multiplies: ClassVar[bool] = True
 
     m: Extent
     n: tuple[Extent, ...]
@@ -75,12 +78,9 @@ class MatMul(Op):
         """Gradient of the input (m x k from n) and of the weight, or of the second operand (k x n from m)."""
         back = f"d_{self.output}"
         second = self.inputs[1] if len(self.inputs) > 1 else f"{self.name}_weight"
-        dgrad = replace(
-            self,
+        dgrad = self.turned(
             name=f"{self.name}_dgrad",
-            backward=True,
             inputs=(back,) if self.stored or len(self.inputs) < 2 else (back, f"forward:{second}"),
-            output=f"d_{self.inputs[0]}@{self.name}",
             n=(self.k,),
             k=joined_extent(self.n),
             stored=False,
@@ -88,10 +88,8 @@ class MatMul(Op):
             bias=False,
             joined=axes_of(*self.n)[1:],
         )
-        wgrad = replace(
-            self,
+        wgrad = self.turned(
             name=f"{self.name}_wgrad",
-            backward=True,
             inputs=(f"forward:{self.inputs[0]}", back),
             output=f"d_{second}@{self.name}",
             m=self.k,
@@ -186,9 +184,7 @@ class Attention(Op):
         return self.sequences.size * self.queries.size * self.heads.size * bytes_of(self.activation)
 
     def gradient(self) -> tuple[Op, ...]:
-        inputs = (f"d_{self.output}", *(f"forward:{name}" for name in self.inputs))
-        output = f"d_{self.inputs[0]}@{self.name}"
-        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+        return (self.turned(reads_forward=True),)
 
 
 def paged(tokens: Number, page: Number) -> Number:
@@ -235,10 +231,10 @@ class Vector(Op):
 
     m: Extent
     n: tuple[Extent, ...]
-    reads: Number
-    writes: Number
-    flop_per_element: Number
-    special_per_element: Number
+    reads: Number = 1.0
+    writes: Number = 1.0
+    flop_per_element: Number = 0.0
+    special_per_element: Number = 0.0
     precision: str
     parameters: tuple[Extent, ...] = ()  # a product: (vocab, hidden) for an embedding
     parameter_precision: str = "bf16"
@@ -259,14 +255,10 @@ class Vector(Op):
         return self.m.size * total(self.n)
 
     def vector_flop(self) -> Number:
-        """Operations of the vector units; they are not counted as useful."""
         return self.elements() * self.flop_per_element
 
     def weight_elements(self) -> Number:
-        size: Number = 1.0 if self.parameters else 0.0
-        for extent in self.parameters:
-            size = size * extent.size
-        return size
+        return volume(self.parameters) if self.parameters else 0.0
 
     def weight_bytes(self) -> Number:
         return self.weight_elements() * bytes_of(self.parameter_precision)
@@ -301,15 +293,10 @@ class Vector(Op):
         """It reads what the op read and the gradient of what it wrote, and writes the gradient of what it
         read.
         """
-        forward = tuple(f"forward:{name}" for name in self.inputs)
         # Gradients of scales are sums over rows, that of the operand has sums along each: a second pass.
         again = 2.0 if self.parameters and self.trips is not None else 0.0
-        back = replace(
-            self,
-            name=f"{self.name}_backward",
-            backward=True,
-            inputs=(f"d_{self.output}", *forward),
-            output=f"d_{self.inputs[0]}@{self.name}",
+        back = self.turned(
+            reads_forward=True,
             reads=self.reads + self.writes + again,
             writes=self.reads,
             parameters=(),
@@ -343,6 +330,48 @@ class Gather(Vector):
 
     def row_bytes(self) -> Number:
         return (total(self.n) if self.row is None else self.row) * bytes_of(self.precision)
+
+
+Some: TypeAlias = T | tuple[T, ...]  # one of something, or several
+
+
+def _several(given: Some[T]) -> tuple[T, ...]:
+    return given if isinstance(given, tuple) else (given,)
+
+
+@dataclass(frozen=True)
+class RowOps:
+    """Makes ops of one module on the same rows, in the same formats unless said."""
+
+    module: str
+    rows: Extent
+    weights: str
+    activations: str
+    role: str = ""
+
+    def product(
+        self, name: str, inputs: Some[str], output: str, n: Some[Extent], k: Extent, /, **more: Any
+    ) -> MatMul:
+        """A product with a weight."""
+        usual = {"weight": self.weights, "activation": self.activations, "k": k}
+        return MatMul(**self._told(name, inputs, output, n) | usual | more)
+
+    def vector(
+        self,
+        name: str,
+        inputs: Some[str],
+        output: str,
+        n: Some[Extent],
+        kind: type[Vector] = Vector,
+        /,
+        **more: Any,
+    ) -> Vector:
+        """Element-wise work, of a kind that may have fields of its own."""
+        return kind(**self._told(name, inputs, output, n) | {"precision": self.activations} | more)
+
+    def _told(self, name: str, inputs: Some[str], output: str, n: Some[Extent]) -> dict[str, Any]:
+        edges = {"inputs": _several(inputs), "output": output, "m": self.rows, "n": _several(n)}
+        return {"name": name, "module": self.module, "role": self.role, **edges}
 
 
 def is_vector(op: Op) -> TypeGuard[Vector]:

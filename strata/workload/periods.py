@@ -5,6 +5,15 @@ from __future__ import annotations
 from strata.arrays import SCALARS, Number, floor_div, has_axes, lead, namespace, rank_of
 
 
+def layers_within(
+    layers: Number, prefix: Number, in_prefix: bool, places: tuple[int, ...], length: int
+) -> Number:
+    """How many of the first layers are of a kind: all of a prefix or none, then some places of a period."""
+    xp = namespace(layers, prefix)
+    inside = xp.minimum(layers, prefix) if in_prefix else 0.0 * layers
+    return inside + places_within(xp.maximum(layers - prefix, 0.0), places, length)
+
+
 def places_within(layers: Number, places: tuple[int, ...], length: int) -> Number:
     r"""How many of the first layers stand at some places of a period.
 

@@ -17,7 +17,7 @@ from strata.params import data_folder, merged, names, read_toml
 from strata.reading import json_file, text_of
 from strata.units import finite_array, finite_number
 from strata.workload.graph import Graph
-from strata.workload.model import model
+from strata.workload.model import ADAPTERS, adapter, model
 from strata.workload.tasks import Workload
 
 
@@ -45,7 +45,7 @@ PROGRAMS = {
     "dlrm": ("dlrm", "Dlrm"),
     "fft": ("fft", "Fft"),
     "fft-1d": ("fft", "LongFft"),
-    "gemm": ("gemm", "Gemm"),
+    "gemm": ("mlp", "Gemm"),
     "hpl": ("hpl", "Hpl"),
     "lstm": ("lstm", "Lstm"),
     "mlp": ("mlp", "Mlp"),
@@ -63,14 +63,9 @@ def program(name: str | Path, /, **changes: Any) -> Any:
     >>> program("fft-1024", points=512).points, program("llama-3-8b").layers
     (512.0, 32.0)
     """
-    if str(name).endswith((".onnx", ".onnx.xz")):
-        from strata.workload.onnx_graph import onnx_changes
-
-        return onnx_changes(name, changes)
-    if Path(name).suffix == ".et":
-        from strata.workload.chakra_program import chakra_program
-
-        return chakra_program(name, **changes)
+    ending = next((e for e in ADAPTERS if e != ".json" and str(name).endswith(e)), "")
+    if ending:
+        return adapter(ending)(name, **changes)
     path = program_path(name)
     if path is None:
         return model(name, **changes)

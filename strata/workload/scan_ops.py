@@ -4,7 +4,7 @@ that pass from token to token, factorisations.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 from strata.arrays import Number, namespace
@@ -43,9 +43,6 @@ class Scan(Op):
     def output_bytes(self) -> Number:
         return self.elements() * bytes_of(self.precision)
 
-    def operand_axes(self, place: int) -> tuple[str, ...]:
-        return axes_of(self.outer, self.length, self.inner)
-
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(self.outer, self.length, self.inner)
 
@@ -54,8 +51,7 @@ class Scan(Op):
 
     def gradient(self) -> tuple[Op, ...]:
         """The gradient of prefix sums is the sums from the other end: the same work."""
-        inputs, output = (f"d_{self.output}",), f"d_{self.inputs[0]}@{self.name}"
-        return (replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output),)
+        return (self.turned(),)
 
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
@@ -76,9 +72,6 @@ class Sort(Op):
     def output_bytes(self) -> Number:
         return self.elements() * (bytes_of(self.precision) + self.value_bytes)
 
-    def operand_axes(self, place: int) -> tuple[str, ...]:
-        return axes_of(self.lines, self.length)
-
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(self.lines, self.length)
 
@@ -95,10 +88,6 @@ class Sort(Op):
             backward=True,
             m=self.lines,
             n=(self.length,),
-            reads=1.0,
-            writes=1.0,
-            flop_per_element=0.0,
-            special_per_element=0.0,
             precision=self.precision,
             row=1.0,
         )
@@ -276,23 +265,18 @@ class StateScan(Op):
         """The scan from the other end; what all channels share (B and C of Mamba-1, its last operand before
         the state) has a sum over them.
         """
-        inputs = (f"d_{self.output}", *(f"forward:{name}" for name in self.inputs))
-        output = f"d_{self.inputs[0]}@{self.name}"
-        back = replace(self, name=f"{self.name}_backward", backward=True, inputs=inputs, output=output)
+        back = self.turned(reads_forward=True)
         if self.rule != CHANNEL:
             return (back,)
         shared = Vector(
             name=f"{self.name}_shared",
             module=self.module,
-            inputs=(output,),
-            output=f"{output}_shared",
+            inputs=(back.output,),
+            output=f"{back.output}_shared",
             backward=True,
             m=Extent(self.sequences.count, self.queries.unit, "tokens"),
             n=(Extent(2.0 * self.key_dim),),
-            reads=1.0,
-            writes=1.0,
             flop_per_element=1.0,
-            special_per_element=0.0,
             precision=self.activation,
             looked_up=axes_of(self.heads),
             beside=(self.heads,),
@@ -331,6 +315,7 @@ class LuFactor(Op):
 
     kind: ClassVar[str] = "lu"
     category: ClassVar[str] = "matmul"
+    multiplies: ClassVar[bool] = True
 
     order: Extent
     precision: str
@@ -353,9 +338,6 @@ class LuFactor(Op):
 
     def output_bytes(self) -> Number:
         return self.batch.size * self.order.size**2 * bytes_of(self.precision)
-
-    def operand_axes(self, place: int) -> tuple[str, ...]:
-        return axes_of(self.batch, self.order)
 
     def result_axes(self) -> tuple[str, ...]:
         return axes_of(self.batch, self.order)

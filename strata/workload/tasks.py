@@ -9,7 +9,7 @@ from strata.arrays import Number, register_pytree
 from strata.errors import require
 from strata.records import readable
 from strata.units import box_shape
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")

@@ -1,5 +1,17 @@
-"""trace_transformer(): a transformer and a workload become a graph. One block per distinct kind of attention
+r"""trace_transformer(): a transformer and a workload become a graph. One block per distinct kind of attention
 and of ffn.
+
+Hyper-connections: a residual of several streams, which every block reads as one and mixes anew.
+
+.. math:: x = \sum_i a_i s_i, \quad s'_j = \sum_i M_{ij} s_i + b_j F(x)
+
+streams s; a block F reads their sum x under weights a, and its result joins each stream by b beside the mixed
+streams; a, b and the doubly stochastic M come from the streams themselves by one product, M by iterations of
+Sinkhorn and Knopp.
+
+Zhu et al., Hyper-Connections, arXiv 2409.19606; Xie et al., mHC: Manifold-Constrained Hyper-Connections,
+arXiv 2512.24880, sec. 4; DeepSeek-V4 report, sec. 2.2; sizes as in the modules that Hugging Face transformers
+documents for deepseek_v4.
 """
 
 from __future__ import annotations
@@ -8,16 +20,83 @@ from dataclasses import replace
 
 from strata.arrays import Number
 from strata.precision import bytes_of
-from strata.workload.adapters import training_graph
 from strata.workload.attention import attention_ops
+from strata.workload.attention_parts import layer_ops
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
-from strata.workload.hyper_connections import collapsed, expanded_stream, mixed_streams, stream_width
 from strata.workload.linear_attention import KEY_HEADS, STATE_HEADS, mixer_ops
+from strata.workload.lora import training_graph
 from strata.workload.model import ROUTED, Model
-from strata.workload.moe import NORM, NORM_FLOP, expert_ops, gated_ffn
-from strata.workload.ops import CrossEntropy, EagerKernels, MatMul, Vector
+from strata.workload.moe import NORM, NORM_FLOP, SILU_FLOP, SILU_SPECIAL, expert_ops, gated_ffn
+from strata.workload.ops import CrossEntropy, EagerKernels, Vector
 from strata.workload.scan_ops import STATE
 from strata.workload.tasks import Workload
+
+COLLAPSED, STREAMS = "collapsed", "streams"
+# of one element of the mixing matrix in an iteration: columns and rows, each added up and divided
+BALANCE_FLOP = 4.0
+
+
+def stream_width(model: Model) -> Number:
+    """Elements of the residual of one token.
+
+    >>> from strata.workload.model import model
+    >>> stream_width(model("llama-3-8b"))
+    4096.0
+    """
+    return model.hidden * model.streams if model.hyper_connections else model.hidden
+
+
+def expanded_stream(model: Model, tokens: Extent, source: str) -> list[Op]:
+    """The embedding in every stream."""
+    if not model.hyper_connections:
+        return []
+    columns, layer = Extent(stream_width(model)), layer_ops(model, "embedding", tokens)
+    return [layer.vector("expand_streams", source, STREAMS, columns, reads=1.0 / model.streams)]
+
+
+def collapsed(model: Model, tokens: Extent, module: str, residual: str, last: bool = False) -> list[Op]:
+    """Ops before a block: weights from all streams, balanced, and the streams added up under them.
+
+    The head at the end (`last`) mixes nothing, so that it needs the weights of the sum alone.
+    """
+    if not model.hyper_connections:
+        return []
+    layer = layer_ops(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
+    wide, n = Extent(stream_width(model)), model.streams
+    columns, stored = n if last else (2.0 + n) * n, model.embedding_dtype
+    mix = layer.product(
+        "stream_weights", residual, "stream_weights_out", Extent(columns), wide, bias=True, weight=stored
+    )
+    balance = 0.0 if last else BALANCE_FLOP * model.stream_mixes * n * n / model.hidden
+    collapse = layer.vector(
+        "collapse_streams",
+        (residual, mix.output),
+        COLLAPSED,
+        Extent(model.hidden),
+        reads=n,
+        flop_per_element=(2.0 + NORM_FLOP) * n + SILU_FLOP * columns / model.hidden + balance,
+        special_per_element=SILU_SPECIAL * columns / model.hidden,
+        parameters=(Extent(1.0 if last else 3.0),),  # scales of the weights
+    )
+    return [mix, collapse]
+
+
+def mixed_streams(
+    model: Model, tokens: Extent, module: str, leaves: tuple[str, ...], residual: str
+) -> Vector:
+    """Streams mixed with each other, and what the block hands on added to each."""
+    layer = layer_ops(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"))
+    return layer.vector(
+        "mix_streams",
+        (*leaves, residual, "stream_weights_out"),
+        STREAMS,
+        Extent(stream_width(model)),
+        reads=1.0 + len(leaves) / model.streams,
+        flop_per_element=2.0 * model.streams + 2.0,
+        adds=True,
+        gradients=len(leaves) + 1,
+    )
+
 
 # Loads that a row waits for in turn, in fused kernels that give a row to one core: a norm fetches it in
 # parts, and its sum
@@ -124,21 +203,16 @@ def _stream(model: Model, tokens: Extent, axis: str, format: str = "") -> Tensor
 
 def _norm(name: str, module: str, model: Model, tokens: Extent) -> Vector:
     """RMS or layer norm, fused with the residual addition before it."""
-    weight = Extent(model.hidden, 2.0 if model.norm_bias else 1.0)
-    return Vector(
-        name=name,
-        module=module,
-        role=NORM,
-        inputs=(RESIDUAL,),
-        output=f"{name}_out",
-        m=Extent(tokens.count, tokens.unit, "sp_tokens"),
-        n=(Extent(model.hidden),),
+    layer = layer_ops(model, module, Extent(tokens.count, tokens.unit, "sp_tokens"), NORM)
+    return layer.vector(
+        name,
+        RESIDUAL,
+        f"{name}_out",
+        Extent(model.hidden),
         reads=2.0,
         writes=2.0,
         flop_per_element=NORM_FLOP + 1,
-        special_per_element=0.0,
-        precision=model.activations,
-        parameters=(weight,),
+        parameters=(Extent(model.hidden, 2.0 if model.norm_bias else 1.0),),
         pieces=2.0,
         eager=EAGER_NORM,
         trips=NORM_TRIPS + model.hidden / NORM_LOAD,
@@ -159,75 +233,40 @@ def _norm_after(before: list[Op], norm: Vector) -> Vector:
 
 def _embedding(model: Model, tokens: Extent) -> Block:
     hidden, stored = Extent(model.hidden), model.embedding_dtype
+    layer, formats = (
+        layer_ops(model, "embedding", tokens),
+        {"precision": stored, "parameter_precision": stored},
+    )
+    vocab = (Extent(model.vocab, 1.0, "vocab"), hidden)
     ops: list[Op] = [
-        Vector(
-            name="embed",
-            module="embedding",
-            inputs=("ids",),
-            output="hidden_0",
-            m=tokens,
-            n=(hidden,),
-            reads=1.0,
-            writes=1.0,
-            flop_per_element=0.0,
-            special_per_element=0.0,
-            precision=stored,
-            parameters=(Extent(model.vocab, 1.0, "vocab"), hidden),
-            parameter_precision=stored,
-            looked_up=("vocab",),
-        )
+        layer.vector("embed", "ids", "hidden_0", hidden, parameters=vocab, looked_up=("vocab",), **formats)
     ]
     if model.learned_positions:
-        ops.append(
-            Vector(
-                name="positions",
-                module="embedding",
-                inputs=("hidden_0",),
-                output="hidden_p",
-                m=tokens,
-                n=(hidden,),
-                reads=2.0,
-                writes=1.0,
-                flop_per_element=1.0,
-                special_per_element=0.0,
-                precision=stored,
-                parameters=(Extent(model.positions), hidden),
-                parameter_precision=stored,
-            )
-        )
+        added = {"reads": 2.0, "flop_per_element": 1.0, "parameters": (Extent(model.positions), hidden)}
+        ops.append(layer.vector("positions", "hidden_0", "hidden_p", hidden, **added, **formats))
     ops += expanded_stream(model, tokens, ops[-1].output)
     stream = _stream(model, tokens, "tokens", stored)
     return Block(name="embedding", role="embedding", ops=tuple(ops), output=stream, leaves=(ops[-1].output,))
 
 
 def _head(model: Model, read: Extent, phase: str) -> Block:
-    vocab = (Extent(model.vocab, 1.0, "vocab"),)
+    vocab, layer, stored = (
+        Extent(model.vocab, 1.0, "vocab"),
+        layer_ops(model, "head", read),
+        model.embedding_dtype,
+    )
     before = collapsed(model, read, "head", RESIDUAL, last=True)
     final = _norm_after(before, _norm("final_norm", "head", model, read))
-    head = MatMul(
-        name="head",
-        module="head",
-        inputs=(final.output,),
-        output="logits",
-        m=read,
-        n=vocab,
-        k=Extent(model.hidden),
-        weight=model.embedding_dtype,
-        activation=model.activations,
-        tied=model.tied,
-    )
+    head = layer.product("head", final.output, "logits", vocab, weight=stored, tied=model.tied)
     # Greedy choice reads the logits once, all of them in one place; the loss of a training step also takes an
     # exponential of each, and adds up over parts of the vocabulary.
     training = phase == "train"
-    kind: type[Vector] = CrossEntropy if training else Vector
-    choose = kind(
-        name="loss" if training else "sample",
-        module="head",
-        inputs=("logits",),
-        output="token",
-        m=read,
-        n=vocab,
-        reads=1.0,
+    choose = layer.vector(
+        "loss" if training else "sample",
+        head.output,
+        "token",
+        vocab,
+        CrossEntropy if training else Vector,
         writes=0.0,
         flop_per_element=1.0,
         special_per_element=1.0 if training else 0.0,
@@ -300,9 +339,8 @@ def _feeding(
     """Ops of a feed-forward layer and what they hand on."""
     if kind in ROUTED:
         return expert_ops(model, work, tokens, source, kind)
-    ops = gated_ffn(
-        model, tokens, width=model.ffn, axis="ffn", module="ffn", source=source, bias=model.ffn_bias
-    )
+    layer = layer_ops(model, "ffn", tokens)
+    ops = gated_ffn(layer, source, width=model.ffn, axis="ffn", bias=model.ffn_bias)
     return ops, (ops[-1].output,)
 
 

@@ -18,8 +18,7 @@ from strata.errors import require
 from strata.evaluate import evaluate_case
 from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.generate.budget import Budget
-from strata.hardware.generate.generate import Generation
-from strata.hardware.generate.recipe import changed_recipe, recipe
+from strata.hardware.generate.recipe import Generation, changed_recipe, recipe
 from strata.hardware.generate.template import Template
 from strata.hardware.money import economics
 from strata.hardware.technology import Technology

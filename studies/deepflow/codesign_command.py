@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from strata.app.commands.options import JsonFlag, TableFile, command, flag, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, command, drawing, flag, option
 from strata.app.rows_out import answer, quantity_rows
 from strata.app.terminal import names_of, wrote
 from strata.units import whole
@@ -21,33 +21,6 @@ def _methods(incomplete: str) -> list[str]:
     return [n for n in METHODS if n.startswith(incomplete)]
 
 
-CodesignTechnology = Annotated[
-    str, typed("", "NAME", "node or library, or a TOML path", names_of("technologies"))
-]
-CodesignBudget = Annotated[str, typed("", "NAME", "area, power and their split", names_of("budget"))]
-CodesignProgram = Annotated[str, typed("--program --model", "NAME", "what runs: a program or a model")]
-CodesignTemplate = Annotated[
-    str, typed("", "NAME", "units, levels of memory and networks", names_of("template"))
-]
-CodesignSystem = Annotated[str, typed("", "N or NxM", "packages, or packages x devices of each")]
-CodesignStrategy = Annotated[
-    list[str] | None, typed("", "TEXT", "how it is divided, like d4 or tp=8; several: the best is chosen")
-]
-CodesignPhase = Annotated[str, typed("", "PHASE", "train, prefill, decode or forward")]
-CodesignBatch = Annotated[float, typed("", "N", "sequences of a step")]
-CodesignInput = Annotated[float, typed("", "N", "tokens of a sequence")]
-CodesignOutput = Annotated[float, typed("", "N", "tokens generated")]
-CodesignFree = Annotated[
-    str, typed("", "THING,...", "what may change: area, power, perimeter, die_area, devices, strategy")
-]
-CodesignMethod = Annotated[str, typed("", "NAME", "how it is searched", _methods)]
-CodesignEvaluations = Annotated[int, typed("", "N", "designs to evaluate")]
-CodesignSpend = Annotated[str, typed("", "all|stated", "shares use the whole budget, or what stated ones do")]
-CodesignCompare = Annotated[bool, flag("--compare", "run the other methods too, with as many evaluations")]
-CodesignSeed = Annotated[int, typed("", "N", "of what is drawn at random")]
-CodesignSvg = Annotated[Path | None, picture("write a picture: how the search went, the split")]
-
-
 @command(
     "codesign",
     "The best chip for a program under a budget, with its strategy.",
@@ -55,23 +28,29 @@ CodesignSvg = Annotated[Path | None, picture("write a picture: how the search we
     "--budget deepflow-v100 --program lstm-lm-v100 --system 4 --strategy d4 --batch 256",
 )
 def codesign_command(
-    technology: CodesignTechnology,
-    budget: CodesignBudget,
-    program: CodesignProgram,
-    template: CodesignTemplate = "gpu",
-    system: CodesignSystem = "1",
-    strategy: CodesignStrategy = None,
-    phase: CodesignPhase = "train",
-    batch: CodesignBatch = 1.0,
-    input: CodesignInput = 1024.0,
-    output: CodesignOutput = 1024.0,
-    free: CodesignFree = "area,power,perimeter,die_area,devices,strategy",
-    method: CodesignMethod = "gradient",
-    evaluations: CodesignEvaluations = 4000,
-    spend: CodesignSpend = "all",
-    compare: CodesignCompare = False,
-    seed: CodesignSeed = 0,
-    svg: CodesignSvg = None,
+    technology: str = option(..., "NAME", "node or library, or a TOML path", names_of("technologies")),
+    budget: str = option(..., "NAME", "area, power and their split", names_of("budget")),
+    program: str = option(..., "NAME", "what runs: a program or a model", flags="--program --model"),
+    template: str = option("gpu", "NAME", "units, levels of memory and networks", names_of("template")),
+    system: str = option("1", "N or NxM", "packages, or packages x devices of each"),
+    strategy: list[str] | None = option(
+        None, "TEXT", "how it is divided, like d4 or tp=8; several: the best is chosen"
+    ),
+    phase: str = option("train", "PHASE", "train, prefill, decode or forward"),
+    batch: float = option(1.0, "N", "sequences of a step"),
+    input: float = option(1024.0, "N", "tokens of a sequence"),
+    output: float = option(1024.0, "N", "tokens generated"),
+    free: str = option(
+        "area,power,perimeter,die_area,devices,strategy",
+        "THING,...",
+        "what may change: area, power, perimeter, die_area, devices, strategy",
+    ),
+    method: str = option("gradient", "NAME", "how it is searched", _methods),
+    evaluations: int = option(4000, "N", "designs to evaluate"),
+    spend: str = option("all", "all|stated", "shares use the whole budget, or what stated ones do"),
+    compare: bool = flag("--compare", "run the other methods too, with as many evaluations"),
+    seed: int = option(0, "N", "of what is drawn at random"),
+    svg: Path | None = drawing("write a picture: how the search went, the split"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:

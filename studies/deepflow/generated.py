@@ -22,8 +22,8 @@ from strata.evaluate import evaluate
 from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.fabric import Fabric, sized
 from strata.hardware.generate.budget import Budget
-from strata.hardware.generate.generate import Generation, generation
 from strata.hardware.generate.made import component_names
+from strata.hardware.generate.recipe import Generation, generation
 from strata.hardware.generate.template import Template
 from strata.hardware.system import System, system
 from strata.hardware.technology import Technology

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from strata.arrays import Number
-from strata.hardware.generate.generate import Generation
+from strata.hardware.generate.recipe import Generation
 from strata.hardware.system import System
 from strata.params import leaf_paths, override, value_at
 
@@ -17,7 +17,7 @@ from strata.params import leaf_paths, override, value_at
 def with_chip_numbers(made: Generation, over: Mapping[str, Any]) -> Generation:
     """A generation with numbers of its chip replaced, such as a bandwidth that is stated.
 
-    >>> from strata.hardware.generate.generate import generation
+    >>> from strata.hardware.generate.recipe import generation
     >>> made = generation("deepflow-v100", "deepflow-v100", "deepflow-2021")
     >>> float(with_chip_numbers(made, {"memory.bandwidth": "2 TB/s"}).chip.memory.bandwidth)
     2000000000000.0
@@ -32,7 +32,7 @@ def generated_readings(made: Generation, joined: System) -> dict[str, Number]:
     """Numbers of a generated chip by name: each quantity by its path joined by `_` (`memory_bandwidth`), the
     peak, capacity and bandwidth of each level on the die, units, and the bandwidth of each network.
 
-    >>> from strata.hardware.generate.generate import generation
+    >>> from strata.hardware.generate.recipe import generation
     >>> from strata.hardware.system import system
     >>> made = generation("deepflow-v100", "deepflow-v100", "deepflow-2021")
     >>> read = generated_readings(made, system(made.chip))

@@ -27,7 +27,7 @@ def tiling_intensities(product: Product, chip: Chip, precision: str = "fp16") ->
 
     DeepFlow (2023), section 2: operations over accesses to main memory.
 
-    >>> from strata.hardware.generate.generate import generate
+    >>> from strata.hardware.generate.recipe import generate
     >>> v100 = generate("deepflow-v100", "deepflow-v100", "deepflow-2021")
     >>> cube = Product(m=4096.0, n=4096.0, k=4096.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
     >>> found = tiling_intensities(cube, v100)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from strata.app.commands.options import JsonFlag, TableFile, command, flag, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, flag, option
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, typed_bytes, wrote
 from strata.errors import BadValue
@@ -18,9 +16,6 @@ if TYPE_CHECKING:
     from deepflow.link_sharing import DeviceGrid
 
 
-MeshPicture = Annotated[Path | None, picture("write a picture of the best")]
-
-
 @command(
     "mapping",
     "Devices of a mesh on links: every order, link sharing, the best.",
@@ -28,30 +23,19 @@ MeshPicture = Annotated[Path | None, picture("write a picture of the best")]
     "(`strata map` is about kernels of a program on chips.)",
 )
 def mapping_command(
-    strategy: Annotated[
-        str, typer.Argument(metavar="STRATEGY", help="kernel parallelism, like RC-4-2-d8-p2, or --mesh")
-    ] = "",
-    mesh: Annotated[
-        str, typed("", "NAME=N,...", "degrees of the mesh, each a ring, or NAME=N:chain, NAME=N:full")
-    ] = "",
-    fabric: Annotated[str, typed("", "NAME", "fabric to lay it on", names_of("fabric"))] = "",
-    sizes: Annotated[str, typed("", "N,N,...", "members of the fabric's dimensions, innermost first")] = "",
-    package: Annotated[
-        str, typed("", "WxW", "instead of a fabric: packages that are meshes of this size")
-    ] = "",
-    packages: Annotated[str, typed("", "N", "of them, in a chain")] = "1",
-    intra: Annotated[str, typed("", "B/s", "bandwidth of a link inside a package, one direction")] = "1 TB/s",
-    inter: Annotated[str, typed("", "B/s", "and of one between packages")] = "100 GB/s",
-    volumes: Annotated[
-        str,
-        typed(
-            "", "NAME=BYTES,...", "what a step sends over one edge of each dimension  [default: 1 MB each]"
-        ),
-    ] = "",
-    together: Annotated[
-        bool, flag("--together", "rank by the time when all dimensions send at once")
-    ] = False,
-    svg: MeshPicture = None,
+    strategy: str = argument("", "STRATEGY", "kernel parallelism, like RC-4-2-d8-p2, or --mesh"),
+    mesh: str = option("", "NAME=N,...", "degrees of the mesh, each a ring, or NAME=N:chain, NAME=N:full"),
+    fabric: str = option("", "NAME", "fabric to lay it on", names_of("fabric")),
+    sizes: str = option("", "N,N,...", "members of the fabric's dimensions, innermost first"),
+    package: str = option("", "WxW", "instead of a fabric: packages that are meshes of this size"),
+    packages: str = option("1", "N", "of them, in a chain"),
+    intra: str = option("1 TB/s", "B/s", "bandwidth of a link inside a package, one direction"),
+    inter: str = option("100 GB/s", "B/s", "and of one between packages"),
+    volumes: str = option(
+        "", "NAME=BYTES,...", "what a step sends over one edge of each dimension  [default: 1 MB each]"
+    ),
+    together: bool = flag("--together", "rank by the time when all dimensions send at once"),
+    svg: Path | None = drawing("write a picture of the best"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -123,7 +107,7 @@ def strategy_mesh(text: str) -> tuple[LogicalDimension, ...]:
 def _typed_grid(fabric: str, sizes: str, package: str, packages: str, links: tuple[str, str]) -> DeviceGrid:
     """The devices: a fabric's, or those of packages."""
     from deepflow.link_sharing import fabric_grid, package_grid
-    from strata.app.commands.fabric import typed_dimensions
+    from strata.app.commands.network import typed_dimensions
     from strata.hardware.fabric import fabric as make_fabric
     from strata.hardware.fabric import sized
 

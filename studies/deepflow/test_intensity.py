@@ -7,7 +7,7 @@ from hypothesis import strategies as hs
 
 from deepflow.hierarchical import hierarchical_matmul
 from deepflow.intensity import tiling_intensities
-from strata.hardware.generate.generate import generate
+from strata.hardware.generate.recipe import generate
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.product import Product
 

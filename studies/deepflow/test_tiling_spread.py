@@ -5,8 +5,8 @@ import pytest
 
 from deepflow.tiling_spread import tiling_spread
 from strata.errors import StrataError
-from strata.hardware.generate.generate import generate
-from strata.workload.gemm import Gemm
+from strata.hardware.generate.recipe import generate
+from strata.workload.mlp import Gemm
 
 CUBE = Gemm(m=65536.0, k=65536.0, n=65536.0)
 

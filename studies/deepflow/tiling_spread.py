@@ -19,7 +19,7 @@ from strata.precision import bytes_of
 from strata.pricing.kernels.product import Product
 from strata.reading import known_keys, number_of, table_of
 from strata.search.study_generated import generated_chip
-from strata.workload.gemm import Gemm
+from strata.workload.mlp import Gemm
 
 SIDES = ("m", "n", "k")
 TILING_KEYS = ("tilings", "gemm", "generate", "device", "set", "chip")
@@ -46,7 +46,7 @@ def tiling_spread(gemm: Gemm, hardware: Chip, devices: Sequence[int]) -> TilingS
     """Intensities of one device's part of a product for every RC and CR strategy of each device count, in
     every tiling.
 
-    >>> from strata.hardware.generate.generate import generate
+    >>> from strata.hardware.generate.recipe import generate
     >>> v100 = generate("deepflow-v100", "deepflow-v100", "deepflow-2021")
     >>> found = tiling_spread(Gemm(m=65536.0, k=65536.0, n=65536.0), v100, [1, 64])
     >>> found.names[1][-1], bool(np.nanmax(found.best[1]) < np.nanmax(found.best[0]))

@@ -19,8 +19,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strata.search.samplers._memory import LearningSampler, penalised_scores
-from strata.search.samplers._stated import ROUND, combinations_in_blocks, described
+from strata.search.samplers._memory import (
+    ROUND,
+    LearningSampler,
+    combinations_in_blocks,
+    described,
+    penalised_scores,
+)
 
 if TYPE_CHECKING:
     from strata.search.axes import DesignAxis

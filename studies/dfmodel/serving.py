@@ -179,7 +179,7 @@ def dfmodel_tokens_per_s(passes: Number, draft: Number, verify: Number, tokens: 
     tokens E of a round, in DFModel's results w a + 1; n passes of the draft of t_d [s], one of the target t_v
     [s], which DFModel priced for five tokens at every window.
 
-    >>> from strata.serving.acceptance import proportional_tokens
+    >>> from strata.serving.speculation import proportional_tokens
     >>> rate = dfmodel_tokens_per_s(4.0, 0.8419e-3, 31.4758e-3, proportional_tokens(4.0, 0.8))
     >>> round(rate, 1)
     120.5

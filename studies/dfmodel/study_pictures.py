@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.map_picture import mapping_roofline
+from strata.app.render.map import mapping_roofline
 from strata.drawing import COLOURS, DARK, GREY
 from strata.errors import BadValue, require
 from strata.expression import calculate

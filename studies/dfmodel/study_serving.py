@@ -17,8 +17,8 @@ from dfmodel.serving import (
 from strata.arrays import Array
 from strata.errors import UnknownName, require
 from strata.search.inputs import named_inputs
-from strata.serving.acceptance import COUNTINGS
 from strata.serving.drafts import compare_drafts
+from strata.serving.speculation import COUNTINGS
 
 SERVED_KEYS = ("served_layers", "chips", "tp", "pp", "tokens", "context", "cached", "factor")
 GUESSED_KEYS = ("target", "window", "acceptance", "tree", "counting", "verified")

@@ -18,7 +18,7 @@ from dfmodel.network import bisection_all_to_all, bisection_links, panel_broadca
 from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.chip import Chip
 from strata.params import Sources, quantity, sourced_record, text
-from strata.pricing.fusion import critical_time, transfer_time, utilised_time
+from strata.pricing.fusion import critical_time, utilised_time
 
 KIND = "closed-forms"
 NANOSECOND = 1e-9
@@ -202,7 +202,7 @@ def hpl_times(run: HplRun, machine: StudyMachine) -> KernelTimes:
     )
     return KernelTimes(
         flop=flop, compute=_compute(flop, machine),
-        memory=transfer_time(traffic, _last(machine.memory)), network=network, inside=0.0 * side,
+        memory=traffic / _last(machine.memory), network=network, inside=0.0 * side,
     )  # fmt: skip
 
 
@@ -251,7 +251,7 @@ def fft_times(run: FftRun, machine: StudyMachine) -> KernelTimes:
     exchange = bisection_all_to_all(held / devices, devices, _last(machine.crossing), _last(machine.link))
     return KernelTimes(
         flop=flop, compute=_compute(flop, machine),
-        memory=transfer_time(held, _last(machine.memory)) * np.ones(2), network=exchange * second,
+        memory=held / _last(machine.memory) * np.ones(2), network=exchange * second,
         inside=0.0 * flop,
     )  # fmt: skip
 
@@ -330,6 +330,6 @@ def dlrm_times(run: DlrmRun, machine: StudyMachine) -> KernelTimes:
     sent = bisection_all_to_all(exchanged / devices, devices, _last(machine.crossing), link)
     return KernelTimes(
         flop=flop, compute=_compute(flop, machine),
-        memory=transfer_time(dlrm_tensors(layers) * tensor + exchanged, _last(machine.memory)),
-        network=sent + sums * updates, inside=transfer_time(exchanged, _last(machine.memory)),
+        memory=(dlrm_tensors(layers) * tensor + exchanged) / _last(machine.memory),
+        network=sent + sums * updates, inside=exchanged / _last(machine.memory),
     )  # fmt: skip

@@ -28,7 +28,7 @@ from strata.mapping.shard import shard
 from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel
 from strata.optimise.fusion.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
 from strata.precision import bytes_of
-from strata.pricing.fusion import transfer_time, utilised_time
+from strata.pricing.fusion import utilised_time
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.workload.dataflow import Dataflow
 from strata.workload.graph import Extent, Graph, Op, is_collective
@@ -282,7 +282,7 @@ def layer_times(
         else compute
     )
     return KernelTimes(
-        flop=layer.flop, compute=busy, memory=transfer_time(layer.moved, _last(machine.memory)),
+        flop=layer.flop, compute=busy, memory=layer.moved / _last(machine.memory),
         network=layer_network(layer, plan), inside=0.0 * layer.flop,
     )  # fmt: skip
 

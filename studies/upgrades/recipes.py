@@ -15,8 +15,8 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.components import link_phy, memory_device
 from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.generate.budget import budget
-from strata.hardware.generate.generate import Generation, generation
 from strata.hardware.generate.made import generated_cost
+from strata.hardware.generate.recipe import Generation, generation
 from strata.hardware.generate.template import template
 from strata.hardware.money import Economics, dimension_price, economics
 from strata.hardware.system import System

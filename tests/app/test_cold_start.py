@@ -21,7 +21,7 @@ UNUSED = (
     "strata.search.run",
     "strata.search.space",
     "strata.workload.dataflow",
-    "strata.workload.onnx_graph",
+    "strata.adapters.onnx.graph",
     "strata.app.commands.serving",
     "strata.app.commands.map",
     "strata.simulate",

@@ -72,7 +72,7 @@ def test_numbers_of_a_claim_fit_a_float():
 
 @pytest.mark.parametrize("ratio", [[1, "a"], {"a": 1}, None, "4", True, 7])
 def test_ratios_of_compressed_layers_are_numbers(tmp_path, ratio):
-    from strata.workload.hub_names import find_config
+    from strata.adapters.huggingface.names import find_config
 
     config, _ = find_config("deepseek-v4-flash")
     config = {**config, "compress_ratios": [ratio, *config["compress_ratios"][1:]]}
@@ -84,7 +84,7 @@ def test_ratios_of_compressed_layers_are_numbers(tmp_path, ratio):
 
 @pytest.mark.parametrize("word", [None, 1, ["mamba"], "none"])
 def test_words_of_layers_are_words(tmp_path, word):
-    from strata.workload.hub_names import find_config
+    from strata.adapters.huggingface.names import find_config
 
     config, _ = find_config("qwen3-next-80b-a3b")
     path = tmp_path / "my.json"

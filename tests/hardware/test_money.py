@@ -22,7 +22,7 @@ from strata.hardware.money import (
     plug_power,
     switch_ports,
 )
-from strata.hardware.silicon.system_cost import cost_rate, system_cost
+from strata.hardware.silicon.cost import cost_rate, system_cost
 from strata.hardware.system import system
 from strata.params import names
 

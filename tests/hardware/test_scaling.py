@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from strata.arrays import enable_jax, leaves
-from strata.hardware.scaling import scaled_node
-from strata.hardware.technology import technology
+from strata.hardware.technology import scaled_node, technology
 from strata.params import stated, value_at
 
 N5 = technology("n5")

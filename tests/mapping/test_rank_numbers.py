@@ -5,9 +5,8 @@ import pytest
 
 from strata.errors import BadValue, UnknownName
 from strata.hardware.fabric import fabric, sized
-from strata.mapping.place import place
+from strata.mapping.place import IDLE, place, rank_numbers
 from strata.mapping.plan import plan
-from strata.mapping.rank_numbers import IDLE, rank_numbers
 
 PLANS = (
     "tp=4,dp=16,ep=64",

@@ -7,13 +7,13 @@ import pytest
 import strata as st
 from strata.errors import UnknownName
 from strata.hardware.chip import chip
-from strata.mapping.engine import Engine, engine
-from strata.mapping.kernel_library import kernel_library
+from strata.mapping.engine import Engine, engine, kernel_library
 from strata.mapping.launcher import launcher
 from strata.params import names
-from strata.pricing.host import beside_host, chip_under_library
+from strata.pricing.given import chip_under_library
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
+from strata.pricing.launching import beside_host
 
 ENGINES = ("vllm", "sglang", "trtllm", "atom")
 

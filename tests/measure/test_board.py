@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from strata.measure import board
-from strata.measure.board import (
+from strata.measure import gpu as board
+from strata.measure.gpu import (
     amd_smi_samples,
     amd_watch,
     first_visible,

@@ -15,8 +15,7 @@ from strata.mapping.shard import shard
 from strata.optimise.layout import best_layout, layout_setting
 from strata.optimise.layouts.factor_graph import eliminated, restricted
 from strata.optimise.layouts.layout_factors import layout_tables
-from strata.optimise.layouts.layout_options import module_options
-from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.layouts.layout_options import layout_rules, module_options
 from strata.pricing.pricers import price_op
 from strata.workload.dataflow import Dataflow
 

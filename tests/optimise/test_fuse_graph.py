@@ -1,5 +1,8 @@
 """From a rank's ops to a fusion problem: prices of the pricers, tensors of the graph, collectives as network."""
 
+import math
+from functools import partial
+
 import pytest
 from cases import rank_graph
 from gpt_layer import gpt_layer
@@ -9,16 +12,25 @@ import strata as st
 from strata.errors import BadValue
 from strata.mapping.place import Placement, place
 from strata.optimise.fuse import fuse_kernels, kernel_by_kernel
-from strata.optimise.fusion.fusion_graph import fusion_problem
-from strata.pricing.fused_tensors import tensor_sizes
+from strata.optimise.fusion.fusion_graph import fusion_problem, kernel_shape
+from strata.pricing.fused_block import tensor_sizes
+from strata.pricing.fusion import STREAM_AXES, is_streamed
 from strata.pricing.kernels.device import device
 from strata.pricing.pricers import Rank, on_chip, price_op
 from strata.workload.graph import is_collective
+from strata.workload.graph_axes import extents_of
 from strata.workload.program import program
 
 SYSTEM = st.system("8xh200")
 ALONE = Rank(device=device(SYSTEM.chip), placement=Placement({}), fabric=SYSTEM.fabric)
 T, H, F, S = extent(512, "tokens"), extent(256), extent(1024), extent(512, "kv_tokens")
+
+
+def shape(op, graph=None):
+    """What an array of multipliers sees of an op, along the stream of a graph or of language models."""
+    axes = (graph.stream,) if graph else STREAM_AXES
+    columns = math.prod(e.size for e in extents_of(op) if is_streamed(e.axis, axes))
+    return kernel_shape(op, columns, 2.0)
 
 
 def rank_of(plan):
@@ -36,7 +48,7 @@ def mlp():
 
 def test_kernels_and_tensors_are_those_of_the_block():
     block = mlp()
-    problem = fusion_problem(block, ALONE, sizes={"x": 512 * 256 * 2.0})
+    problem = fusion_problem(block, ALONE, shape, sizes={"x": 512 * 256 * 2.0})
     assert [k.name for k in problem.kernels] == ["up", "act", "down"]
     ends = [(t.source, t.target, t.bytes) for t in problem.tensors]
     wide, narrow = 512 * 1024 * 2.0, 512 * 256 * 2.0
@@ -57,7 +69,7 @@ def test_an_operand_without_the_streamed_axis_is_needed_whole():
     q = product("q", "x", "qs", m=T, n=H, k=H)
     k = product("k", "x", "ks", m=T, n=H, k=H)
     score = product("score", ("qs", "ks"), "s", m=T, n=S, k=H, stored=False)
-    problem = fusion_problem(one_block(q, k, score).blocks[0], ALONE, sizes={"x": 1.0})
+    problem = fusion_problem(one_block(q, k, score).blocks[0], ALONE, shape, sizes={"x": 1.0})
     assert {t.source: t.whole for t in problem.tensors if t.target == "score"} == {"q": False, "k": True}
 
 
@@ -68,14 +80,17 @@ def test_dfmodel_reference_graph_of_a_gpt_layer(name, backward):
     """The shipped program gives the kernels that the paper's generator writes; keys and values are whole."""
     graph = program(name).trace(st.forward(1.0))
     sizes = {"loss": 2048 * 12288 * 2.0}
-    problem = fusion_problem(graph.blocks[0], ALONE, stream_axes=(graph.stream,), sizes=sizes)
-    expected = gpt_layer(1, backward=backward)
+    problem = fusion_problem(
+        graph.blocks[0], ALONE, partial(shape, graph=graph), stream_axes=(graph.stream,), sizes=sizes
+    )
+    expected, ops = gpt_layer(1, backward=backward), {op.name: op for op in graph.blocks[0].ops}
     assert {k.name for k in problem.kernels} == {k.name for k in expected.kernels}
     for kernel in expected.kernels:
         made = problem.kernels[problem.index[kernel.name]]
         assert made.rows * made.columns == kernel.rows * kernel.columns
         # a product that sums over the streamed axis has its sides in the program's order
-        sides = () if kernel.name == "MHA_GEMM_2_bwd2" else ("rows", "columns")
+        summed = any(is_streamed(axis, (graph.stream,)) for axis in ops[kernel.name].contracted_axes())
+        sides = () if summed or kernel.name == "MHA_GEMM_2_bwd2" else ("rows", "columns")
         for part in (*sides, "depth", "flop", "weight_bytes", "backward"):
             assert getattr(made, part) == getattr(kernel, part), (kernel.name, part)
     inside = {(t.source, t.target): t.bytes for t in problem.tensors if t.source and t.target}
@@ -86,7 +101,7 @@ def test_dfmodel_reference_graph_of_a_gpt_layer(name, backward):
 
 def test_what_comes_from_outside_must_have_a_size():
     with pytest.raises(BadValue, match=r"up reads x from outside.*give it in sizes"):
-        fusion_problem(mlp(), ALONE)
+        fusion_problem(mlp(), ALONE, shape)
 
 
 @pytest.mark.parametrize("work", [st.prefill(1.0, 2048.0), st.decode(16.0, 2048.0), st.train(8.0, 2048.0)])
@@ -94,7 +109,7 @@ def test_layers_of_a_model_are_fused_on_a_rank(work):
     """Network time is that of the collectives; fused is never slower than kernel by kernel."""
     graph, rank = rank_graph("llama-3-8b", work, "tp=8"), rank_of("tp=8")
     for block in graph.blocks:
-        problem = fusion_problem(block, rank, sizes={"ids": 0.0, **tensor_sizes(graph)})
+        problem = fusion_problem(block, rank, shape, sizes={"ids": 0.0, **tensor_sizes(graph)})
         expected = sum(float(price_op(op, rank).time) for op in block.ops if is_collective(op))
         assert sum(sum(k.network) for k in problem.kernels) == pytest.approx(expected, rel=1e-12)
         assert len(problem.kernels) == sum(not is_collective(op) for op in block.ops)
@@ -105,7 +120,7 @@ def test_layers_of_a_model_are_fused_on_a_rank(work):
 def test_rows_of_a_table_are_read_and_the_table_only_held():
     graph, rank = rank_graph("llama-3-8b", st.decode(16.0, 2048.0), "tp=8"), rank_of("tp=8")
     block = next(b for b in graph.blocks if b.role == "embedding")
-    problem = fusion_problem(block, rank, sizes={"ids": 0.0})
+    problem = fusion_problem(block, rank, shape, sizes={"ids": 0.0})
     table = sum(float(op.weight_bytes()) for op in block.ops)
-    assert problem.held_bytes == table and problem.kernels[0].weight_bytes == 0.0
+    assert problem.kernels[0].weight_bytes == 0.0
     assert problem.kernels[0].extra_bytes < 1e-3 * table

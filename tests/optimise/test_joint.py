@@ -13,8 +13,7 @@ from strata.optimise.fuse import fuse_kernels
 from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.joint import map_program, typed_degrees, usual_layout
 from strata.optimise.layout import layout_setting
-from strata.optimise.layouts.layout_options import module_options
-from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.layouts.layout_options import layout_rules, module_options
 from strata.optimise.mappings.joint_compare import compared_mappings, mapping_points
 from strata.optimise.mappings.joint_layer import LayerSearch
 from strata.optimise.mappings.joint_problem import MapSettings, fusion_blocks

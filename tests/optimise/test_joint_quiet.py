@@ -8,8 +8,8 @@ import strata as st
 from strata.hardware.system import as_system
 from strata.optimise.joint import map_candidates, map_settings
 from strata.optimise.layouts.layout_degrees import DegreeSearch
-from strata.optimise.layouts.layout_rules import layout_rules
-from strata.optimise.mappings.joint_certificate import RankRoom
+from strata.optimise.layouts.layout_options import layout_rules
+from strata.optimise.mappings.joint_problem import RankRoom
 from strata.optimise.mappings.joint_search import CandidateSearch, quieter, sent_seconds
 from strata.pricing.fusion_rules import fusion_rules
 from strata.workload.program import program
@@ -38,10 +38,10 @@ def test_exchanges_that_hide_behind_compute_are_dropped():
     options = {m: own.choices.index(first.options[m]) for m, own in found.layer.options.items()}
     at = found.layer.options["gelu"].choices.index(("sequence",))
     noisy = found.price({**options, "gelu": at}, room, float("inf"))
-    assert sent_seconds([b.problem for b in noisy.blocks]) > sent_seconds([b.problem for b in first.blocks])
+    assert sent_seconds(noisy.blocks) > sent_seconds(first.blocks)
     calm = quieter(found, noisy, room, deadline)
     assert calm.time <= noisy.time * (1 + 1e-12)
-    assert sent_seconds([b.problem for b in calm.blocks]) < sent_seconds([b.problem for b in noisy.blocks])
+    assert sent_seconds(calm.blocks) < sent_seconds(noisy.blocks)
 
 
 def test_a_mapping_that_cannot_send_less_stays():
@@ -52,5 +52,5 @@ def test_a_mapping_that_cannot_send_less_stays():
     again = quieter(found, calm, room, deadline)
     assert again is calm
     assert calm.time <= first.time * (1 + 1e-12)
-    assert sent_seconds([b.problem for b in calm.blocks]) <= sent_seconds([b.problem for b in first.blocks])
+    assert sent_seconds(calm.blocks) <= sent_seconds(first.blocks)
     assert calm.time == pytest.approx(sum(b.times * b.fusion.time for b in calm.blocks))

@@ -5,7 +5,7 @@ import numpy as np
 import strata as st
 from strata.hardware.system import as_system
 from strata.optimise.layouts.layout_degrees import degree_candidates, factorisations
-from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.layouts.layout_options import layout_rules
 
 WORK = st.train(batch=16, length=2048)
 

@@ -136,7 +136,7 @@ def test_more_memory_is_never_slower_in_a_study(tmp_path):
 
 
 def test_a_study_with_a_roofline_is_drawn(tmp_path):
-    from strata.app.render.study_picture import draw_study
+    from strata.app.render.study import draw_study
 
     made = tmp_path / "mappings"
     made.mkdir()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from strata import studies
-from strata.app.render.study_picture import draw_study
+from strata.app.render.study import draw_study
 from strata.errors import StrataError
 
 TEXT = """

@@ -1,5 +1,6 @@
 """Blocks on chips that execute dataflow: runs of ops fused wherever that is quicker."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,11 +10,12 @@ import strata as st
 from strata.evaluate import pricing_of
 from strata.mapping.engine import engine
 from strata.optimise.fuse import fuse_kernels
-from strata.optimise.fusion.fusion_graph import fusion_problem
+from strata.optimise.fusion.fusion_graph import fusion_problem, kernel_shape
 from strata.pricing.block import price_block
-from strata.pricing.fused_block import TILES
-from strata.pricing.fused_tensors import tensor_sizes
+from strata.pricing.fused_block import TILES, tensor_sizes
+from strata.pricing.fusion import is_streamed
 from strata.pricing.given import Structure, rank_in_step
+from strata.workload.graph_axes import extents_of
 
 UNFUSED = engine("ideal", kernels="unfused")
 CASES = [
@@ -77,7 +79,12 @@ def test_the_exact_solver_is_never_slower_than_runs_in_order(system, model, work
             continue
         runs = price_block(block, rank, pricing.sharding, training=False, sizes=sizes).price.time
         tiles = tuple(int(t) for t in TILES)
-        problem = fusion_problem(block, rank, tiles=tiles, sizes=sizes)
+
+        def shape(op):
+            columns = math.prod(e.size for e in extents_of(op) if is_streamed(e.axis))
+            return kernel_shape(op, columns, 2.0)
+
+        problem = fusion_problem(block, rank, shape, tiles=tiles, sizes=sizes)
         assert fuse_kernels(problem).time <= runs * (1 + 1e-3)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from strata.errors import BadValue, UnknownName
 from strata.pricing import fusion
-from strata.pricing.fused_partition import (
+from strata.pricing.fusion import (
     PartitionLimits,
     PartitionWork,
     TensorUse,
@@ -22,8 +22,8 @@ def whole(sram, bandwidth, peak):
     passes = fusion.weight_passes(600e6, 50e6, sram)
     traffic = fusion.partition_traffic(40e6, 10e6, passes, 600e6 / 8, 0.0, False)
     compute = fusion.utilised_time(3e12, peak, 0.9) * fusion.fill_factor(32.0, 8.0, 4.0, 1.0)
-    memory = fusion.transfer_time(traffic, bandwidth)
-    return fusion.partition_time(fusion.critical_time(compute, memory, 1e-4, "all"), 4e-6, 8.0)
+    memory = traffic / bandwidth
+    return fusion.critical_time(compute, memory, 1e-4, "all") + 4e-6 / 8.0
 
 
 def test_a_batch_of_chips_equals_single_ones():

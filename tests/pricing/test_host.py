@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 import strata as st
-from strata.mapping.engine import engine
-from strata.mapping.kernel_library import kernel_library
+from strata.mapping.engine import engine, kernel_library
 from strata.pricing import given
 
 

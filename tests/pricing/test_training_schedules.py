@@ -9,9 +9,8 @@ from hypothesis import strategies as some
 import strata as st
 from strata.mapping.engine import engine
 from strata.mapping.training_plan import SCHEDULE
-from strata.pricing.pipeline import interleaved_layers, stage_bounds
+from strata.pricing.pipeline import EXACTLY, interleaved_layers, stage_bounds
 from strata.pricing.schedules import filled_time, listed_passes, waits_for_hand_overs
-from strata.pricing.stage_times import EXACTLY
 from strata.simulate.pipelines import StageTimes, pipeline_tasks
 
 SHARE = some.floats(0.6, 1.5)

@@ -80,14 +80,14 @@ def equal(left, right, exact=True):
 
 
 def test_jax_answers_as_numpy_does_and_compiles_once_for_many_lengths():
-    from strata.evaluate import _compiled
+    from strata.stages import compiled_for
 
     alike = DIGITS[DIGITS[:, NODE.axis("weights")] == 1]
     works = [PointsWork(alike[:70]), PointsWork(alike[70:])]
-    _compiled.cache_clear()
+    compiled_for.cache_clear()
     for left, right in zip(run("one", NODE, works), run("jax", NODE, works), strict=True):
         equal(left, right, exact=False)
-    assert _compiled.cache_info().misses == 1
+    assert compiled_for.cache_info().misses == 1
 
 
 def test_a_pool_answers_as_one_process_does_though_a_worker_is_killed(tmp_path, monkeypatch):

@@ -8,7 +8,7 @@ import pytest
 import strata as st
 from deepflow.generated import generated_system, sweep_generated
 from strata.errors import StrataError
-from strata.hardware.generate.generate import generation
+from strata.hardware.generate.recipe import generation
 from strata.search.strategies import best_strategies
 
 WORK = st.train(64.0, 1.0)

@@ -5,7 +5,7 @@ import pytest
 
 import strata as st
 from strata.errors import BadValue, UnknownName
-from strata.hardware.generate.generate import generation
+from strata.hardware.generate.recipe import generation
 from strata.hardware.system import System
 from strata.mapping.plan import division
 from strata.search.fields import FieldOwners

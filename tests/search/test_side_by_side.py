@@ -12,8 +12,7 @@ from hypothesis import strategies as some
 import strata as st
 from strata.errors import BadValue, UnknownName
 from strata.search.compare import compare
-from strata.search.reasons import log_mean, times_apart, why_different
-from strata.search.token_time import TokenTime, served_token_time
+from strata.search.reasons import TokenTime, log_mean, served_token_time, times_apart, why_different
 
 ASKED = st.serving.Requests(1024, 256)
 GOALS = ("throughput", "cheapest", "fastest", "efficient")

@@ -8,8 +8,7 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.errors import BadValue, StrataError, UnknownName
-from strata.search.inputs import named_inputs
-from strata.search.relative import relative_factor, set_tables
+from strata.search.inputs import named_inputs, relative_factor, set_tables
 from strata.search.what_if import what_if
 
 WORK = st.decode(8.0, 2048.0)

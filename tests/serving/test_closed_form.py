@@ -14,7 +14,7 @@ import strata as st
 from strata.mapping.plan import plan_text
 from strata.serving.pools import disaggregate
 from strata.serving.simulated import simulate_services
-from strata.serving.simulated_drafts import mtp_drafting
+from strata.serving.speculation import mtp_drafting
 
 LLAMA, DEEPSEEK = ("8xh200", "llama-3.1-70b"), ("8xb200", "deepseek-v3")
 # model, plan, engine, input, sequences of a rank, highest rate [1/s]

@@ -17,7 +17,7 @@ from dfmodel.serving import (
     pipeline_latency,
     serving_stage,
 )
-from strata.serving.acceptance import expected_tokens, proportional_tokens
+from strata.serving.speculation import expected_tokens, proportional_tokens
 
 LOGGED = json.loads((Path(__file__).parents[1] / "data" / "dfmodel" / "serving.json").read_text())
 CHIPS = ServingChips(**LOGGED["chips"])

@@ -4,10 +4,9 @@ import pytest
 
 from strata.errors import StrataError
 from strata.serving.deployment import Deployment
-from strata.serving.pool_files import read_pools
-from strata.serving.simulated import simulate_services
+from strata.serving.served_options import read_pools
+from strata.serving.simulated import ServicePool, simulate_services
 from strata.serving.simulated_answers import find_rate
-from strata.serving.simulated_pools import ServicePool
 from strata.simulate.server.load_text import load_of
 
 SMALL = """model = "llama-3-8b"

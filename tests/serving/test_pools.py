@@ -12,9 +12,9 @@ import strata as st
 from strata.errors import StrataError
 from strata.mapping.engine import request_time
 from strata.pareto import non_dominated
-from strata.serving.frontier import client_steps
 from strata.serving.load import RemotePrefill, most_rate
 from strata.serving.pools import cache_bytes, pool, pool_sizes, pools_limit, send_time
+from strata.serving.under_load import client_steps
 
 ASKED = st.serving.Requests(2048, 256)
 

@@ -9,9 +9,9 @@ from strata.errors import StrataError
 from strata.evaluate import evaluate
 from strata.serving.deployment import Deployment
 from strata.serving.pools import cache_bytes
-from strata.serving.simulated_pools import with_adapters
+from strata.serving.simulated import with_adapters
 from strata.workload.adapted_model import adapted_model, adapter_bytes
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import model
 from strata.workload.tasks import decode
 

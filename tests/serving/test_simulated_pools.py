@@ -4,16 +4,14 @@ import pytest
 
 from strata.serving.deployment import Deployment
 from strata.serving.pools import cache_bytes, send_time
-from strata.serving.simulated import simulate_services
-from strata.serving.simulated_pools import with_adapters
+from strata.serving.simulated import simulate_services, with_adapters
 from strata.simulate.server.fleet import Fleet
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.load_text import load_of
-from strata.simulate.server.pool import Pool
+from strata.simulate.server.pool import Pool, Router
 from strata.simulate.server.replica import Replica
-from strata.simulate.server.router import Router
 from strata.workload.adapted_model import adapted_model
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import model
 
 SMALL = {"context": 4096, "max_num_seqs": 64, "max_num_batched_tokens": 1024}

@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.errors import StrataError
-from strata.serving.acceptance import branch_acceptance, expected_tokens, tree_size
+from strata.serving.speculation import branch_acceptance, expected_tokens, tree_size
 
 CHANCE, DEPTH = some.floats(0.0, 1.0), some.integers(1, 32)
 # Seconds of one pass on 16 SN40L, as DFModel's logs have them (its fig. 21): a draft's over 1 token, the

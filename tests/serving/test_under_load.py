@@ -5,7 +5,7 @@ import pytest
 
 import strata as st
 from strata.errors import StrataError
-from strata.serving.goals import limits_text
+from strata.serving.load_metrics import limits_text
 from strata.serving.pools import pool
 from strata.serving.served_plans import plans_that_serve
 
@@ -56,7 +56,7 @@ def test_best_plans_are_simulated_and_so_is_the_load_that_is_asked_for():
 
 
 def test_where_the_closed_form_is_far_off_the_answer_says_so():
-    from strata.app.render.served import simulated_text
+    from strata.app.render.ranking import simulated_text
     from strata.serving.simulated_plans import answered_plans, closed_form_errors
 
     asked = ("8xh200", st.model("llama-3-70b"), ASKED, st.plan("tp=8"))
@@ -75,7 +75,7 @@ def test_where_the_closed_form_is_far_off_the_answer_says_so():
 def test_the_most_that_is_kept_is_found_in_few_tries(most, start):
     from math import log
 
-    from strata.serving.goals import largest_kept
+    from strata.serving.load_metrics import largest_kept
 
     tries = []
     asked = (start, 1.0, 64.0)

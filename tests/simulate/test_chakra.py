@@ -6,9 +6,7 @@ from collections import Counter
 import pytest
 
 import strata as st
-from strata.errors import BadValue, StrataError
-from strata.simulate.chakra_out import chakra_traces
-from strata.workload.chakra import (
+from strata.adapters.chakra.trace import (
     COLLECTIVE,
     COMM_TYPES,
     COMPUTE,
@@ -21,6 +19,8 @@ from strata.workload.chakra import (
     node_bytes,
     read_chakra,
 )
+from strata.errors import BadValue, StrataError
+from strata.simulate.chakra_out import chakra_traces
 from strata.workload.graph import is_collective
 from strata.workload.program import program
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from strata.errors import BadValue, StrataError, UnknownName
-from strata.simulate.events import Resource, Task, run_tasks
+from strata.errors import BadValue, UnknownName
+from strata.simulate.events import Task, run_tasks
 
 
 def starts(tasks, *resources):
@@ -18,32 +18,24 @@ def on(name, duration, *resources, **more):
 
 def test_a_resource_serves_those_that_wait_longest_first():
     tasks = [on("a", 3, "r"), on("late", 1, "r", after=("tick",)), on("tick", 1), on("b", 3, "r")]
-    assert starts(tasks, Resource(name="r")) == {"a": 0, "tick": 0, "b": 3, "late": 6}
+    assert starts(tasks, "r") == {"a": 0, "tick": 0, "b": 3, "late": 6}
 
 
-def test_k_kernels_run_at_a_time():
-    tasks = [on(str(i), 2, "cores") for i in range(5)]
-    found = run_tasks(tasks, [Resource(name="cores", capacity=2)])
-    assert [t.start for t in found.tasks] == [0, 0, 2, 2, 4]
-    assert found.time == 6 and found.utilisation()["cores"] == pytest.approx(10 / 12)
-
-
-def test_priorities_count_where_a_resource_asks_for_them():
-    tasks = [on("first", 1, "r"), on("b", 1, "r", priority=2), on("a", 1, "r", priority=1)]
-    assert starts(tasks, Resource(name="r", order="priority")) == {"first": 0, "a": 1, "b": 2}
-    assert starts(tasks, Resource(name="r")) == {"first": 0, "b": 1, "a": 2}
+def test_priorities_count():
+    tasks = [on("b", 1, "r", priority=2), on("first", 1, "r"), on("a", 1, "r", priority=1)]
+    assert starts(tasks, "r") == {"first": 0, "a": 1, "b": 2}
 
 
 def test_a_task_that_waits_for_one_resource_holds_no_other():
     tasks = [on("long", 5, "link"), on("both", 1, "core", "link"), on("short", 2, "core")]
-    found = starts(tasks, Resource(name="core"), Resource(name="link"))
+    found = starts(tasks, "core", "link")
     assert found == {"long": 0, "short": 0, "both": 5}
 
 
 def test_tasks_of_no_length_pass_at_once_in_order():
     tasks = [on("a", 0, "r"), on("b", 0, "r", after=("a",)), on("c", 0, after=("b",)), on("d", 1, "r")]
-    assert set(starts(tasks, Resource(name="r")).values()) <= {0, 1}
-    assert run_tasks(tasks, [Resource(name="r")]).time == 1
+    assert set(starts(tasks, "r").values()) <= {0, 1}
+    assert run_tasks(tasks, ["r"]).time == 1
 
 
 @pytest.mark.parametrize(
@@ -63,15 +55,8 @@ def test_tasks_of_no_length_pass_at_once_in_order():
 )
 def test_what_cannot_run_is_said_in_a_line(tasks, kind, said):
     with pytest.raises(kind) as error:
-        run_tasks(tasks, [Resource(name="core")])
+        run_tasks(tasks, ["core"])
     assert said in str(error.value) and "\n" not in str(error.value)
-
-
-def test_a_resource_has_room_and_a_known_order():
-    with pytest.raises(StrataError, match="at least one task"):
-        Resource(name="r", capacity=0)
-    with pytest.raises(UnknownName, match="fifo"):
-        Resource(name="r", order="fifoo")
 
 
 @settings(max_examples=60, deadline=None)
@@ -81,7 +66,6 @@ def test_schedules_keep_their_laws(data):
     all wait, and a second run is the same.
     """
     count = data.draw(some.integers(1, 14))
-    room = data.draw(some.integers(1, 3))
     tasks = []
     for i in range(count):
         after = data.draw(some.sets(some.integers(0, i - 1), max_size=3)) if i else set()
@@ -94,7 +78,7 @@ def test_schedules_keep_their_laws(data):
                 priority=data.draw(some.integers(0, 2)),
             )
         )
-    resources = [Resource(name="a", capacity=room), Resource(name="b", order="priority")]
+    resources = ["a", "b"]
     found = run_tasks(tasks, resources)
     at = found.by_name
     assert [(t.task.name, t.start) for t in found.tasks] == [
@@ -104,9 +88,9 @@ def test_schedules_keep_their_laws(data):
         assert t.end == t.start + t.task.duration
         assert all(at[name].end <= t.start for name in t.task.after)
     for r in resources:
-        held = [t for t in found.tasks if r.name in t.task.resources and t.end > t.start]
+        held = [t for t in found.tasks if r in t.task.resources and t.end > t.start]
         for t in held:
-            assert sum(o.start <= t.start < o.end for o in held) <= r.capacity
+            assert sum(o.start <= t.start < o.end for o in held) <= 1
     for t in found.tasks:  # a task that could start earlier would have
         ready = max((at[name].end for name in t.task.after), default=0)
         ends = {o.end for o in found.tasks} | {0}

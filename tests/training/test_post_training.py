@@ -12,10 +12,16 @@ from hypothesis import strategies as hy
 import strata as st
 from strata.errors import BadValue, StrataError
 from strata.serving.curve import as_many
-from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, iteration_time
-from strata.training.post_training_learning import learning, padded_packs, training_plans
-from strata.training.post_training_rollout import rollouts
-from strata.training.post_training_transfer import colocated_transfer, resharded_bytes, separate_transfer
+from strata.training.post_training_iteration import (
+    ALL,
+    SAMPLING,
+    TRAINING,
+    colocated_transfer,
+    iteration_time,
+    resharded_bytes,
+    separate_transfer,
+)
+from strata.training.post_training_phases import learning, padded_packs, rollouts, training_plans
 
 MODEL, SMALL = "llama-3.1-8b", {"batch": 16, "group": 8, "minibatch": 64, "response": 400, "longest": 1500}
 TRAIN = "dp=8,zero=3,recompute=full"

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 from strata.errors import BadValue
-from strata.training.post_training_lengths import median_length, response_lengths
-from strata.training.post_training_rollout import filling
+from strata.training.post_training_phases import filling
+from strata.training.post_training_recipe import median_length, response_lengths
 
 
 def drawn(rng, mean, spread, longest, count):

@@ -14,6 +14,7 @@ PHYSICS = (
     "strata.workload.graph",
     "strata.workload.ops",
     "strata.evaluate",
+    "strata.one_step",
     "strata.case",
     "strata.pricing.kernel",
 )

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import strata as st
+from strata.adapters.huggingface.config import read_config
 from strata.errors import BadFile
 from strata.params import data_folder
-from strata.workload.config import read_config
 from strata.workload.tasks import decode, prefill
 
 MILLION = 2.0**20

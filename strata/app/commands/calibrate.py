@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, typed
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, flag, option
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    wrote,
-)
+from strata.app.terminal import wrote
 from strata.errors import BadValue, require
 
 if TYPE_CHECKING:
@@ -22,60 +20,21 @@ if TYPE_CHECKING:
 ChipOrGpu = Annotated[
     str, typer.Argument(help="the chip to fit: its name, or a TOML path; with --log the GPU of the logs")
 ]
-FamilyNames = Annotated[
-    list[str] | None, typed("", "FAMILY", "one family of kernels: products, streams, experts, attention ...")
-]
-LogFiles = Annotated[
-    list[Path] | None,
-    typed(
-        "",
-        "FILE",
-        "a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
-        "collectives`; several times for several",
-    ),
-]
-LoggedOp = Annotated[str, typed("--op", "OP", "the collective of the logs, where they do not say it")]
-LoggedFabric = Annotated[
-    str, typed("--fabric", "NAME", "what joins the nodes of the logs: infiniband, roce, efa ...")
-]
-LoggedLinks = Annotated[str, typed("--links", "TEXT", "adapters of a node of the logs, as '8x400G'")]
-LoggedNodes = Annotated[
-    int, typer.Option("--nodes", metavar="N", min=0, help="nodes of the logs, where they list no ranks")
-]
-LoggedGpus = Annotated[
-    int, typer.Option("--gpus", metavar="N", min=0, help="GPUs of the logs, where they list no ranks")
-]
-LoggedUnits = Annotated[
-    str, typed("--units", "UNIT", "unit of times of logs without their line of units: us, ms, s")
-]
-WholeRows = Annotated[bool, typer.Option("--partial", help="take the whole rows of logs that were cut off")]
-Everything = Annotated[
-    bool,
-    typer.Option(
-        "--all",
-        help="make every shipped fitted number anew, or those of --only: a chip, a transport; slow: minutes",
-    ),
-]
-CheckOnly = Annotated[
-    bool,
-    typer.Option("--check", help="with --all: write nothing, say where the fit and what is shipped differ"),
-]
-Worth = Annotated[
-    bool,
-    typer.Option(
-        "--worth",
-        help="with --all: every fitted number, with the errors on families left out with it and without",
-    ),
-]
-FittedPath = Annotated[
-    Path | None,
-    typed(
-        "--output -o",
-        "PATH",
-        "write the fitted chip as a TOML that starts from the shipped one; with --log a folder for "
-        "the rows, the fitted transports and the fabric that uses them",
-    ),
-]
+
+
+OUTPUT = option(
+    None,
+    "PATH",
+    "write the fitted chip as a TOML that starts from the shipped one; with --log a folder for the "
+    "rows, the fitted transports and the fabric that uses them",
+    flags="--output -o",
+)
+LOG = option(
+    None,
+    "FILE",
+    "a log of nccl-tests or rccl-tests as it was printed, or a CSV of `strata measure --what "
+    "collectives`; several times for several",
+)
 
 
 @command(
@@ -86,19 +45,26 @@ FittedPath = Annotated[
 def calibrate_command(
     chip: ChipOrGpu = "",
     data: MeasuredFolder = None,
-    only: FamilyNames = None,
-    log: LogFiles = None,
-    op: LoggedOp = "",
-    fabric: LoggedFabric = "",
-    links: LoggedLinks = "",
-    nodes: LoggedNodes = 0,
-    gpus: LoggedGpus = 0,
-    units: LoggedUnits = "",
-    partial: WholeRows = False,
-    every: Everything = False,
-    check: CheckOnly = False,
-    worth: Worth = False,
-    output: FittedPath = None,
+    only: list[str] | None = option(
+        None, "FAMILY", "one family of kernels: products, streams, experts, attention ..."
+    ),
+    log: list[Path] | None = LOG,
+    op: str = option("", "OP", "the collective of the logs, where they do not say it"),
+    fabric: str = option("", "NAME", "what joins the nodes of the logs: infiniband, roce, efa ..."),
+    links: str = option("", "TEXT", "adapters of a node of the logs, as '8x400G'"),
+    nodes: int = option(0, "N", "nodes of the logs, where they list no ranks", min=0),
+    gpus: int = option(0, "N", "GPUs of the logs, where they list no ranks", min=0),
+    units: str = option("", "UNIT", "unit of times of logs without their line of units: us, ms, s"),
+    partial: bool = flag("--partial", "take the whole rows of logs that were cut off"),
+    every: bool = flag(
+        "--all",
+        "make every shipped fitted number anew, or those of --only: a chip, a transport; slow: minutes",
+    ),
+    check: bool = flag("--check", "with --all: write nothing, say where the fit and what is shipped differ"),
+    worth: bool = flag(
+        "--worth", "with --all: every fitted number, with the errors on families left out with it and without"
+    ),
+    output: Path | None = OUTPUT,
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -147,18 +113,10 @@ def _fit_chip(
     from strata.validation.fit.calibrate import calibrate, fitted_entries, overlay_toml
 
     fitted_chip, outcomes = calibrate(
-        chip,
-        data or shipped_folder("validation"),
-        only=tuple(only),
-        date=datetime.date.today().isoformat(),
+        chip, data or shipped_folder("validation"), only=tuple(only), date=datetime.date.today().isoformat()
     )
-    answer(
-        lambda: fitted_dict(fitted_chip, outcomes),
-        lambda: [fitted_table(fitted_chip, outcomes)],
-        json,
-        table,
-        "families",
-    )
+    fitted = (fitted_chip, outcomes)
+    answer(fitted_dict, lambda *of: [fitted_table(*of)], json, table, "families", of=fitted)
     if output:
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
         document = tomlkit.document()
@@ -171,7 +129,7 @@ def _fit_chip(
 def _fit_all(
     data: Path | None, only: list[str], asked: tuple[bool, bool], json: bool, table: Path | None
 ) -> None:
-    from strata.app.render.calibration import all_dict, all_table, worth_dict, worth_tables
+    from strata.app.render.accuracy import all_dict, all_table, worth_dict, worth_tables
     from strata.errors import UnknownName
     from strata.shipped import shipped_folder
     from strata.validation.fit.shipped import calibrate_all, stale_files, stale_numbers, write_all

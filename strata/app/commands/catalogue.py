@@ -1,23 +1,13 @@
-"""`strata list`, `strata show`, `strata schema`: what there is, every number of it, how its files are
-written.
-"""
+"""`strata list`, `strata show`, `strata schema`, `strata diff`: what there is, and two of it side by side."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from strata.app import LISTED
-from strata.app.commands.options import JsonFlag, TableFile, command, picture, typed
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, option
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    item_names,
-    one_of,
-    print_json,
-    wrote,
-)
+from strata.app.terminal import item_names, one_of, print_json, wrote
 from strata.errors import BadValue
 
 KINDS = (
@@ -46,15 +36,10 @@ DRAWN_KINDS = {"technologies", "devices", "links"}
 
 @command("list", "Names of chips, models, fabrics, engines ...", "strata list chips")
 def list_command(
-    kind: Annotated[
-        str,
-        typer.Argument(
-            metavar="[KIND]",
-            help=f"{', '.join(LISTED[:-1])} or {LISTED[-1]}; left out: all",
-            autocompletion=one_of(*LISTED),
-        ),
-    ] = "",
-    svg: Annotated[Path | None, picture("write a picture of technologies, or of devices and links")] = None,
+    kind: str = argument(
+        "", "[KIND]", f"{', '.join(LISTED[:-1])} or {LISTED[-1]}; left out: all", one_of(*LISTED)
+    ),
+    svg: Path | None = drawing("write a picture of technologies, or of devices and links"),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -83,16 +68,14 @@ def list_command(
 
 @command("show", "Every number of a thing, with its source.", "strata show chip h200")
 def show_command(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
-    ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="its name or path", autocompletion=item_names)],
-    batch: Annotated[str, typed("", "N", "of a program: items of one pass")] = "1",
-    phase: Annotated[str, typed("", "PHASE", "of a program: forward or train; of a model: prefill ...")] = "",
-    svg: Annotated[Path | None, picture("draw the graph of a program or a model")] = None,
-    dot: Annotated[
-        Path | None, typed("", "FILE", "write its graph for graphviz; other endings than .dot are drawn")
-    ] = None,
+    kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS)),
+    name: str = argument(..., "NAME", "its name or path", item_names),
+    batch: str = option("1", "N", "of a program: items of one pass"),
+    phase: str = option("", "PHASE", "of a program: forward or train; of a model: prefill ..."),
+    svg: Path | None = drawing("draw the graph of a program or a model"),
+    dot: Path | None = option(
+        None, "FILE", "write its graph for graphviz; other endings than .dot are drawn"
+    ),
     json: JsonFlag = False,
     table: TableFile = None,
 ) -> None:
@@ -105,9 +88,9 @@ def show_command(
     described = describe(kind, name)
     graph = None
     if kind == "program" or ((svg or dot) and kind == "model"):
-        from strata.app.render.program_graph import kernel_rows, kernel_table, traced
+        from strata.app.render.program_graph import graph_of_program, kernel_rows, kernel_table
 
-        graph = traced(name, batch, phase)
+        graph = graph_of_program(name, batch, phase)
         described["kernels"] = kernel_rows(graph)
     elif svg or dot:
         raise BadValue(f"--svg and --dot draw a program or a model, but got '{kind}'")
@@ -129,12 +112,44 @@ def show_command(
 
 
 @command("schema", "The JSON schema of a data file.", "strata schema chip > chip.schema.json")
-def schema_command(
-    kind: Annotated[
-        str, typer.Argument(metavar="KIND", help=", ".join(KINDS), autocompletion=one_of(*KINDS))
-    ],
-) -> None:
+def schema_command(kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS))) -> None:
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.render.catalogue import file_schema
 
     print_json(file_schema(kind), units=False)
+
+
+@command(
+    "diff",
+    "Two saved results, or two technologies, line by line.",
+    "strata diff a.json b.json (each saved with strata predict ... --json), or strata diff n7 n5",
+)
+def diff_command(
+    first: str = argument(
+        ...,
+        "FILE|NAME",
+        "a result saved with --json; or a technology, device, link, bonding or packaging, by name or "
+        "TOML path",
+    ),
+    second: str = argument(..., "FILE|NAME", "another one"),
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """Two saved results, line by line: what was asked differently and what came out differently. Or two
+    technologies, memory devices, links, bonds or packages: every number side by side.
+    """
+    if not any(_is_result(name) for name in (first, second)):
+        from strata.app.render.technology import part_differences, parts_table
+
+        kind, parts = part_differences(first, second)
+        answer(lambda: parts, lambda: [parts_table(kind, parts, first, second)], json, table)
+        return
+    from strata.app.render.difference import differences, differences_table
+
+    rows = differences(Path(first), Path(second))
+    answer(lambda: rows, lambda: [differences_table(rows, Path(first).name, Path(second).name)], json, table)
+
+
+def _is_result(name: str) -> bool:
+    """Whether a name is a result's file rather than a part's: JSON, or any file or folder but TOML."""
+    return name.endswith(".json") or (not name.endswith(".toml") and Path(name).exists())

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, flag, typed
+from strata.app.commands.options import JsonFlag, TableFile, flag, option, typed
 from strata.app.rows_out import answer
 from strata.app.terminal import names_of, one_of, precision_names, set_items
 from strata.errors import BadValue
@@ -60,7 +60,7 @@ def answer_kernel(
     import numpy as np
 
     from strata.app.render.accuracy import with_interval
-    from strata.app.render.kernel import kernel_card, kernel_dicts, kernels_table
+    from strata.app.render.operations import kernel_card, kernel_dicts, kernels_table
     from strata.app.render.prediction import dimmed
     from strata.hardware.chip import chip as make_chip
     from strata.pricing.kernel import kernel
@@ -117,8 +117,8 @@ def _command(kind: str) -> Callable[..., None]:
     every = signature(answer_kernel, eval_str=True).parameters
     sizes = [_size_parameter(name, known.usual) for name in known.sizes]
     options = [_option_parameter(kind, name) for name in _options(kind)]
-    arithmetic = typed("", "FORMAT", f"{PRECISION}  [default: {known.precision}]", precision_names)
-    precision = Parameter("precision", _ALONE, annotation=Annotated[str, arithmetic], default="")
+    meaning = f"{PRECISION}  [default: {known.precision}]"
+    precision = _parameter("precision", str, option("", "FORMAT", meaning, precision_names))
     own = {parameter.name for parameter in (*sizes, *options)}
 
     def command(chip: str, **typed: Any) -> None:
@@ -126,38 +126,32 @@ def _command(kind: str) -> Callable[..., None]:
         answer_kernel(kind, chip, given, **typed)
 
     rest = [p for p in every.values() if p.kind is p.KEYWORD_ONLY and p.name != "precision"]
-    chip_first = every["chip"].replace(kind=_ALONE)
+    chip_first = every["chip"].replace(kind=Parameter.KEYWORD_ONLY)
     typed_command: Any = command
     typed_command.__signature__ = Signature([chip_first, *sizes, precision, *options, *rest])
     command.__doc__, command.__annotations__ = known.title, {}
     return command
 
 
-_ALONE = Parameter.KEYWORD_ONLY
+def _parameter(name: str, kind: type, default: Any) -> Parameter:
+    return Parameter(name, Parameter.KEYWORD_ONLY, annotation=kind, default=default)
 
 
 def _size_parameter(name: str, usual: Mapping[str, Any]) -> Parameter:
     size, needed = SIZES[name], name not in usual
     default = "" if needed or not usual[name] else f"  [default: {usual[name]:g}]"
-    option = Annotated[str, typed("", size.unit.replace("1", "X") or "N", size.meaning + default)]
-    return Parameter(name, _ALONE, annotation=option, default=Parameter.empty if needed else "")
+    metavar = size.unit.replace("1", "X") or "N"
+    return _parameter(name, str, option(... if needed else "", metavar, size.meaning + default))
 
 
 def _option_parameter(kind: str, name: str) -> Parameter:
     one = OPTIONS[name]
     if one.form == "flag":
         typed_as = one.off or name
-        switch = flag("--" + typed_as.replace("_", "-"), one.meaning)
-        return Parameter(typed_as, _ALONE, annotation=Annotated[bool, switch], default=False)
+        return _parameter(typed_as, bool, flag("--" + typed_as.replace("_", "-"), one.meaning))
     if one.form == "format":
-        return Parameter(
-            name,
-            _ALONE,
-            annotation=Annotated[str, typed("", "FORMAT", one.meaning, precision_names)],
-            default="",
-        )
+        return _parameter(name, str, option("", "FORMAT", one.meaning, precision_names))
     words = {"op": KINDS[kind].ops, "phase": tuple(filter(None, KINDS[kind].phases))}.get(name, ())
     meaning = f"{one.meaning}: {', '.join(words)}" if words else one.meaning
     metavar = name.upper() if one.form == "word" else one.form
-    option = Annotated[str, typed("", metavar, meaning, one_of(*words) if words else None)]
-    return Parameter(name, _ALONE, annotation=option, default="")
+    return _parameter(name, str, option("", metavar, meaning, one_of(*words) if words else None))

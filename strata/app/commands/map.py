@@ -11,14 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strata.app.commands import options
-from strata.app.commands.options import command, picture, typed
+from strata.app.commands.options import command, drawing, option, typed
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    precision_names,
-    wrote,
-)
+from strata.app.terminal import names_of, one_of, precision_names, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
 from strata.units import whole
 
@@ -39,40 +34,19 @@ MapProgram = Annotated[
         names_of("programs", "models"),
     ),
 ]
-MapPhase = Annotated[
-    str,
-    typed("", "PHASE", "forward, train, prefill or decode", one_of("forward", "train", "prefill", "decode")),
-]
-MapPlan = Annotated[
-    str, typed("--plan -p", "DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]")
-]
-MapLayouts = Annotated[str, typed("", "free|given", "layouts are searched, or those of the --plan")]
-MapPrecision = Annotated[
-    str,
-    typed(
-        "",
-        "FORMAT",
-        "precision of all tensors of a program, like bf16  [default: the program's]",
-        precision_names,
-    ),
-]
-MapRules = Annotated[
-    str, typed("", "NAME", "whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path")
-]
-MapChanges = Annotated[
-    list[str] | None, typed("--rule", "SWITCH=WORD", "change a switch of fusion, like overlap=none")
-]
-MapPin = Annotated[
-    Path | None, typed("", "FILE.toml", "groups of kernels to compare with: [[partition]] kernels = [...]")
-]
-MapTiles = Annotated[str, typed("", "N,N,...", "numbers of tiles allowed  [default: powers of two to 1024]")]
-MapLayers = Annotated[str, typed("", "N", "layers of the program, one after the other")]
-MapMicro = Annotated[str, typed("", "N", "sequences of a micro-batch  [default: 1 in training, else all]")]
-MapTogether = Annotated[str, typed("", "N", "micro-batches that stream through a partition before the next")]
-MapSeconds = Annotated[float, typed("", "S", "time for the search")]
-MapNext = Annotated[int, typed("--next", "N", "next best mappings to show")]
-MapSvg = Annotated[Path | None, picture("draw the mapping")]
-MapRoofline = Annotated[Path | None, typed("", "FILE", "mappings under the roofs of DRAM and network")]
+
+
+PHASE = option(
+    "forward", "PHASE", "forward, train, prefill or decode", one_of("forward", "train", "prefill", "decode")
+)
+PRECISION = option(
+    "",
+    "FORMAT",
+    "precision of all tensors of a program, like bf16  [default: the program's]",
+    precision_names,
+)
+PLAN = option("", "DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]", flags="--plan -p")
+RULES = option("strata", "NAME", "whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path")
 
 
 @command(
@@ -86,30 +60,31 @@ def map_command(
     system: options.SystemName,
     batch: options.BatchSize = "1",
     input: options.InputTokens = "2048",
-    phase: MapPhase = "forward",
-    plan: MapPlan = "",
-    layouts: MapLayouts = "free",
-    precision: MapPrecision = "",
-    rules: MapRules = "strata",
-    rule: MapChanges = None,
-    pin: MapPin = None,
-    tiles: MapTiles = "",
-    layers: MapLayers = "",
-    microbatch: MapMicro = "",
-    together: MapTogether = "1",
+    phase: str = PHASE,
+    plan: str = PLAN,
+    layouts: str = option("free", "free|given", "layouts are searched, or those of the --plan"),
+    precision: str = PRECISION,
+    rules: str = RULES,
+    rule: list[str] | None = option(None, "SWITCH=WORD", "change a switch of fusion, like overlap=none"),
+    pin: Path | None = option(
+        None, "FILE.toml", "groups of kernels to compare with: [[partition]] kernels = [...]"
+    ),
+    tiles: str = option("", "N,N,...", "numbers of tiles allowed  [default: powers of two to 1024]"),
+    layers: str = option("", "N", "layers of the program, one after the other"),
+    microbatch: str = option("", "N", "sequences of a micro-batch  [default: 1 in training, else all]"),
+    together: str = option("1", "N", "micro-batches that stream through a partition before the next"),
     engine: options.EngineName = "ideal",
-    seconds: MapSeconds = 60.0,
-    next: MapNext = 0,
+    seconds: float = option(60.0, "S", "time for the search"),
+    next: int = option(0, "N", "next best mappings to show"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
-    svg: MapSvg = None,
-    roofline: MapRoofline = None,
+    svg: Path | None = drawing("draw the mapping"),
+    roofline: Path | None = option(None, "FILE", "mappings under the roofs of DRAM and network"),
 ) -> None:
     """The best mapping of a program's kernels: degrees, places on the fabric, layouts, fused partitions with
     tiles; with the proof that none is quicker, or the gap.
     """
-    from strata.app.render.map import map_dict, map_notes, map_tables
-    from strata.app.render.map_picture import draw_map, draw_map_roofline, svg_name
+    from strata.app.render.map import draw_map, draw_map_roofline, map_dict, map_notes, map_tables, svg_name
     from strata.hardware.system import as_system
     from strata.optimise.mappings.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules

@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, command, flag, typed
-from strata.app.terminal import (
-    names_of,
-    print_json,
-    say,
-    wrote,
-)
+from strata.app.commands.options import JsonFlag, command, flag, option
+from strata.app.terminal import names_of, print_json, progress_bar, say, wrote
 from strata.errors import BadValue, StrataError, require
 
 if TYPE_CHECKING:
@@ -25,51 +20,34 @@ if TYPE_CHECKING:
 COLLECTIVES_KIND = "collectives"
 
 
-MeasuredOut = Annotated[Path, typed("", "DIR", "folder to write to; rows that are there already are kept")]
-MeasuredKinds = Annotated[
-    list[str] | None,
-    typed(
-        "--only --what",
+@command(
+    "measure", "Time kernels, power and collectives on the GPUs at hand.", "strata measure --out mine --quick"
+)
+def measure_command(
+    out: Path = option(..., "DIR", "folder to write to; rows that are there already are kept"),
+    only: list[str] | None = option(
+        None,
         "KIND",
-        "gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, "
-        "under torchrun",
+        "gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, under "
+        "torchrun",
+        flags="--only --what",
     ),
-]
-QuickFlag = Annotated[bool, flag("--quick", "few shapes and short readings: about a minute instead of ten")]
-MeasuredChip = Annotated[
-    str,
-    typed(
+    quick: bool = flag("--quick", "few shapes and short readings: about a minute instead of ten"),
+    chip: str = option(
         "",
         "NAME",
         "the chip this is, or its TOML; it names the folder  [default: from the GPU's name]",
         names_of("chip"),
     ),
-]
-MeasuredOps = Annotated[
-    list[str] | None,
-    typed("", "OP", "collectives: all_reduce, all_gather, reduce_scatter, all_to_all  [default: all]"),
-]
-MeasuredSizes = Annotated[
-    str, typed("", "BYTES", "collectives: whole buffers, 1M,4M or powers of two as 1K:1G  [default: 1K:1G]")
-]
-MeasuredFormat = Annotated[str, typed("", "FORMAT", "collectives: bfloat16, half or float")]
-JoinedBy = Annotated[str, typed("", "NAME", "collectives: what joins the nodes: infiniband, roce, efa ...")]
-NodeAdapters = Annotated[str, typed("", "TEXT", "collectives: adapters of a node, as '8x400G'")]
-
-
-@command(
-    "measure", "Time kernels, power and collectives on the GPUs at hand.", "strata measure --out mine --quick"
-)
-def measure_command(
-    out: MeasuredOut,
-    only: MeasuredKinds = None,
-    quick: QuickFlag = False,
-    chip: MeasuredChip = "",
-    op: MeasuredOps = None,
-    sizes: MeasuredSizes = "",
-    dtype: MeasuredFormat = "bfloat16",
-    fabric: JoinedBy = "",
-    links: NodeAdapters = "",
+    op: list[str] | None = option(
+        None, "OP", "collectives: all_reduce, all_gather, reduce_scatter, all_to_all  [default: all]"
+    ),
+    sizes: str = option(
+        "", "BYTES", "collectives: whole buffers, 1M,4M or powers of two as 1K:1G  [default: 1K:1G]"
+    ),
+    dtype: str = option("bfloat16", "FORMAT", "collectives: bfloat16, half or float"),
+    fabric: str = option("", "NAME", "collectives: what joins the nodes: infiniband, roce, efa ..."),
+    links: str = option("", "TEXT", "collectives: adapters of a node, as '8x400G'"),
     json: JsonFlag = False,
 ) -> None:
     """Time kernels on the GPU at hand (PyTorch, CUDA graphs), or collectives of all ranks of torchrun, and
@@ -116,11 +94,10 @@ def _measured(out: Path, kinds: list[str], quick: bool, chip: str = "") -> tuple
 
 
 def _bar() -> Any:
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=Console(stderr=True), transient=True)
+    counted = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    return progress_bar(TextColumn("{task.description}"), *counted)
 
 
 # ------------------------------------------------------------------------------------- collectives

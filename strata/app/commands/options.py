@@ -8,14 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    precision_names,
-    system_names,
-    wrote,
-)
-from strata.units import whole
+from strata.app.terminal import names_of, one_of, precision_names, system_names, wrote
+from strata.errors import require
+from strata.units import parse, typed_time, whole
 
 if TYPE_CHECKING:
     from strata.result import Result
@@ -24,19 +19,31 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
-def typed(
-    flags: str, metavar: str, help: str, complete: Any = None, *, short: str = "", check: Any = None
-) -> Any:
-    """An option that takes a value: its flags ("": as its parameter is called), what stands for the value,
-    what it is for, the words that complete it, and what looks at the value first.
+def typed(flags: str, metavar: str, help: str, complete: Any = None, *, check: Any = None) -> Any:
+    """An option of several commands that takes a value: its flags ("": as its parameter is called), what
+    stands for the value, what it is for, the words that complete it, and what looks at the value first.
     """
-    names = [*flags.split(), *short.split()]
-    return typer.Option(*names, metavar=metavar, help=help, autocompletion=complete, callback=check)
+    return typer.Option(*flags.split(), metavar=metavar, help=help, autocompletion=complete, callback=check)
+
+
+def option(
+    default: Any, metavar: str, help: str, complete: Any = None, *, flags: str = "", **more: Any
+) -> Any:
+    """An option of one command as the default of its parameter, told as `typed` tells it; `...`: it must be
+    given. `more` is typer's, or `check`.
+    """
+    more = {"callback": more.pop("check", None), **more}
+    return typer.Option(default, *flags.split(), metavar=metavar, help=help, autocompletion=complete, **more)
+
+
+def argument(default: Any, metavar: str, help: str, complete: Any = None) -> Any:
+    """A word that stands by itself, as the default of its parameter."""
+    return typer.Argument(default, metavar=metavar, help=help, autocompletion=complete)
 
 
 def flag(name: str, help: str) -> Any:
-    """An option that takes no value."""
-    return typer.Option(name, help=help)
+    """An option of one command that takes no value, as the default of its parameter."""
+    return typer.Option(False, name, help=help)
 
 
 def command(name: str, short_help: str, example: str, **more: Any) -> Callable[[Command], Command]:
@@ -59,9 +66,9 @@ def picture_file(path: Path | None) -> Path | None:
     return check_picture(path)
 
 
-def picture(help: str) -> Any:
-    """The option of a picture's file, and what it shows."""
-    return typed("--svg --picture", "FILE", help, check=picture_file)
+def drawing(help: str) -> Any:
+    """The option of a picture's file, and what it shows, as the default of its parameter."""
+    return option(None, "FILE", help, flags="--svg --picture", check=picture_file)
 
 
 ModelName = Annotated[
@@ -138,7 +145,7 @@ DraftText = Annotated[
     ),
 ]
 QuickFlag = Annotated[
-    bool, flag("--quick", "requests in closed form alone; else the best plans are simulated")
+    bool, typer.Option("--quick", help="requests in closed form alone; else the best plans are simulated")
 ]
 DevicePrice = Annotated[
     str,
@@ -147,6 +154,13 @@ DevicePrice = Annotated[
         "USD/h",
         "price of a device-hour as rented, like '2.5 USD/h'  [default: bought, hosted and powered]",
     ),
+]
+RankSequences = Annotated[
+    str, typed("--sequences", "N", "sequences of a rank at once at most  [default: the engine's]")
+]
+StepTokens = Annotated[str, typed("--tokens", "N", "tokens of a step at most  [default: the engine's]")]
+NoPrefixFlag = Annotated[
+    bool, typer.Option("--no-prefix-caching", help="prompts that begin alike share nothing")
 ]
 WeightFormat = Annotated[
     str, typed("", "FORMAT", "precision of the weights, like fp8  [default: as published]", precision_names)
@@ -224,15 +238,23 @@ def typed_sizes(batch: str, input: str, output: str) -> dict[str, float]:
     }
 
 
-def with_price(changes: list[str] | None, price: str) -> list[str]:
-    """`--set` items with the price of a device-hour among them, where it is told.
+def typed_limits(ttft: str, tpot: str, share: str, goal: str) -> dict[str, Any]:
+    """Limits on latency and what is best, as typed; the share of requests is 95% or 0.95."""
+    limits: dict[str, Any] = {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot")}
+    kept = parse(share, "1", "--share") if share else None
+    require(kept is None or 0.5 <= kept < 1.0, "--share lies between 50% and 100%", given=share)
+    return limits | {"share": kept, "goal": goal}
+
+
+def with_price(changes: list[str] | None, price: str, said: str = "--price") -> list[str]:
+    """`--set` items with the price of a device-hour among them, where it is told; `said`: where.
 
     >>> with_price(None, "3.6 USD/h"), with_price(["model.kv=fp8"], "")
     (['economics.rent=3.6 USD/h'], ['model.kv=fp8'])
     """
     from strata.hardware.money import HOUR, device_hour_price
 
-    rent = [f"economics.rent={device_hour_price(price) * HOUR:.12g} USD/h"] if price else []
+    rent = [f"economics.rent={device_hour_price(price, said) * HOUR:.12g} USD/h"] if price else []
     return [*(changes or []), *rent]
 
 

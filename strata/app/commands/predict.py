@@ -1,24 +1,24 @@
-"""`strata predict`: a model on a system under a plan, or under the best one."""
+"""`strata predict`, `strata timeline`: a model on a system under a plan, and its step event by event."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
 from strata.app.commands.options import (
     command,
     flag,
+    option,
     picture_file,
-    typed,
     typed_sizes,
     with_overlap,
     with_price,
     write_chakra,
 )
-from strata.app.rows_out import keep_table
-from strata.app.terminal import print_json, say, wrote
+from strata.app.rows_out import answer, keep_table
+from strata.app.terminal import one_of, print_json, say, wrote
 from strata.errors import BadValue, StrataError
 
 if TYPE_CHECKING:
@@ -28,11 +28,7 @@ if TYPE_CHECKING:
     from strata.workload.tasks import Workload
 
 
-ExplainFlag = Annotated[bool, flag("--explain", "say where time and memory go and what would help")]
-TraceFile = Annotated[Path | None, typed("", "FILE", "write the step as a trace for ui.perfetto.dev")]
-RooflinePicture = Annotated[
-    Path | None, typed("", "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file)
-]
+ROOFLINE = option(None, "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file)
 
 
 @command(
@@ -58,20 +54,20 @@ def predict_command(
     frozen: options.FrozenModules = "",
     overlap: options.OverlapMode = "",
     price: options.DevicePrice = "",
-    explain: ExplainFlag = False,
+    explain: bool = flag("--explain", "say where time and memory go and what would help"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
-    trace: TraceFile = None,
+    trace: Path | None = option(None, "FILE", "write the step as a trace for ui.perfetto.dev"),
     chakra: options.ChakraPrefix = None,
-    roofline: RooflinePicture = None,
+    roofline: Path | None = ROOFLINE,
     report: options.ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.config_facts import config_notes
     from strata.app.render.difference import difference_dict, difference_table
     from strata.app.render.explanation import explanation, gain_rows, op_rows
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
+    from strata.app.render.program_graph import config_notes
     from strata.app.render.ranking import choice_dict
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
@@ -117,11 +113,19 @@ def _write_files(
 ) -> None:
     """The trace, the picture and the page that were asked for."""
     if trace:
-        wrote("trace", _write_trace(result, trace), " (open it at https://ui.perfetto.dev)")
+        trace.parent.mkdir(parents=True, exist_ok=True)
+        wrote("trace", result.timeline.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")
     if roofline:
-        wrote("roofline", _draw_roofline(result, roofline))
+        from strata.app.render.roofline_picture import draw_roofline
+        from strata.roofline import roofline_of
+
+        work = result.workload
+        question = f"{result.program.name} on {result.system.name}, {work.phase}, batch {work.batch:g}"
+        wrote("roofline", draw_roofline(roofline_of(result), question, roofline))
     if report:
-        wrote("report", _write_report(result, report, lines))
+        from strata.app.render.prediction_report import prediction_report
+
+        wrote("report", prediction_report(result, report, lines))
 
 
 def _beside(asked: Question, result: Result, changes: list[str]) -> WhatIf | None:
@@ -144,21 +148,82 @@ def _work_of(
     )
 
 
-def _write_trace(result: Result, path: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return result.timeline.to_perfetto(path)
+SCHEDULE = option(
+    "",
+    "NAME",
+    "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
+    one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
+)
+DETAIL = option(
+    "auto",
+    "WHAT",
+    "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
+    one_of("auto", "op", "block", "stage"),
+)
 
 
-def _write_report(result: Result, path: Path, lines: list[str]) -> Path:
-    from strata.app.render.prediction_report import prediction_report
+@command(
+    "timeline",
+    "Simulate a step event by event; compare pipeline schedules.",
+    "strata timeline -m llama-3-70b -s 8x8xh200 --batch 64 --input 4096 "
+    "--plan tp=8,pp=4,dp=2,microbatches=16,zero=1 --compare",
+)
+def timeline_command(
+    model: options.ModelName,
+    system: options.SystemName,
+    batch: options.BatchSize = "1",
+    input: options.InputTokens = "1024",
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "train",
+    plan: options.PlanText = "",
+    engine: options.EngineName = "ideal",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
+    overlap: options.OverlapMode = "",
+    schedule: str = SCHEDULE,
+    compare: bool = flag("--compare", "every schedule side by side, a stage's passes as tasks"),
+    serial: bool = flag("--serial", "nothing runs beside anything, as the closed form counts"),
+    detail: str = DETAIL,
+    html: Path | None = option(None, "FILE", "write a Gantt chart as one HTML file"),
+    trace: Path | None = option(None, "FILE", "write a trace for ui.perfetto.dev"),
+    chakra: options.ChakraPrefix = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
+) -> None:
+    """Simulate a step event by event: stages, links and micro-batches, with the closed form beside it."""
+    from strata.app.render.accuracy import interval_of
+    from strata.app.render.prediction import dimmed
+    from strata.app.render.timeline import comparison_dict, comparison_table, simulation_table
+    from strata.evaluate import evaluate
+    from strata.mapping.plan import layout_degrees
+    from strata.search.inputs import make_workload, named_inputs, phase_of
+    from strata.search.plan_for import plan_for, why_infeasible
+    from strata.simulate.step import simulate_schedules, simulate_step
 
-    return prediction_report(result, path, lines)
-
-
-def _draw_roofline(result: Result, path: Path) -> Path:
-    from strata.app.render.roofline_picture import draw_roofline
-    from strata.roofline import roofline_of
-
-    work = result.workload
-    question = f"{result.program.name} on {result.system.name}, {work.phase}, batch {work.batch:g}"
-    return draw_roofline(roofline_of(result), question, path)
+    size = typed_sizes(batch, input, output)
+    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
+    work = make_workload(phase_of(served, phase), routing=None, **size)
+    given = bool(plan or layout_degrees(served))
+    result = evaluate(hardware, served, work, plan, software) if given else None
+    result = result or plan_for(hardware, served, work, software, top=1, at_once=True).nearest
+    if not result.fits:
+        raise BadValue(why_infeasible(result))
+    if compare and (schedule or html or trace or chakra):
+        raise BadValue("--compare runs every schedule: leave out --schedule, --html, --trace and --chakra")
+    if chakra and schedule:
+        raise BadValue("--chakra writes the plan's own schedule: say it in --plan, as schedule=zero-bubble")
+    if compare:
+        found = simulate_schedules(result)
+        shown = comparison_table(result, found)
+        return answer(lambda: comparison_dict(result, found), lambda: [shown], json, table, "schedules")
+    if chakra:
+        write_chakra(result, chakra)
+    made = simulate_step(result, schedule, serial=serial, detail=detail)
+    interval, lines = interval_of(result)
+    told = lambda: {"plan": str(result.plan), **made.to_dict(), "interval": interval}  # noqa: E731
+    answer(told, lambda: [*simulation_table(made), *dimmed(lines)], json, table)
+    if html:
+        wrote("gantt", made.to_html(html))
+    if trace:
+        wrote("trace", made.to_perfetto(trace), " (open it at https://ui.perfetto.dev)")

@@ -1,4 +1,4 @@
-"""`strata search`: the best designs of a space, live, stopped and resumed at will."""
+"""`strata search`, `strata study`: the best designs of a space; published studies, claim by claim."""
 
 from __future__ import annotations
 
@@ -6,18 +6,13 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from strata.app.commands.options import JsonFlag, PicturesReport, TableFile, command, typed
+from strata.app.commands.options import JsonFlag, PicturesReport, TableFile, argument, command, flag, option
 from strata.app.rows_out import answer
-from strata.app.terminal import (
-    complain,
-    names_of,
-    one_of,
-    wrote,
-)
+from strata.app.terminal import complain, names_of, one_of, wrote
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -38,48 +33,24 @@ def _goals(incomplete: str) -> list[str]:
     return [n for n in GOAL_METRICS if n.startswith(incomplete)]
 
 
-SpaceArgument = Annotated[
-    str,
-    typer.Argument(
-        metavar="SPACE", help="a space of designs, or a TOML path", autocompletion=names_of("spaces")
-    ),
-]
-GoalOption = Annotated[
-    str, typed("--goal -g", "METRIC,...", "what to make best; several give a frontier", _goals)
-]
-LimitOption = Annotated[
-    list[str] | None, typed("", "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
-]
-SetOption = Annotated[
-    list[str] | None,
-    typed(
-        "--set",
-        "AXIS=CHOICES",
-        "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
-    ),
-]
-SamplerOption = Annotated[
-    str, typed("", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers)
-]
-ExecutorOption = Annotated[
-    str, typed("", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray"))
-]
-WorkersOption = Annotated[str, typed("", "N", "processes of cores and ray  [default: one a core]")]
-AddressOption = Annotated[
-    str,
-    typed(
-        "",
-        "ADDRESS",
-        "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]",
-    ),
-]
-BudgetOption = Annotated[str, typed("", "N", "points to evaluate at most  [default: the sampler's]")]
-GapOption = Annotated[
-    float | None, typed("", "SHARE", "near enough to the proven bound, like 0.001  [default: the sampler's]")
-]
-SeedOption = Annotated[int, typed("", "N", "the same seed asks for the same points")]
-OutOption = Annotated[Path | None, typed("", "FOLDER", "keep every point, as Parquet")]
-ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with the study in --out")]
+SET = option(
+    None,
+    "AXIS=CHOICES",
+    "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
+)
+ADDRESS = option(
+    "", "ADDRESS", "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]"
+)
+GOAL = option(
+    "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"
+)
+LIMIT = option(None, "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
+SAMPLER = option(
+    "exact", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers
+)
+EXECUTOR = option(
+    "one", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray")
+)
 
 
 @command(
@@ -88,19 +59,21 @@ ResumeOption = Annotated[bool, typer.Option("--resume", help="go on with the stu
     "strata search next-node --goal tokens_per_s --limit 'tpot<=20ms' --out out/next-node",
 )
 def search_command(
-    space: SpaceArgument,
-    goal: GoalOption = "tokens_per_s",
-    limit: LimitOption = None,
-    set: SetOption = None,
-    sampler: SamplerOption = "exact",
-    executor: ExecutorOption = "one",
-    workers: WorkersOption = "",
-    address: AddressOption = "",
-    budget: BudgetOption = "",
-    gap: GapOption = None,
-    seed: SeedOption = 0,
-    out: OutOption = None,
-    resume: ResumeOption = False,
+    space: str = argument(..., "SPACE", "a space of designs, or a TOML path", names_of("spaces")),
+    goal: str = GOAL,
+    limit: list[str] | None = LIMIT,
+    set: list[str] | None = SET,
+    sampler: str = SAMPLER,
+    executor: str = EXECUTOR,
+    workers: str = option("", "N", "processes of cores and ray  [default: one a core]"),
+    address: str = ADDRESS,
+    budget: str = option("", "N", "points to evaluate at most  [default: the sampler's]"),
+    gap: float | None = option(
+        None, "SHARE", "near enough to the proven bound, like 0.001  [default: the sampler's]"
+    ),
+    seed: int = option(0, "N", "the same seed asks for the same points"),
+    out: Path | None = option(None, "FOLDER", "keep every point, as Parquet"),
+    resume: bool = flag("--resume", "go on with the study in --out"),
     json: JsonFlag = False,
     table: TableFile = None,
     report: PicturesReport = None,
@@ -134,7 +107,7 @@ def search_command(
         lambda told: told["frontier"],
     )
     if report:
-        from strata.app.render.search_report import search_report
+        from strata.app.render.search import search_report
 
         wrote("report", search_report(outcome, report, history))
     if stopped:
@@ -191,3 +164,54 @@ def _watched(searching: Search) -> tuple[list[Progress], bool]:
     except KeyboardInterrupt:
         return history, True
     return history, False
+
+
+def _study_names(incomplete: str) -> list[str]:
+    from strata.studies import study_names
+
+    return [n for n in study_names() if n.startswith(incomplete)]
+
+
+@command(
+    "study",
+    "Repeat a published study, claim by claim.",
+    "strata study deepstack-layers --report out/layers.html",
+)
+def study_command(
+    name: str = argument(
+        "", "[NAME]", "a study, or the path of its folder; left out: all there are", _study_names
+    ),
+    json: JsonFlag = False,
+    table: TableFile = None,
+    report: Path | None = option(None, "FILE", "write an HTML page with pictures"),
+    write: bool = flag("--write", "keep what was found, and the pictures, in the study's folder"),
+) -> None:
+    """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
+    from rich.console import Console
+
+    from strata import studies
+    from strata.app.render.study import claims_table, studies_table, study_dict
+
+    if not name:
+        known = {n: studies.study(n).title for n in studies.study_names()}
+        answer(
+            lambda: known,
+            lambda: [studies_table(known)],
+            json,
+            table,
+            lambda told: [{"study": n, "title": title} for n, title in told.items()],
+        )
+        return
+    with Console(stderr=True).status(f"running study {name}"):
+        outcome = studies.run_study(name)
+    answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
+    if write:
+        from strata.app.render.study import draw_study
+
+        wrote("result", studies.store_result(outcome))
+        drawn = draw_study(outcome, outcome.study.folder)
+        wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
+    if report:
+        from strata.app.render.study import study_report
+
+        wrote("report", study_report(outcome, report))

@@ -3,29 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from strata.app.commands.options import command, typed
+from strata.app.commands.options import command, flag, option
 from strata.app.terminal import put_line
 from strata.errors import BadValue
 from strata.shipped import extra_package
 
-HostName = Annotated[str, typed("--host", "ADDRESS", "address to bind to")]
-PortNumber = Annotated[
-    int, typer.Option("--port", metavar="N", help="port; 0 takes a free one", min=0, max=65535)
-]
-StudyFolder = Annotated[Path, typed("--studies", "DIR", "the one folder it reads and writes studies in")]
-OpenFlag = Annotated[bool, typer.Option("--open", help="open the page in the browser")]
-
 
 @command("serve", "Explore designs in a browser.", "strata serve, then open http://127.0.0.1:8765")
 def serve_command(
-    host: HostName = "127.0.0.1",
-    port: PortNumber = 8765,
-    studies: StudyFolder = Path("strata-studies"),
-    open: OpenFlag = False,
+    host: str = option("127.0.0.1", "ADDRESS", "address to bind to"),
+    port: int = option(8765, "N", "port; 0 takes a free one", min=0, max=65535),
+    studies: Path = option(Path("strata-studies"), "DIR", "the one folder it reads and writes studies in"),
+    open: bool = flag("--open", "open the page in the browser"),
 ) -> None:
     """Explore designs in a browser: a local page that works offline. Bound to another address than this
     machine's own, it asks for a token, which is printed at the start.

@@ -1,50 +1,52 @@
-"""`strata serving`: a model under load."""
+"""`strata serving`, `strata launch`, `strata speculate`: a model under load, as a command, with drafts."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, typed, with_price
-from strata.app.rows_out import keep_table
+from strata.app.commands.options import (
+    EngineName,
+    JsonFlag,
+    TableFile,
+    command,
+    drawing,
+    flag,
+    option,
+    typed_limits,
+    with_price,
+)
+from strata.app.rows_out import answer, keep_table
 from strata.app.terminal import (
+    names_of,
+    one_of,
     print_json,
+    put_line,
     say,
     status_line,
+    system_names,
+    typed_number,
     wrote,
 )
 from strata.drawing import PICTURE_KINDS
-from strata.errors import require
+from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
-from strata.units import parse, typed_quantity, typed_time, whole
+from strata.units import parse, typed_quantity, whole
 
 if TYPE_CHECKING:
     from strata.serving.under_load import UnderLoad
     from strata.workload.model import Model
 
 
-InputOption = Annotated[str, typed("--input -i", "N", "prompt tokens of a request")]
-OutputOption = Annotated[str, typed("--output -o", "N", "tokens generated for a request")]
-RateOption = Annotated[str, typed("", "N/s", "requests that arrive each second, at random: what they see")]
-ClientsOption = Annotated[str, typed("", "N", "clients that each wait for their answer: what they see")]
-ChunkOption = Annotated[str, typed("", "N", "prompt tokens a step reads at most  [default: the engine's]")]
-SequencesOption = Annotated[str, typed("", "N", "requests at once at most  [default: the engine's]")]
-VariationOption = Annotated[str, typed("", "X", "squared coefficient of variation of prompt lengths")]
-SkewOption = Annotated[str, typed("", "X", "exponent of the experts' popularity: 0 is uniform")]
-RoutingOption = Annotated[
-    str, typed("", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]")
-]
-DisaggregatedFlag = Annotated[
-    bool, flag("--disaggregated", "also devices apart for reading prompts and for generating")
-]
-PrefillDevices = Annotated[
-    str, typed("", "N", "devices that read, with --disaggregated  [default: the best number]")
-]
-FrontierFile = Annotated[
-    Path | None,
-    typed("--frontier", "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf"),
-]
+ROUTING = option(
+    "", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]"
+)
+DISAGGREGATED = flag("--disaggregated", "also devices apart for reading prompts and for generating")
+PREFILL_DEVICES = option("", "N", "devices that read, with --disaggregated  [default: the best number]")
+PICTURE = option(
+    None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
+)
 
 
 @command(
@@ -55,25 +57,25 @@ FrontierFile = Annotated[
 def serving_command(
     model: options.ModelName,
     system: options.SystemName,
-    input: InputOption = "1024",
-    output: OutputOption = "1024",
-    rate: RateOption = "",
-    clients: ClientsOption = "",
+    input: str = option("1024", "N", "prompt tokens of a request", flags="--input -i"),
+    output: str = option("1024", "N", "tokens generated for a request", flags="--output -o"),
+    rate: str = option("", "N/s", "requests that arrive each second, at random: what they see"),
+    clients: str = option("", "N", "clients that each wait for their answer: what they see"),
     ttft: options.TtftLimit = "",
     tpot: options.TpotLimit = "",
     share: options.ShareOption = "",
     goal: options.GoalName = "throughput",
     plan: options.PlanText = "",
     engine: options.EngineName = USUAL_SERVER,
-    chunk: ChunkOption = "",
-    sequences: SequencesOption = "",
-    variation: VariationOption = "0",
-    skew: SkewOption = "",
-    routing: RoutingOption = "",
-    disaggregated: DisaggregatedFlag = False,
-    prefill_devices: PrefillDevices = "",
+    chunk: str = option("", "N", "prompt tokens a step reads at most  [default: the engine's]"),
+    sequences: str = option("", "N", "requests at once at most  [default: the engine's]"),
+    variation: str = option("0", "X", "squared coefficient of variation of prompt lengths"),
+    skew: str = option("", "X", "exponent of the experts' popularity: 0 is uniform"),
+    routing: str = ROUTING,
+    disaggregated: bool = DISAGGREGATED,
+    prefill_devices: str = PREFILL_DEVICES,
     speculative: options.DraftText = "",
-    picture: FrontierFile = None,
+    picture: Path | None = PICTURE,
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
@@ -100,8 +102,7 @@ def serving_command(
     load |= {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
     apart = int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else 0
     pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
-    load |= {"ttft": typed_time(ttft, "--ttft"), "tpot": typed_time(tpot, "--tpot"), **pools}
-    load |= {"share": typed_share(share), "goal": goal, "quick": quick}
+    load |= {**pools, **typed_limits(ttft, tpot, share, goal), "quick": quick}
     load |= {**typed_draft(speculative, served), "with_frontier": picture is not None or report is not None}
     with status_line("pricing plans") as heard:
         found = serve_under_load(hardware, served, requests, plan or None, software, **load, heard=heard)
@@ -117,7 +118,7 @@ def serving_command(
 def _write_pages(found: UnderLoad, picture: Path | None, report: Path | None) -> None:
     """The picture and the page that were asked for."""
     if picture is not None and found.frontier is not None:
-        from strata.app.render.serving_picture import frontier_picture
+        from strata.app.render.serving_report import frontier_picture
 
         wrote("frontier", frontier_picture(found.frontier, found.question, picture))
     if report is not None:
@@ -149,15 +150,191 @@ def _per_second(text: str) -> float | None:
     return value
 
 
-def typed_share(text: str) -> float | None:
-    """A share of requests, as typed: 95% or 0.95."""
-    value = parse(text, "1", "--share") if text else None
-    require(value is None or 0.5 <= value < 1.0, "--share lies between 50% and 100%", given=text)
-    return value
-
-
 def _amount(text: str, option: str) -> float:
     """A number that is not negative, as typed."""
     value = parse(text, "1", option)
     require(value >= 0, f"{option} must not be negative", given=text)
     return value
+
+
+PLAN = option("", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p")
+ENGINE = option(USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine"))
+
+
+@command(
+    "launch",
+    "A plan as the command that starts vLLM, SGLang or TensorRT-LLM.",
+    "strata launch -m llama-3-70b --plan tp=8 --engine vllm,sglang,trtllm --kv fp8",
+)
+def launched_command(
+    model: options.ModelName,
+    plan: str = PLAN,
+    system: str = option("", "NAME", "system whose best plan it is", system_names, flags="--system -s"),
+    engine: str = ENGINE,
+    checkpoint: str = option("", "PATH", "weights  [default: where the model was published]"),
+    context: str = option("", "N", "longest prompt and answer  [default: the model's]"),
+    sequences: options.RankSequences = "",
+    tokens: options.StepTokens = "",
+    no_prefix_caching: options.NoPrefixFlag = False,
+    role: str = option("both", "ROLE", "of a disaggregated service: prefill or decode"),
+    draft: str = option("", "NAME:N", "a draft model that guesses N tokens ahead, or mtp:N"),
+    per_node: str = option("", "N", "devices of a machine  [default: as --system has them, else all]"),
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    set: options.SetItems = None,
+    json: options.JsonFlag = False,
+    table: options.TableFile = None,
+) -> None:
+    """The command that starts a deployment, with flags of the version that the engine's file names."""
+    from strata.mapping.plan import plan as make_plan
+    from strata.search.inputs import served_inputs
+    from strata.serving.launch import LIMITS, devices_per_machine, launch_command, launched_plan
+
+    require(role in ("both", "prefill", "decode"), "--role is prefill or decode", role=role)
+    if not plan and not system:
+        raise BadValue("launch needs --plan, or --system to find the best plan on it")
+    guess, _, window = draft.partition(":")
+    require(not draft or bool(window), "--draft is written like mtp:3 or llama-3.2-1b:4", given=draft)
+    ahead = int(whole(window, "--draft")) if window else 0
+    machine = int(whole(per_node, "--per-node")) if per_node else 0
+    limits = {"sequences": sequences, "tokens": tokens}
+    changes = [f"engine.{LIMITS[k]}={whole(v, f'--{k}'):.0f}" for k, v in limits.items() if v]
+    found = []
+    for name in engine.split(","):
+        named = (model, system or "1xh200", name.strip(), weights, kv, [*(set or []), *changes])
+        hardware, served, software = served_inputs(*named)
+        chosen = make_plan(plan) if plan else launched_plan(hardware, served, software, ahead)
+        if system and float(chosen.devices) > float(hardware.devices):
+            raise BadValue(f"plan {plan} has {float(chosen.devices):g} devices, more than {hardware.name}")
+        found.append(
+            launch_command(
+                served,
+                chosen,
+                software,
+                checkpoint=checkpoint,
+                context=int(whole(context, "--context")) if context else 0,
+                prefix_caching=not no_prefix_caching,
+                role=role,
+                draft=guess,
+                window=ahead,
+                per_node=machine or (devices_per_machine(hardware) if system else 0),
+            )
+        )
+    told = [{**one.to_dict(), "units": {"servers": "1", "nodes": "1"}} for one in found]
+    if json:
+        print_json(told, units=False)
+    else:
+        put_line("\n\n".join(one.text for one in found))
+    keep_table(table, told)
+
+
+MOST = 64  # windows or acceptances of a table
+
+
+COUNTING = option(
+    "independent",
+    "NAME",
+    "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
+    one_of("independent", "proportional"),
+)
+TARGET = option(
+    ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
+)
+SYSTEM = option(
+    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
+)
+
+
+@command(
+    "speculate",
+    "Speculative decoding: drafts, windows, acceptances.",
+    "strata speculate --target llama-3.1-405b --draft llama-3.1-8b --system 16xsn40l "
+    "--window 1:8 --acceptance 0.6,0.8",
+)
+def speculate_command(
+    target: str = TARGET,
+    draft: str = option(..., "NAME,...", "models that guess, one table each", names_of("models")),
+    system: str = SYSTEM,
+    window: str = option("1:8", "K", "tokens a guess is deep: 4, a list 2,4,8 or a range 1:8"),
+    acceptance: str = option(
+        "0.6,0.8", "SHARE,...", "chance that the target agrees with one more guess: 0.8, or a list 0.6,0.8"
+    ),
+    tree: bool = flag("--tree", "guess trees of two branches; --branches for others"),
+    branches: str = option("", "N", "alternatives at each level of a guess  [default: 1, a sequence]"),
+    counting: str = COUNTING,
+    batch: str = option("1", "N", "sequences at once", flags="--batch -b"),
+    context: str = option("2048", "N", "tokens of a sequence so far"),
+    plan: str = option(
+        "", "PLAN", "of the target, like tp=16  [default: its quickest that fits]", flags="--plan -p"
+    ),
+    draft_plan: str = option("", "PLAN", "of the drafts  [default: the quickest of each]"),
+    engine: EngineName = USUAL_SERVER,
+    set: list[str] | None = option(
+        None, "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"
+    ),
+    svg: Path | None = drawing("write a heat map of tokens/s over window and acceptance, by draft"),
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
+    acceptance, the speed-up, the best window, and which draft is best.
+    """
+    from strata.app.render.speculate import (
+        draft_comparison_dict,
+        draft_comparison_tables,
+        draft_rows,
+        draw_comparison,
+    )
+    from strata.search.inputs import named_inputs
+    from strata.serving.drafts import compare_drafts
+    from strata.workload.model import Model
+
+    require(not (tree and branches), "--tree is --branches 2; give one of them")
+    names = [name.strip() for name in draft.split(",") if name.strip()]
+    require(bool(names), "--draft names at least one model", given=draft)
+    hardware, large, software = named_inputs(target, system, engine, "", "", set or [])
+    require(isinstance(large, Model), "--target is a language model that decodes", target=target)
+    found = compare_drafts(
+        large,
+        names,
+        hardware,
+        window=typed_windows(window),
+        acceptance=typed_acceptances(acceptance),
+        branches=2.0 if tree else whole(branches, "--branches") if branches else 1.0,
+        batch=whole(batch, "--batch"),
+        context=whole(context, "--context"),
+        plan=plan or None,
+        draft_plan=draft_plan or None,
+        engine=software,
+        counting=counting,
+    )
+    answer(draft_comparison_dict, draft_comparison_tables, json, table, draft_rows, of=[found])
+    if svg is not None:
+        wrote("picture", draw_comparison(found, svg))
+
+
+def typed_windows(text: str) -> list[float]:
+    """Windows as typed: one, a list, or every whole number from one to another.
+
+    >>> typed_windows("1:4"), typed_windows("2,8")
+    ([1.0, 2.0, 3.0, 4.0], [2.0, 8.0])
+    """
+    first, between, last = text.partition(":")
+    if not between:
+        return [whole(item.strip(), "--window") for item in text.split(",")]
+    low, high = whole(first.strip(), "--window"), whole(last.strip(), "--window")
+    if not low <= high < low + MOST:
+        raise BadValue(f"--window is a range like 1:8, at most {MOST} long, but got '{text}'")
+    return [low + i for i in range(int(high - low) + 1)]
+
+
+def typed_acceptances(text: str) -> list[float]:
+    """Acceptances as typed, each from 0 to 1.
+
+    >>> typed_acceptances("0.6,0.8")
+    [0.6, 0.8]
+    """
+    values = [typed_number(item.strip(), "--acceptance") for item in text.split(",")]
+    wrong = [v for v in values if not 0.0 <= v <= 1.0]
+    require(not wrong, "--acceptance must lie between 0 and 1", acceptance=text)
+    return values

@@ -10,17 +10,57 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from strata.app.commands import options
-from strata.app.commands import simulate_options as own
-from strata.app.commands.options import command
+from strata.app.commands.options import command, flag, option
 from strata.app.commands.simulate_inputs import SimulateInputs
 from strata.app.rows_out import answer, write_rows
-from strata.app.terminal import say, status_line, wrote
+from strata.app.terminal import names_of, one_of, progress_bar, say, status_line, wrote
 from strata.errors import BadValue
 from strata.mapping.engine import USUAL_SERVER
 from strata.units import typed_quantity
 
 if TYPE_CHECKING:
     from strata.simulate.server.fleet import Load
+
+
+LOAD = option(
+    "",
+    "LOAD",
+    "requests in a line: poisson:rate=8, gamma, bursty, daily, closed:clients=64, sessions, agents "
+    "(docs/simulate.md)  [default: by --rate or --clients]",
+)
+ROUTER = option(
+    "least-loaded",
+    "NAME",
+    "round-robin, least-loaded, power-of-two or prefix-aware",
+    one_of("round-robin", "least-loaded", "power-of-two", "prefix-aware"),
+)
+EVICTION = option(
+    "recompute",
+    "HOW",
+    "of requests without room: recompute (read again), swap (to the host) or none (let in with all)",
+    one_of("recompute", "swap", "none"),
+)
+KV_TIERS = option(
+    "",
+    "NAMES",
+    "where caches go that a device has no room for, like host,disk  [default: nowhere]",
+    names_of("kv-tiers"),
+)
+POOLS = option(None, "FILE", "pools of a fleet, TOML: models, systems, limits, adapters (docs/simulate.md)")
+INPUT = option(
+    "", "LENGTHS", "prompt tokens: 1024, uniform:1024, lognormal:1024:0.5, ...", flags="--input -i"
+)
+PLAN = option(
+    "", "PLAN", "parallel degrees, like tp=8  [default: the best of the mean request]", flags="--plan -p"
+)
+ENGINE = option(
+    USUAL_SERVER, "NAME", "software: vllm, sglang, trtllm, ideal, or a TOML path", names_of("engine")
+)
+FLEET = flag("--fleet", "how many such systems keep the limits; with --or the best of several kinds")
+OTHER = option(
+    None, "SYSTEM[:PLAN]", "another system, for --fleet and --cost; as often as needed", flags="--or"
+)
+GOAL = option("cheapest", "GOAL", "of --fleet: cheapest or smallest", one_of("cheapest", "smallest"))
 
 
 @command(
@@ -32,55 +72,57 @@ if TYPE_CHECKING:
 def simulate_command(
     model: options.ModelName = "",
     system: options.SystemName = "",
-    pools: own.PoolsFile = None,
-    load: own.LoadText = "",
-    trace: own.TraceFile = "",
-    rate: own.RateOption = "",
-    clients: own.ClientsOption = "",
-    input: own.InputLengths = "",
-    output: own.OutputLengths = "",
-    count: own.CountOption = "",
-    seed: own.SeedOption = "",
-    speed: own.SpeedOption = "",
-    plan: own.PlanOption = "",
-    engine: own.EngineOption = USUAL_SERVER,
-    sequences: own.SequencesOption = "",
-    tokens: own.TokensOption = "",
-    kv_blocks: own.BlocksOption = "",
-    no_prefix_caching: own.NoPrefix = False,
-    router: own.RouterOption = "least-loaded",
-    replicas: own.ReplicasOption = "1",
-    prefill: own.PrefillOption = "",
-    decode: own.DecodeOption = "",
-    prefill_workers: own.PrefillWorkers = "",
-    decode_workers: own.DecodeWorkers = "",
-    power_cap: own.CapOption = "",
+    pools: Path | None = POOLS,
+    load: str = LOAD,
+    trace: str = option("", "FILE", "recorded requests, CSV or JSONL: arrival, input, output ..."),
+    rate: str = option("", "N/s", "requests that arrive at random each second"),
+    clients: str = option("", "N", "clients that each wait for their answer"),
+    input: str = INPUT,
+    output: str = option("", "LENGTHS", "tokens of answers, as --input", flags="--output -o"),
+    count: str = option("", "N", "requests in all  [default: 1000]", flags="--count -n"),
+    seed: str = option("", "N", "of all draws  [default: 0]"),
+    speed: str = option("", "X", "arrivals so many times as fast as the load says"),
+    plan: str = PLAN,
+    engine: str = ENGINE,
+    sequences: options.RankSequences = "",
+    tokens: options.StepTokens = "",
+    kv_blocks: str = option("", "N", "blocks of a rank's KV cache  [default: what memory holds]"),
+    no_prefix_caching: options.NoPrefixFlag = False,
+    router: str = ROUTER,
+    replicas: str = option("1", "N", "such systems behind the router"),
+    prefill: str = option("", "PLAN", "devices apart that read prompts, like tp=4 (with --decode)"),
+    decode: str = option("", "PLAN", "devices apart that generate, like tp=4 (with --prefill)"),
+    prefill_workers: str = option("", "N", "workers that read prompts  [default: 1]"),
+    decode_workers: str = option("", "N", "workers that generate  [default: 1]"),
+    power_cap: str = option("", "W", "limit of each device's power"),
     speculative: options.DraftText = "",
-    eviction: own.EvictionOption = "recompute",
-    kv_tiers: own.TiersOption = "",
-    priorities: own.PrioritiesFlag = False,
-    skew: own.SkewOption = "",
-    ttft: own.TtftOption = "",
-    tpot: own.TpotOption = "",
-    latency: own.LatencyOption = "",
-    share: own.ShareOption = "95%",
-    find_rate: own.FindRate = False,
-    rates: own.RatesOption = "",
-    fleet: own.FleetFlag = False,
-    other: own.OrSystems = None,
-    goal: own.GoalOption = "cheapest",
-    cost: own.CostFlag = False,
-    against: own.AgainstOption = "tpot",
-    caps: own.CapsOption = "",
+    eviction: str = EVICTION,
+    kv_tiers: str = KV_TIERS,
+    priorities: bool = flag("--priorities", "requests with the lowest priority number first"),
+    skew: str = option("", "X", "exponent of the experts' popularity (1); 0: uniform"),
+    ttft: str = option("", "TIME", "limit on a request's time to first token"),
+    tpot: str = option("", "TIME", "limit on a request's mean time between tokens"),
+    latency: str = option("", "TIME", "limit on the time to a request's last token"),
+    share: str = option("95%", "SHARE", "of requests that must keep all limits  [default: 95%]"),
+    find_rate: bool = flag("--find-rate", "the largest rate at which the share keeps the limits"),
+    rates: str = option("", "LIST", "latency over load: rates like 2,4,8, or auto"),
+    fleet: bool = FLEET,
+    other: list[str] | None = OTHER,
+    goal: str = GOAL,
+    cost: bool = flag("--cost", "frontier of USD/Mtoken against TPOT (or --against) over rates and systems"),
+    against: str = option("tpot", "LATENCY", "ttft, tpot or latency", one_of("ttft", "tpot", "latency")),
+    caps: str = option("", "LIST", "compare power caps of a device, like 400,500 [W], and fixed clocks"),
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
     price: options.DevicePrice = "",
-    requests: own.RequestsFile = None,
-    picture: own.PictureFile = None,
-    html: own.HtmlFile = None,
-    perfetto: own.PerfettoFile = None,
-    launch: own.LaunchFlag = False,
+    requests: Path | None = option(None, "FILE", "write every request, .csv, .parquet or .json"),
+    picture: Path | None = option(
+        None, "FILE", "draw the answer (.svg, .png, .pdf): latency CDF, load curve, frontier"
+    ),
+    html: Path | None = option(None, "FILE", "write a page: timeline of requests and batches, CDF"),
+    perfetto: Path | None = option(None, "FILE", "write a trace of requests for ui.perfetto.dev"),
+    launch: bool = flag("--launch", "also the command that starts the deployment"),
     json: options.JsonFlag = False,
     table: options.TableFile = None,
 ) -> None:
@@ -109,36 +151,36 @@ def _told(asked: SimulateInputs, data: Callable[[], Any], shown: Callable[[], An
 
 def _run(asked: SimulateInputs) -> bool:
     from strata.app.render.prediction import dimmed
-    from strata.app.render.served import served_interval
+    from strata.app.render.ranking import served_interval
     from strata.app.render.simulated import run_tables
     from strata.serving.launch import launch_commands
 
-    told = asked.told
-    keep = any(told[n] is not None for n in ("requests", "html", "perfetto"))
+    chosen = asked.told
+    keep = any(chosen[n] is not None for n in ("requests", "html", "perfetto"))
     with _bar(asked.load) as progress:
         run = asked.run(keep, progress)
-    commands = launch_commands(run.services) if told["launch"] else []
+    commands = launch_commands(run.services) if chosen["launch"] else []
     also = {"launch": [c.to_dict() for c in commands]} if commands else {}
     means = (run.times[name].mean for name in ("ttft", "tpot"))
     interval, lines = served_interval(run.system, run.model, run.engine.name, *means)
     data = run.to_dict() | also | ({} if interval is None else {"interval": interval})
     _told(asked, lambda: data, lambda: [*run_tables(run, asked.share), *dimmed(lines)])
-    if commands and not told["json"]:
+    if commands and not chosen["json"]:
         say(*["\n" + c.text for c in commands])
-    if told["requests"] is not None:
-        wrote("requests", _write_requests(told["requests"], run))
+    if chosen["requests"] is not None:
+        wrote("requests", _write_requests(chosen["requests"], run))
     if asked.picture is not None:
-        from strata.app.render.simulated_picture import draw_latencies
+        from strata.app.render.simulated_page import draw_latencies
 
         wrote("picture", draw_latencies(run, asked.picture))
-    if told["html"] is not None:
+    if chosen["html"] is not None:
         from strata.app.render.simulated_page import service_page
 
-        wrote("page", service_page(run, told["html"]))
-    if told["perfetto"] is not None:
+        wrote("page", service_page(run, chosen["html"]))
+    if chosen["perfetto"] is not None:
         from strata.app.render.simulated_page import service_trace
 
-        wrote("trace", service_trace(run, told["perfetto"]), " (open it at https://ui.perfetto.dev)")
+        wrote("trace", service_trace(run, chosen["perfetto"]), " (open it at https://ui.perfetto.dev)")
     return run.stopped
 
 
@@ -189,7 +231,7 @@ def _rates(asked: SimulateInputs) -> bool:
 
 def _draw_curve(asked: SimulateInputs, runs: Any) -> None:
     if asked.picture is not None and runs:
-        from strata.app.render.simulated_picture import draw_load_latency
+        from strata.app.render.simulated_page import draw_load_latency
 
         wrote("picture", draw_load_latency(runs, asked.slo, asked.picture))
 
@@ -237,24 +279,24 @@ def _cost(asked: SimulateInputs) -> bool:
         )
     _told(asked, lambda: cost_frontier_dict(found), lambda: cost_frontier_tables(found), "points")
     if asked.picture is not None:
-        from strata.app.render.simulated_picture import draw_cost_frontier
+        from strata.app.render.simulated_page import draw_cost_frontier
 
         wrote("picture", draw_cost_frontier(found, asked.picture))
     return found.stopped
 
 
 def _caps(asked: SimulateInputs) -> bool:
-    from strata.app.commands.power_cap import typed_caps
+    from strata.app.commands.sweep import typed_caps
     from strata.app.render.simulated import caps_dict, caps_tables
     from strata.serving.simulated import simulate_services
     from strata.serving.simulated_fleet import services_capped
 
     caps = typed_caps(asked.told["caps"])
     runs = []
-    with _runs_bar() as told:
+    with _runs_bar() as show_run:
         for name, services in services_capped(asked.deployment, caps, asked.load, asked.slo):
             run = simulate_services(services, asked.load, router=asked.told["router"], slo=asked.slo)
-            told(0.0, run)
+            show_run(0.0, run)
             runs.append((name, run))
             if run.stopped:
                 break
@@ -265,19 +307,13 @@ def _caps(asked: SimulateInputs) -> bool:
 @contextmanager
 def _bar(load: Load) -> Iterator[Callable[[float, int], bool] | None]:
     """A bar on stderr, where that is a terminal: requests served, how fast, and the time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = Console(stderr=True)
-    if not screen.is_terminal:
-        yield None
-        return
     from time import monotonic
 
-    inner = getattr(load, "load", load)
-    total = getattr(inner, "count", None)
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True) as bar:
+    total = getattr(getattr(load, "load", load), "count", None)
+    with progress_bar() as bar:
+        if bar.disable:
+            yield None
+            return
         task, began = bar.add_task("pricing", total=total), monotonic()
 
         def progress(clock: float, done: int) -> bool:

@@ -1,71 +1,47 @@
-"""`strata validate`: predictions against measurements."""
+"""`strata validate`, `strata seal`: predictions against measurements, and before there are any."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, flag, typed
+from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, argument, command, flag, option
 from strata.app.rows_out import answer
-from strata.app.terminal import wrote
+from strata.app.terminal import progress_bar, wrote
 from strata.errors import BadFile, UnknownName, require
 from strata.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched
 
+
 SHOWN = 10  # families and rows of --by without --worst
-MeasuredName = Annotated[
-    str,
-    typer.Argument(
-        metavar="[FILE]", help="one file of the folder, like serving/silicon.csv, or the path of your own"
-    ),
-]
-SomeRows = Annotated[
-    list[str] | None,
-    typed("", "NAME", "some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'"),
-]
-RowOfFile = Annotated[
-    int | None, typed("", "N", "one line of FILE: the command that predicts it, beside what was measured")
-]
-WorstCount = Annotated[
-    int, typed("", "N", "where the error is: the N families with most of it, the N worst rows")
-]
-WorstBy = Annotated[
-    str, typed("", "NAMES", "families of --worst: some of chip, model, engine, network, file, group")
-]
-RivalFile = Annotated[
-    Path | None, typed("", "FILE", "score another predictor's CSV (file, row, predicted) on the same rows")
-]
-SealedFlag = Annotated[
-    bool, flag("--sealed", "sealed predictions for which a result was added since; see strata seal")
-]
-PicturesFolder = Annotated[
-    Path | None, typed("", "DIR", "write a picture (SVG) for each file, and an overview")
-]
-AccuracyReport = Annotated[
-    Path | None, typed("", "FILE", "write an HTML page with predicted against measured")
-]
 
 
 @command("validate", "Predictions against measurements.", "strata validate --report out/accuracy.html")
 def validate_command(
-    file: MeasuredName = "",
+    file: str = argument(
+        "", "[FILE]", "one file of the folder, like serving/silicon.csv, or the path of your own"
+    ),
     data: MeasuredFolder = None,
-    only: SomeRows = None,
-    row: RowOfFile = None,
-    worst: WorstCount = 0,
-    by: WorstBy = "",
-    predictions: RivalFile = None,
-    sealed: SealedFlag = False,
+    only: list[str] | None = option(
+        None, "NAME", "some files or groups of rows, as often as needed: h200/gemm.csv, 'h200/*', 'tpot/*'"
+    ),
+    row: int | None = option(
+        None, "N", "one line of FILE: the command that predicts it, beside what was measured"
+    ),
+    worst: int = option(0, "N", "where the error is: the N families with most of it, the N worst rows"),
+    by: str = option("", "NAMES", "families of --worst: some of chip, model, engine, network, file, group"),
+    predictions: Path | None = option(
+        None, "FILE", "score another predictor's CSV (file, row, predicted) on the same rows"
+    ),
+    sealed: bool = flag("--sealed", "sealed predictions for which a result was added since; see strata seal"),
     json: JsonFlag = False,
     table: TableFile = None,
-    report: AccuracyReport = None,
-    pictures: PicturesFolder = None,
+    report: Path | None = option(None, "FILE", "write an HTML page with predicted against measured"),
+    pictures: Path | None = option(None, "DIR", "write a picture (SVG) for each file, and an overview"),
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
     from strata.app.render.validated import unread_line, validated_rows, validated_tables
@@ -87,7 +63,7 @@ def validate_command(
     _add_more(outcome, points, folder, unseen, predictions, worst, by)
     answer(lambda: outcome, lambda: validated_tables(outcome), json, table, validated_rows)
     if report:
-        from strata.app.render.accuracy_report import accuracy_report
+        from strata.app.render.accuracy_pictures import accuracy_report
 
         wrote("report", accuracy_report(outcome, points, report))
     if pictures:
@@ -171,12 +147,7 @@ def _sealed(folder: Path, json: bool, table: Path | None) -> None:
 @contextmanager
 def files_bar() -> Iterator[Callable[[Watched], None]]:
     """A bar on stderr, where that is a terminal: files and rows done, and the time left."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeRemainingColumn())
-    screen = Console(stderr=True)
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("reading", total=None)
 
         def tell(at: Watched) -> None:
@@ -184,3 +155,22 @@ def files_bar() -> Iterator[Callable[[Watched], None]]:
             bar.update(task, description=said, completed=at.size, total=max(at.of_size, 1))
 
         yield tell
+
+
+@command("seal", "Predictions before results are public, sealed by a hash.", "strata seal announced-2026")
+def seal_command(
+    name: str = argument(..., "NAME", "name of a TOML of questions in the folder"),
+    folder: Path | None = option(None, "DIR", "folder of seals  [default: the project's validation/sealed]"),
+    json: JsonFlag = False,
+    table: TableFile = None,
+) -> None:
+    """Predict the questions of NAME.toml and seal the answers as NAME.json: version, inputs, predictions,
+    intervals, and a hash over them and the seal before. A seal is never written again.
+    """
+    from strata.app.render.validated import seal_table
+    from strata.validation.accuracy.sealed import write_seal
+
+    path, content = write_seal(folder or shipped_folder("validation") / "sealed", name)
+    content.pop("chips")  # their numbers stand in the file
+    answer(lambda: content, lambda: [seal_table(content)], json, table, "entries")
+    wrote("seal", path)

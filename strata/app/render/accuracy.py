@@ -1,6 +1,4 @@
-"""What measurements tell, for people and machines: the interval beside a prediction, fits, logs of
-collectives.
-"""
+"""What measurements tell: the interval beside a prediction, fits and their worth, logs of collectives."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import cells_of, picked, table
 from strata.hardware.chip import Chip
 from strata.hardware.transport import Transport
 from strata.params import leaf_paths
@@ -24,6 +22,8 @@ if TYPE_CHECKING:
     from strata.measure.measure import MeasuredKernel
     from strata.validation.accuracy.trust import Trust
     from strata.validation.fit.calibrate import FitOutcome
+    from strata.validation.fit.shipped import Calibration
+    from strata.validation.fit.worth import QuantityWorth
     from strata.validation.readers.collective_files import LoggedRun
 
 
@@ -69,60 +69,35 @@ def fitted_dict(
 ) -> dict[str, Any]:
     """What a calibration found, as plain JSON types."""
     units = leaf_paths(record)
-    families = [
-        {
-            "family": o.family,
-            "files": list(o.files),
-            "fitted": o.rows,
-            "held_out": o.held_out,
-            "before": o.before,
-            "after": o.after,
-            "values": o.values,
-        }
-        for o in outcomes
-    ]
+    families = [picked(o, f"family {FITTED}") for o in outcomes]
     moved = {path: units[path]["unit"] for o in outcomes for path in o.values}
     return {kind: record.name, "families": families, "units": moved}
 
 
 def fitted_table(record: Chip | Transport, outcomes: Sequence[FitOutcome], measured: str = "kernels") -> Any:
     """One block a family: the error on held-out points before and after, and the quantities that moved."""
-    table = plain_table()
-    units = leaf_paths(record)
-    for column in ("family", "points", "held out", "error before", "after", "quantity", "value"):
-        table.add_column(column, justify="left" if column in ("family", "quantity") else "right")
+    units, rows = leaf_paths(record), []
     for o in outcomes:
-        first = [o.family, str(o.rows), str(o.held_out), f"{o.before:.1%}", f"{o.after:.1%}"]
-        if not o.values:
-            table.add_row(*first, "kept as it was", "")
-        for i, (path, value) in enumerate(o.values.items()):
-            table.add_row(*(first if i == 0 else [""] * 5), path, show(value, units[path]["unit"]))
-    return titled(
-        f"{record.name} fitted to its measured {measured}; errors are of points that were not fitted", table
-    )
+        first = [o.family, *cells_of(o, "rows held_out before:.1% after:.1%")]
+        moved = [(path, show(value, units[path]["unit"])) for path, value in o.values.items()]
+        for i, cells in enumerate(moved or [("kept as it was", "")]):
+            rows.append((*(first if i == 0 else [""] * 5), *cells))
+    title = f"{record.name} fitted to its measured {measured}; errors are of points that were not fitted"
+    return table(title, "family|)points|)held out|)error before|)after|quantity|)value", rows)
 
 
 def measured_tables(folder: Path, done: list[MeasuredKernel]) -> list[Any]:
     """How many rows of each kind there are now, and why some are missing."""
-    table = plain_table()
-    for column in ("file", "kernels", "left out", "most often because"):
-        table.add_column(column, justify="left" if column in ("file", "most often because") else "right")
-    for kind in dict.fromkeys(d.kind for d in done):
-        why = [d.why for d in done if d.kind == kind and d.why]
-        count = sum(d.kind == kind for d in done)
-        table.add_row(
-            f"{folder.name}/{kind}.csv",
-            str(count - len(why)),
-            str(len(why) or ""),
-            max(why, key=why.count, default=""),
-        )
-    hint = (
-        ""
-        if _shipped(folder.name)
-        else f"no shipped chip is called {folder.name}: write a TOML for it (docs/how-to/add-a-chip.md) and "
-        "calibrate that"
-    )
-    return [titled("kernels measured", table, hint)]
+    from strata.params import names
+
+    rows = []
+    for told in measured_dict(folder, done)["files"]:
+        why = [one["why"] for one in told["left_out"]]
+        often = max(why, key=why.count, default="")
+        rows.append((told["file"], str(told["rows"]), str(len(why) or ""), often))
+    hint = f"no shipped chip is called {folder.name}: write a TOML for it (docs/how-to/add-a-chip.md) and "
+    hint = "" if folder.name in names("chip") else f"{hint}calibrate that"
+    return [table("kernels measured", "file|)kernels|)left out|most often because", rows, hint)]
 
 
 def measured_dict(folder: Path, done: list[MeasuredKernel]) -> dict[str, Any]:
@@ -133,12 +108,6 @@ def measured_dict(folder: Path, done: list[MeasuredKernel]) -> dict[str, Any]:
         rows = sum(d.kind == kind for d in done) - len(out)
         files.append({"file": f"{folder.name}/{kind}.csv", "rows": rows, "left_out": out})
     return {"folder": str(folder), "chip": folder.name, "files": files}
-
-
-def _shipped(name: str) -> bool:
-    from strata.params import names
-
-    return name in names("chip")
 
 
 def logged_dict(fit: LoggedFit) -> dict[str, Any]:
@@ -152,22 +121,14 @@ def logged_dict(fit: LoggedFit) -> dict[str, Any]:
 
 
 def _run(run: LoggedRun) -> dict[str, Any]:
-    sizes = [row.bytes for row in run.rows]
+    sizes, times = [row.bytes for row in run.rows], [row.time_us for row in run.rows]
     return {
-        "log": run.log,
-        "op": run.op,
-        "gpu": run.gpu,
-        "nodes": run.nodes,
-        "devices": run.gpus,
-        "fabric": run.fabric,
-        "links": run.links,
-        "library": run.library,
-        "setting": run.setting,
+        **picked(run, "log op gpu nodes devices=gpus fabric links library setting"),
         "rows": len(run.rows),
         "smallest_B": min(sizes),
         "largest_B": max(sizes),
-        "shortest_s": min(row.time_us for row in run.rows) * 1e-6,
-        "longest_s": max(row.time_us for row in run.rows) * 1e-6,
+        "shortest_s": min(times) * 1e-6,
+        "longest_s": max(times) * 1e-6,
         "empty": run.empty,
         "left_out": [{"row": line, "why": why} for line, why in sorted(run.left_out.items())],
     }
@@ -175,44 +136,79 @@ def _run(run: LoggedRun) -> dict[str, Any]:
 
 def logged_tables(fit: LoggedFit) -> list[Any]:
     """The runs, a line each; then each transport that was fitted."""
-    table = plain_table()
-    for column in ("log", "collective", "GPUs", "nodes", "over", "rows", "bytes", "times", "left out"):
-        table.add_column(column, justify="left" if column in ("log", "collective", "over") else "right")
+    rows = []
     for run in fit.runs:
-        told = _run(run)
-        ends = [show(told[f"{end}_{unit}"], unit) for unit, names in _ENDS for end in names]
+        ends = cells_of(_run(run), "smallest_B:B largest_B:B shortest_s:s longest_s:s")
         first = (run.log, run.op, f"{run.gpus} {run.gpu}", str(run.nodes), run.fabric, str(len(run.rows)))
         out = str(run.empty + len(run.left_out) or "")
-        table.add_row(*first, " to ".join(ends[:2]), " to ".join(ends[2:]), out)
+        rows.append((*first, " to ".join(ends[:2]), " to ".join(ends[2:]), out))
     files = ", ".join(f"{rows} rows of {name}" for name, rows in fit.files.items())
-    shown = [titled(f"collectives read from logs: {files}", table, "\n".join(fit.notes))]
+    head = "log|collective|)GPUs|)nodes|over|)rows|)bytes|)times|)left out"
+    shown = [table(f"collectives read from logs: {files}", head, rows, "\n".join(fit.notes))]
     return [*shown, *(fitted_table(record, found, "collectives") for record, found in fit.fitted)]
-
-
-_ENDS = (("B", ("smallest", "largest")), ("s", ("shortest", "longest")))
 
 
 def measured_collectives(
     facts: GroupFacts, done: Sequence[MeasuredCollective]
 ) -> tuple[dict[str, Any], list[Any]]:
     """What became of collectives that were measured, for machines and for people."""
-    table = plain_table()
-    for column in ("collective", "sizes", "shortest", "longest", "left out", "most often because"):
-        table.add_column(
-            column, justify="left" if column in ("collective", "most often because") else "right"
-        )
-    told = []
+    rows, told = [], []
     for op in dict.fromkeys(one.op for one in done):
-        times = [one.time_us * 1e-6 for one in done if one.op == op and not one.why]
-        why = [one.why for one in done if one.op == op and one.why]
+        own = [one for one in done if one.op == op]
+        times = [one.time_us * 1e-6 for one in own if not one.why]
+        why = [one.why for one in own if one.why]
         ends = [show(end(times), "s") if times else "" for end in (min, max)]
         reason = max(why, key=why.count, default="")
-        table.add_row(op, str(len(times)), *ends, str(len(why) or ""), reason)
-        told += [
-            {"op": one.op, "bytes": one.bytes, "time_s": one.time_us * 1e-6, "why": one.why}
-            for one in done
-            if one.op == op
-        ]
-    who = {"gpu": facts.gpu, "devices": facts.ranks, "nodes": facts.nodes, "library": facts.library}
+        rows.append((op, str(len(times)), *ends, str(len(why) or ""), reason))
+        told += [{**picked(one, "op bytes"), "time_s": one.time_us * 1e-6, "why": one.why} for one in own]
+    who = picked(facts, "gpu devices=ranks nodes library")
     where = f"{facts.ranks} ranks of {facts.gpu} on {facts.nodes} node{'s' if facts.nodes > 1 else ''}"
-    return {**who, "collectives": told}, [titled(f"collectives measured over {where}", table)]
+    head = "collective|)sizes|)shortest|)longest|)left out|most often because"
+    return {**who, "collectives": told}, [table(f"collectives measured over {where}", head, rows)]
+
+
+FITTED = "files fitted=rows held_out before after values"
+
+
+WORTH = "record|fitted together|quantity|)value|)rows|)configurations|judged by|)rows|)with|)without"
+
+
+def all_dict(made: Sequence[Calibration]) -> dict[str, Any]:
+    """What every fit gave, as plain JSON types."""
+    fits = [
+        {"record": one.name, **picked(outcome, f"group=family {FITTED}")}
+        for one in made
+        for outcome in one.outcomes
+    ]
+    return {"fits": fits, "units": {path: param.unit for one in made for path, param in one.entries.items()}}
+
+
+def all_table(made: Sequence[Calibration]) -> Any:
+    """One row a fit: the error on held-out points before and after, and how many numbers moved."""
+    rows = (
+        (one.name, *cells_of(o, "family rows held_out before:.1% after:.1%"), str(len(o.values)))
+        for one in made
+        for o in one.outcomes
+    )
+    head = "record|fitted together|)points|)held out|)error before|)after|)numbers"
+    return table("fitted to measured files; errors are of points that were not fitted", head, rows)
+
+
+def worth_dict(numbers: Sequence[QuantityWorth]) -> dict[str, Any]:
+    """Fitted numbers and what they are worth, as plain JSON types."""
+    return {"quantities": [one.to_dict() for one in numbers]}
+
+
+def worth_tables(numbers: Sequence[QuantityWorth]) -> list[Any]:
+    """Fitted numbers that help on families left out, and those that do not."""
+    parts = {
+        True: "numbers that families left out gain by",
+        False: "numbers that families left out gain nothing by",
+    }
+    some = {key: [n for n in numbers if (n.error_without > n.error_with) == key] for key in parts}
+    return [table(title, WORTH, map(_worth_cells, some[key])) for key, title in parts.items() if some[key]]
+
+
+def _worth_cells(one: QuantityWorth) -> list[str]:
+    counts = cells_of(one, "rows configurations judged_by judged error_with:.1% error_without:.1%")
+    return [one.record, one.group, one.path, show(one.value, one.unit), *counts]

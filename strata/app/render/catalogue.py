@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
+from strata.adapters.huggingface.keys import FLAGS, WHOLE
+from strata.adapters.huggingface.names import families, wrappers
 from strata.app import LISTED
-from strata.app.render.config_facts import config_facts, layer_kinds, mixer_numbers, unread_text
-from strata.app.render.marks import legend, mark_text, marked, source_text, versions_text
+from strata.app.render.program_graph import config_facts, layer_kinds, mixer_numbers, unread_text
+from strata.app.render.tables import rows_table, table
 from strata.app.render.technology import PARTS, part_numbers
-from strata.app.terminal import plain_table, titled
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
 from strata.hardware.components import LinkPhy, MemoryDevice
@@ -27,15 +29,13 @@ from strata.hardware.technology import Bonding, Packaging, Technology
 from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import division_words
-from strata.params import KINDS, MARKS, data_folder, file_model, names, read_toml, stated
+from strata.params import KINDS, MARKS, Param, data_folder, file_model, names, read_toml, stated
 from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
 from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.reliability import Reliability, reliability
 from strata.units import show
-from strata.workload.config_families import families, wrappers
-from strata.workload.config_keys import FLAGS, WHOLE
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import dataflow_schema
 from strata.workload.model import Model, model
@@ -113,25 +113,16 @@ def shown_kind(kind: str) -> str:
 
 def _entries(kind: str) -> list[dict[str, str]]:
     if kind == "precisions":
-        return [
-            {"name": n, "title": f"{b:g} byte{'' if b == 1 else 's'} an element{_scale(n)}"}
-            for n, b in BYTES.items()
-        ]
+        sizes = {n: f"{b:g} byte{'' if b == 1 else 's'} an element{_scale(n)}" for n, b in BYTES.items()}
+        return [{"name": name, "title": title} for name, title in sizes.items()]
     if kind in ("models", "programs"):
         return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind)]
     listed = [
         {"name": n, "title": str(read_toml(data_folder(kind) / f"{n}.toml").get("title", ""))}
         for n in names(kind)
     ]
-    if kind == "systems":
-        listed.append(
-            {
-                "name": "COUNTxCHIP",
-                "title": "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of "
-                "8)",
-            }
-        )
-    return listed
+    usual = "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of 8)"
+    return listed + ([{"name": "COUNTxCHIP", "title": usual}] if kind == "systems" else [])
 
 
 def _scale(name: str) -> str:
@@ -141,14 +132,14 @@ def _scale(name: str) -> str:
 
 
 def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:
-    table = plain_table(show_header=False)
-    table.add_column(style="bold")
-    table.add_column()
-    table.add_column(style="dim")
-    for kind, entries in listed.items():
-        for i, entry in enumerate(entries):
-            table.add_row(kind if i == 0 else "", entry["name"], entry["title"])
-    return table
+    rows = (
+        (kind if i == 0 else "", entry["name"], entry["title"])
+        for kind, entries in listed.items()
+        for i, entry in enumerate(entries)
+    )
+    made = rows_table("||", rows, headed=False)
+    made.columns[0].style, made.columns[2].style = "bold", "dim"
+    return made
 
 
 def describe(kind: str, name: str) -> dict[str, Any]:
@@ -166,36 +157,27 @@ def _described(kind: str, name: str) -> dict[str, Any]:
     if kind == "space":
         return _describe_space(record)
     if kind == "system":
-        parts = {f"chip.{k}": v for k, v in _numbers(record.chip).items()} | {
-            f"fabric.{k}": v for k, v in _numbers(record.fabric).items()
+        dimensions = record.fabric.dimension
+        sizes = " x ".join(f"{d.size:g} {d.name}" for d in dimensions if d.size > 1) or "one device"
+        numbers = {
+            f"{part}.{path}": number
+            for part in ("chip", "fabric")
+            for path, number in _numbers(getattr(record, part)).items()
         }
-        sizes = (
-            " x ".join(f"{d.size:g} {d.name}" for d in record.fabric.dimension if d.size > 1) or "one device"
-        )
-        return {
-            "name": record.name,
-            "title": f"{record.chip.title}: {sizes}",
-            "note": record.chip.note,
-            "numbers": parts,
-        }
-    return {
-        "name": record.name,
-        "title": getattr(record, "title", ""),
-        "note": getattr(record, "note", ""),
-        "numbers": part_numbers(record) if kind in PARTS else _numbers(record),
-        **({"versions": [vars(release) for release in record.versions]} if kind == "engine" else {}),
-    }
+        return _told(record.name, f"{record.chip.title}: {sizes}", record.chip.note, numbers)
+    numbers = part_numbers(record) if kind in PARTS else _numbers(record)
+    told = _told(record.name, getattr(record, "title", ""), getattr(record, "note", ""), numbers)
+    return told | ({"versions": [vars(release) for release in record.versions]} if kind == "engine" else {})
+
+
+def _told(name: str, title: str, note: str, numbers: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "title": title, "note": note, "numbers": numbers}
 
 
 def _numbers(record: Any) -> dict[str, dict[str, Any]]:
     return {
-        path: {
-            "value": p.value,
-            "unit": p.unit,
-            "shown": show(p.value, p.unit),
-            "source": p.source,
-            "assumed": p.assumed,
-        }
+        path: {"value": p.value, "unit": p.unit, "shown": show(p.value, p.unit), "source": p.source}
+        | {"assumed": p.assumed}
         for path, p in stated(record).items()
     }
 
@@ -204,48 +186,25 @@ def _describe_model(record: Model, name: str) -> dict[str, Any]:
     count = float(record.trace(decode(1.0, 1.0)).parameters())
     facts = _facts(record.name)
     config = str(facts.get("source", f"{name} (given by the caller)"))
-    numbers: dict[str, dict[str, Any]] = {
-        "parameters": _entry(count, f"{count:,.0f}", "counted from the graph")
-    }
+    numbers = {"parameters": _entry(count, f"{count:,.0f}", "counted from the graph")}
     if record.published:
         numbers["published"] = _entry(record.published[0], f"{record.published[0]:,.0f}", record.published[1])
     for f in fields(Model):
         value = getattr(record, f.name)
         if f.name in ("name", "pattern", "published", "mixer") or value in (0.0, False, ""):
             continue
-        shown = (
-            f"{value:g}"
-            if isinstance(value, float)
-            else str(value).lower()
-            if isinstance(value, bool)
-            else str(value)
-        )
-        default = f.name in ("activations", "kv", "embedding_dtype")
-        source = (
-            "how served unless told otherwise"
-            if default
-            else config
-            if isinstance(value, (float, str))
-            else f"its family, by {config}"
-        )
-        numbers[f.name] = _entry(value, shown, source)
-    numbers |= {path: _entry(*told) for path, told in mixer_numbers(record, config).items()}
-    kinds = layer_kinds(record.pattern.period)
-    prefix = (
-        f"{record.pattern.prefix_layers:g} x {'/'.join(record.pattern.prefix)}, then "
-        if record.pattern.prefix
-        else ""
-    )
-    layers = f"{record.pattern.layers:g} layers: {prefix}{kinds} repeated"
-    told, beside = config_facts(name)
-    numbers |= {path: _entry(*entry) for path, entry in beside.items()}
-    return {
-        "name": record.name,
-        "title": f"{facts['title']}, {layers}" if facts else layers,
-        "note": " ".join(part for part in (str(facts.get("notes", "")), told.pop("simplified")) if part),
-        "numbers": numbers,
-        **told,
-    }
+        shown = f"{value:g}" if isinstance(value, float) else str(value)
+        source = config if isinstance(value, (float, str)) else f"its family, by {config}"
+        if f.name in ("activations", "kv", "embedding_dtype"):
+            source = "how served unless told otherwise"
+        numbers[f.name] = _entry(value, shown.lower() if isinstance(value, bool) else shown, source)
+    pattern, (told, beside) = record.pattern, config_facts(name)
+    numbers |= {path: _entry(*entry) for path, entry in (mixer_numbers(record, config) | beside).items()}
+    first = f"{pattern.prefix_layers:g} x {'/'.join(pattern.prefix)}, then " if pattern.prefix else ""
+    layers = f"{pattern.layers:g} layers: {first}{layer_kinds(pattern.period)} repeated"
+    title = f"{facts['title']}, {layers}" if facts else layers
+    notes = " ".join(part for part in (str(facts.get("notes", "")), told.pop("simplified")) if part)
+    return _told(record.name, title, notes, numbers) | told
 
 
 def _describe_space(record: Space) -> dict[str, Any]:
@@ -258,12 +217,7 @@ def _describe_space(record: Space) -> dict[str, Any]:
     }
     numbers |= {t.field: _entry(t.value, f"= {t.value}", t.source) for t in record.ties}
     numbers |= {f"only where {c.keep}": _entry(True, "", c.why) for c in record.constraints}
-    return {
-        "name": record.name,
-        "title": f"{record.title}; {record.size:,} points",
-        "note": record.note,
-        "numbers": numbers,
-    }
+    return _told(record.name, f"{record.title}; {record.size:,} points", record.note, numbers)
 
 
 def _choices(labels: Sequence[str]) -> str:
@@ -271,13 +225,8 @@ def _choices(labels: Sequence[str]) -> str:
 
 
 def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
-    return {
-        "value": value,
-        "unit": "1",
-        "shown": shown,
-        "source": source,
-        "assumed": source.startswith("assumed"),
-    }
+    told = {"value": value, "unit": "1", "shown": shown, "source": source}
+    return told | {"assumed": source.startswith("assumed")}
 
 
 def _describe_program(record: Any, name: str) -> dict[str, Any]:
@@ -292,8 +241,11 @@ def _describe_program(record: Any, name: str) -> dict[str, Any]:
         if f.name != "name":
             listed = value if isinstance(value, tuple) else (value,)
             numbers[f.name] = _entry(to_dict(value), ", ".join(_plain(v) for v in listed), source)
-    note = f"divided with --plan {division_words(record)}"
-    return {"name": name, "title": str(facts.get("title", "")), "note": note, "numbers": numbers}
+    return _told(name, str(facts.get("title", "")), _divided(record), numbers)
+
+
+def _divided(record: Any) -> str:
+    return f"divided with --plan {division_words(record)}"
 
 
 def _describe_dataflow(record: Dataflow) -> dict[str, Any]:
@@ -303,8 +255,7 @@ def _describe_dataflow(record: Dataflow) -> dict[str, Any]:
     told = {**record.sizes, **dict(record.derived), "layers": record.layers}
     told |= {"precision": record.precision, "stream": record.stream}
     numbers = {key: _entry(to_dict(v), _plain(v), follows.get(key, whole)) for key, v in told.items()}
-    note = f"divided with --plan {division_words(record)}"
-    return {"name": record.name, "title": record.title, "note": note, "numbers": numbers}
+    return _told(record.name, record.title, _divided(record), numbers)
 
 
 def _plain(value: Any) -> str:
@@ -323,21 +274,14 @@ def _facts(name: str, kind: str = "models") -> dict[str, Any]:
 
 
 def description_table(described: dict[str, Any]) -> Any:
-    heading = f"{described['name']}: {described['title']}" + (
-        f"\n{described['note']}" if described["note"] else ""
-    )
-    table = plain_table("<quantity", ">value", "<mark")
-    table.add_column("source", overflow="fold")
-    for path, entry in described["numbers"].items():
-        table.add_row(
-            path,
-            entry["shown"],
-            mark_text(entry),
-            source_text(entry),
-            style="yellow" if entry["assumed"] else "",
-        )
-    below = (legend(described["numbers"]), versions_text(described), unread_text(described))
-    return titled(heading, table, "\n".join(line for line in below if line))
+    note = f"\n{described['note']}" if described["note"] else ""
+    entries = described["numbers"]
+    rows = ((path, e["shown"], mark_text(e), source_text(e)) for path, e in entries.items())
+    styles = ["yellow" if e["assumed"] else "" for e in entries.values()]
+    below = (legend(entries), versions_text(described), unread_text(described))
+    title = f"{described['name']}: {described['title']}{note}"
+    head = "<quantity|>value|<mark|source~"
+    return table(title, head, rows, "\n".join(line for line in below if line), styles)
 
 
 def file_schema(kind: str) -> dict[str, Any]:
@@ -372,3 +316,60 @@ def _model_schema() -> dict[str, Any]:
         "properties": {"model_type": {"enum": sorted((*families(), *wrappers()))}, **numbers, **flags},
         "additionalProperties": True,
     }
+
+
+_WORKED_OUT = ("follows", "counted from")
+
+
+def marked(numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Numbers with the mark of each (`strata.params.MARKS`), whom it is inherited from and what it is there.
+
+    >>> found = marked({"a": {"value": 1, "source": "inherited from h200: fitted: gemm.csv"}})["a"]
+    >>> found["mark"], found["from"], found["there"]
+    ('inherited', 'h200', 'fitted')
+    """
+    return {path: {**entry, **_mark(entry)} for path, entry in numbers.items()}
+
+
+def _mark(entry: dict[str, Any]) -> dict[str, str]:
+    known = Param(0.0, str(entry.get("unit", "1")), str(entry["source"]))
+    mark = "derived" if known.stated_source.startswith(_WORKED_OUT) else known.mark
+    return {"mark": mark, "from": known.inherited_from, "there": known.mark_there}
+
+
+def mark_text(entry: dict[str, Any]) -> str:
+    """A mark as a table has it.
+
+    >>> mark_text({"mark": "inherited", "from": "h200"}), mark_text({"mark": "fitted", "from": ""})
+    ('inherited (h200)', 'fitted')
+    """
+    return f"{entry['mark']} ({entry['from']})" if entry["from"] else str(entry["mark"])
+
+
+def source_text(entry: dict[str, Any]) -> str:
+    """A source without the file that its mark names already."""
+    return Param(0.0, "1", str(entry["source"])).stated_source
+
+
+def legend(numbers: dict[str, dict[str, Any]]) -> str:
+    """How many numbers have which mark, and what the marks mean."""
+    count = Counter(entry["mark"] for entry in numbers.values())
+    if not count:
+        return ""
+    kinds = [mark for mark in MARKS if count[mark]]
+    told = ", ".join(f"{count[mark]} {mark}" for mark in kinds)
+    meaning = "; ".join(f"{mark}: {MARKS[mark]}" for mark in kinds)
+    return f"{len(numbers)} numbers: {told}\n{meaning}"
+
+
+def versions_text(described: dict[str, Any]) -> str:
+    """The releases that `name@version` takes, and those in which something changed."""
+    versions = described.get("versions")
+    if not versions:
+        return ""
+    first, last = versions[0], versions[-1]
+    changed = [f"{', '.join(v['changes'])} up to {v['version']}" for v in versions if v["changes"]]
+    span = f"versions {first['version']} ({first['date']}) to {last['version']} ({last['date']})"
+    return f"{span}, as {described['name']}@{last['version']}" + (
+        f"; other: {'; '.join(changed)}" if changed else ""
+    )

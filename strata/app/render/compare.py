@@ -1,14 +1,29 @@
-"""A comparison for machines and for people: a row each, then why rows differ and whether that can be told."""
+"""A comparison: a row each, why rows differ, whether that can be told; as a picture and a page."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from strata.app.render.served import dollars_text, joules_text
+from strata.app.render.figures import colour_of, picture
+from strata.app.render.page import (
+    bars_html,
+    cards_html,
+    folded_html,
+    html_page,
+    html_table,
+    paragraphs,
+    section,
+    series_colour,
+)
+from strata.app.render.page_told import sources_html
+from strata.app.render.ranking import dollars_text, joules_text
+from strata.app.render.tables import picked
 from strata.app.terminal import plain_json, plain_table, titled
+from strata.drawing import keep
 from strata.search.compare import Comparison
 from strata.search.compared_rows import Answer, ComparedRow
 from strata.serving.requests import Requests
@@ -23,15 +38,10 @@ PHASES_OF = {
     "train": ("step_time", "train_days", "train_cost"),
 }
 COMPARED_UNITS = {
-    "tokens_per_s": "1/s",
-    "tokens_per_s_per_device": "1/s",
-    "ttft": "s",
-    "ttft_p95": "s",
-    "tpot": "s",
-    "step_time": "s",
+    **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_device"), "1/s"),
+    **dict.fromkeys(("ttft", "ttft_p95", "tpot", "step_time"), "s"),
     "train_days": "1",
-    "train_cost": "USD",
-    "cost_per_mtoken": "USD",
+    **dict.fromkeys(("train_cost", "cost_per_mtoken"), "USD"),
     "energy_per_mtoken": "J",
     "cost_per_device_hour": "USD",
     "power": "W",
@@ -41,13 +51,9 @@ NAMES = ("model", "system", "engine")
 
 def compared_metrics(row: ComparedRow, answer: Answer, phase: str) -> dict[str, float]:
     """The numbers of a row that its phase has; units in `COMPARED_UNITS`."""
-    own = {
-        "tokens_per_s": answer.tokens_per_s,
-        "tokens_per_s_per_device": answer.tokens_per_s / row.devices,
-        **{name: float(getattr(answer, name)) for name in PHASES_OF[phase]},
-    }
-    spent = ("cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power")
-    return own | {name: float(getattr(answer, name)) for name in spent}
+    rate = answer.tokens_per_s
+    own = {name: float(getattr(answer, name)) for name in (*PHASES_OF[phase], *SPENT)}
+    return {"tokens_per_s": rate, "tokens_per_s_per_device": rate / row.devices, **own}
 
 
 def question_text(found: Comparison) -> str:
@@ -102,11 +108,7 @@ def _row_dict(found: Comparison, index: int, told: RowTrust | None) -> dict[str,
             {
                 "what": r.what,
                 "bound": r.bound or None,
-                "log_share": r.share,
-                "factor": r.factor,
-                "before": r.before,
-                "after": r.after,
-                "said": r.said,
+                **picked(r, "log_share=share factor before after said"),
             }
             for r in why.reasons
         ]
@@ -115,13 +117,11 @@ def _row_dict(found: Comparison, index: int, told: RowTrust | None) -> dict[str,
 
 def compared_rows(found: Comparison, trusted: Trusted) -> list[dict[str, Any]]:
     """A flat entry each row, for a file of them."""
-    metrics = ["tokens_per_s", "tokens_per_s_per_device", *PHASES_OF[found.phase]]
-    metrics += ["cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power"]
-    header = [*NAMES, "plan_asked", "devices", "fits", "rank", "plan", "batch", "limited_by", *metrics]
+    header = [*NAMES, "plan_asked", "devices", "fits", "rank", "plan", "batch", "limited_by"]
+    header += ["tokens_per_s", "tokens_per_s_per_device", *PHASES_OF[found.phase], *SPENT]
     header += ["ratio", "low", "high", "measured_rows", "confidence", "reason"]
     rows = []
-    for i in range(len(found.rows)):
-        told = trusted[i]
+    for i, told in enumerate(trusted):
         flat = plain_json(_row_dict(found, i, told))
         flat |= flat.get("metrics", {}) | (flat.get("goal_interval") or {})
         flat |= {"measured_rows": None if told is None else told.points}
@@ -210,35 +210,27 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
     """What the columns mean, and which row is best."""
     if found.against is None:
         return "no row has an answer"
-    shown = f"ratio: {found.means} against {found.label(found.against)}"
-    counted = [told.points for told in trusted if told is not None and told.points]
+    counted = [trust.points for trust in trusted if trust is not None and trust.points]
     most = "" if len(set(counted)) < 2 else f" to {max(counted)}"
     rows = f" ({min(counted)}{most} rows each)" if counted else ""
-    shown += f"; 80 %: where {found.means} of like cases measured would lie{rows}, ? where none was; "
-    shown += "by: what one more sequence would break"
-    for i, answer in ((i, row.answer) for i, row in enumerate(found.rows)):
-        if answer is not None and answer.served is not None and answer.served.used:
-            shown += f"\n{found.label(i)}: {answer.served.used}, the others idle and paid for"
-    best = found.ranking[0]
+    shown = f"ratio: {found.means} against {found.label(found.against)}; 80 %: where {found.means} of like "
+    shown += f"cases measured would lie{rows}, ? where none was; by: what one more sequence would break"
+    for i, row in enumerate(found.rows):
+        if row.answer is not None and row.answer.served is not None and row.answer.served.used:
+            shown += f"\n{found.label(i)}: {row.answer.served.used}, the others idle and paid for"
     near = _near_best(found, trusted)
     sure = f"; not distinguishable from it: {', '.join(near)}" if near else ""
-    return f"{shown}\nbest by {found.means}: {found.label(best)}{sure}"
+    return f"{shown}\nbest by {found.means}: {found.label(found.ranking[0])}{sure}"
 
 
 def _near_best(found: Comparison, trusted: Trusted) -> list[str]:
     """Rows whose interval meets that of the best."""
-    first = trusted[found.ranking[0]]
-    if first is None or first.bounds is None:
+    bounds = [None if trust is None else trust.bounds for trust in trusted]
+    best, others = bounds[found.ranking[0]], found.ranking[1:]
+    if best is None:
         return []
-    low, high = first.bounds
-    return [
-        found.label(i)
-        for i in found.ranking[1:]
-        if (told := trusted[i]) is not None
-        and told.bounds is not None
-        and told.bounds[0] <= high
-        and low <= told.bounds[1]
-    ]
+    met = ((i, bounds[i]) for i in others)
+    return [found.label(i) for i, own in met if own and own[0] <= best[1] and best[0] <= own[1]]
 
 
 def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
@@ -246,15 +238,14 @@ def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
     from rich.text import Text
 
     header, rows = compared_cells(found, trusted)
-    names = len(row_names(found))
-    last = header.index("J/Mtok") - (found.phase != "train")
-    numbers = [str(i + 1) for i in range(len(rows))]
-    if names == 1:
-        tables = [_table(header, rows)]
-    else:
-        first = [[number, *row[:last]] for number, row in zip(numbers, rows, strict=True)]
-        second = [[number, *row[last:]] for number, row in zip(numbers, rows, strict=True)]
-        tables = [_table(["", *header[:last]], first), _table(["", *header[last:]], second)]
+    tables = [_table(header, rows)]
+    if len(row_names(found)) > 1:
+        last = header.index("J/Mtok") - (found.phase != "train")
+        numbered = [(str(i), row) for i, row in enumerate(rows, 1)]
+        tables = [
+            _table(["", *header[part]], [[number, *row[part]] for number, row in numbered])
+            for part in (slice(last), slice(last, None))
+        ]
     reasons = [Text(f"- {line}") for line in reason_lines(found, trusted)]
     title = [titled(question_text(found), tables[0]), *tables[1:]]
     return [*title, Text(remark_text(found, trusted), style="dim"), *reasons]
@@ -262,10 +253,144 @@ def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
 
 def _table(header: list[str], rows: list[list[str]]) -> Any:
     table = plain_table()
-    words = {*NAMES, "plan", "by"}
     for label in header:
-        side = "left" if label in words else "right"
+        side = "left" if label in WORD_COLUMNS else "right"
         table.add_column(label, justify=side, no_wrap=label != "plan", overflow="fold")
     for cells in rows:
         table.add_row(*cells)
     return table
+
+
+SPENT = ("cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power")
+
+
+TITLES = {
+    "tokens_per_s": "tokens/s",
+    "cost_per_mtoken": "USD/Mtoken",
+    "energy_per_mtoken": "J/Mtoken",
+    "ttft": "TTFT [s]",
+    "tpot": "TPOT [s]",
+    "train_days": "days for a trillion tokens",
+    "train_cost": "USD for a trillion tokens",
+}
+INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
+
+
+def draw_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
+    """Bars of each row, with intervals of like cases measured; rows without an answer are named."""
+    panels = metric_panels(found)
+    labels = [found.label(i) + ("" if row.answer else " (no answer)") for i, row in enumerate(found.rows)]
+    count = max(len(panels), 1)
+    size = (1.2 + 2.7 * count, 1.1 + 0.36 * len(labels))
+    with picture(path, size, 1, count, sharey=True, squeeze=False) as (_, axes):
+        for place, (axis, (name, values)) in enumerate(zip(axes[0], panels.items(), strict=False)):
+            drawn = np.where(np.isfinite(values), values, 0.0)
+            axis.barh(range(len(labels)), drawn, color=colour_of(place), height=0.62)
+            for at, span in enumerate(spans_of(name, trusted)):
+                if span is not None:
+                    axis.plot(span, [at, at], "|-", color="#333", linewidth=1.2)
+            axis.set_title(TITLES[name])
+            axis.grid(axis="y", visible=False)
+            axis.ticklabel_format(axis="x", style="plain")
+            axis.tick_params(axis="x", labelrotation=30 if COMPARED_UNITS[name] != "s" else 0)
+        axes[0][0].set_yticks(range(len(labels)), labels)
+        axes[0][0].invert_yaxis()
+    return path
+
+
+def metric_panels(found: Comparison) -> dict[str, list[float]]:
+    """Metrics that are drawn, where any row has them: not a number in rows without an answer."""
+    rows = [
+        {} if row.answer is None else compared_metrics(row, row.answer, found.phase) for row in found.rows
+    ]
+    wanted = [n for n in TITLES if n in {*PHASES_OF[found.phase], "tokens_per_s", "cost_per_mtoken"}]
+    panels = {name: [float(row.get(name, np.nan)) for row in rows] for name in wanted}
+    return {name: values for name, values in panels.items() if np.isfinite(values).any()}
+
+
+def spans_of(name: str, trusted: Trusted) -> list[tuple[float, float] | None]:
+    """Where like cases measured would lie, row by row."""
+    spans: list[tuple[float, float] | None] = []
+    for trust in trusted:
+        one = None if trust is None or name not in INTERVALS_OF else trust.every.get(name)
+        bounds = None if one is None else one.bounds
+        spans.append(None if bounds is None else (float(bounds[0]), float(bounds[1])))
+    return spans
+
+
+WORD_COLUMNS = (*NAMES, "plan", "by")
+
+
+def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
+    """A comparison as a page that opens offline: bars, table, reasons, the factors behind them, sources."""
+    header, rows = compared_cells(found, trusted)
+    words = [i for i, name in enumerate(header) if name in WORD_COLUMNS]
+    best = found.ranking[0] if found.ranking else -1
+    remarks = paragraphs(remark_text(found, trusted).splitlines(), "dim")
+    records: dict[str, Any] = {}  # chips, fabrics and engines of all rows, each once
+    for row in found.rows:
+        for record in (row.system.chip, row.system.fabric, row.engine):
+            records[record.name] = record
+    parts = [
+        cards_html(_headline(found, trusted)) if found.ranking else "",
+        _panels(found, trusted),
+        section("Row by row", html_table(header, rows, words, best), remarks),
+        section("Why they differ", paragraphs(reason_lines(found, trusted)), _factors(found)),
+        sources_html(records),
+    ]
+    return keep(path, html_page(f"Strata: {found.means} side by side", parts, question_text(found)))
+
+
+def _headline(found: Comparison, trusted: Trusted) -> list[tuple[str, str, str]]:
+    """The best by the goal, how much better than the next it is, and what it delivers."""
+    first, *others = found.ranking
+    row, told = found.rows[first], trusted[first]
+    assert row.answer is not None
+    value, bounds = row.answer.value(found.goal), None if told is None else told.bounds
+    ends = " to ".join(goal_text(found, end) for end in bounds or ())
+    rows = [
+        (f"best by {found.means}", found.label(first), f"plan {row.answer.plan}, batch {row.answer.batch:g}"),
+        (found.means, goal_text(found, value), f"of like cases measured: {ends}" if ends else ""),
+    ]
+    if others and (second := found.rows[others[0]].answer) is not None:
+        next_value = second.value(found.goal)
+        if np.isfinite([value, next_value]).all() and value and next_value:
+            ahead = max(value / next_value, next_value / value)
+            rows.append(("ahead of the next", f"{ahead:.2f} x", found.label(others[0])))
+    metrics = compared_metrics(row, row.answer, found.phase)
+    wanted = ("tokens_per_s", "ttft", "tpot", "step_time", "cost_per_mtoken", "energy_per_mtoken")
+    rows += [
+        (COLUMNS[name][0], COLUMNS[name][1](metrics[name]), "")
+        for name in wanted
+        if name in metrics and np.isfinite(metrics[name]) and COLUMNS[name][0] != found.means
+    ]
+    return rows
+
+
+def _panels(found: Comparison, trusted: Trusted) -> str:
+    """Bars of each row, a panel a metric, with where like cases measured would lie."""
+    wanted = [n for n in TITLES if n in {*PHASES_OF[found.phase], "tokens_per_s", "cost_per_mtoken"}]
+    names = [found.label(i) for i in range(len(found.rows))]
+    panels = []
+    for name, values in metric_panels(found).items():
+        texts = [COLUMNS[name][1](v) if np.isfinite(v) else "no answer" for v in values]
+        colour = series_colour(wanted.index(name))
+        bars = bars_html(names, values, texts, colour, spans_of(name, trusted))
+        panels.append(f"<div class='panel'>{section(TITLES[name].partition(' [')[0], bars, level=3)}</div>")
+    said = paragraphs(["Lines over bars: where 80 % of like cases measured would lie."], "dim")
+    return section("Side by side", f"<div class='two'>{''.join(panels)}</div>", said) if panels else ""
+
+
+def _factors(found: Comparison) -> str:
+    """Every reason's factor of each row; their product is the ratio."""
+    rows = [
+        [found.label(i), r.what, r.bound, r.said, f"{r.factor:.4f}"]
+        for i, row in enumerate(found.rows)
+        if row.difference is not None and i != found.against
+        for r in row.difference.reasons
+        if abs(r.share) >= 5e-5
+    ]
+    if not rows:
+        return ""
+    table = html_table(["row", "stage", "bound by", "", "factor"], rows, (0, 1, 2, 3))
+    return folded_html("All factors; their product is the ratio", table)

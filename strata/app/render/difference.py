@@ -5,34 +5,26 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.terminal import plain_table, titled
+from strata.app.render.prediction import metric_label, metric_text, shown_metrics
+from strata.app.render.tables import picked, table
 from strata.errors import BadFile
 from strata.mapping.plan import division_text
 from strata.reading import json_file
 from strata.units import show
 
 if TYPE_CHECKING:
-    from strata.search.what_if import Change, WhatIf
+    from strata.search.what_if import WhatIf
 
 
 def differences(first: Path, second: Path) -> list[dict[str, Any]]:
     """Every value that differs between two results saved with --json, by path; numbers with their ratio."""
     left, right = (_flat(_read(p)) for p in (first, second))
-    rows = []
-    for path in dict.fromkeys([*left, *right]):
-        a, b = left.get(path), right.get(path)
-        if a != b:
-            rows.append(
-                {
-                    "path": path,
-                    "first": a,
-                    "second": b,
-                    "unit": _unit(path, left, right),
-                    "ratio": _ratio(a, b),
-                }
-            )
-    return rows
+    both = ((path, left.get(path), right.get(path)) for path in dict.fromkeys([*left, *right]))
+    return [
+        {"path": path, "first": a, "second": b, "unit": _unit(path, left, right), "ratio": _ratio(a, b)}
+        for path, a, b in both
+        if a != b
+    ]
 
 
 def _ratio(first: Any, second: Any) -> float | None:
@@ -70,15 +62,12 @@ def _flat(node: Any, prefix: str = "") -> dict[str, Any]:
 def differences_table(rows: list[dict[str, Any]], first: str, second: str) -> Any:
     if not rows:
         return f"{first} and {second} are the same"
-    table = plain_table()
-    table.add_column("what", overflow="fold")
-    table.add_column(first, justify="right", overflow="fold")
-    table.add_column(second, justify="right", overflow="fold")
-    table.add_column("ratio", justify="right", no_wrap=True)
+    cells = []
     for row in rows:
         shown = [_shown(row[side], row["unit"]) for side in ("first", "second")]
-        table.add_row(row["path"], *shown, f"{row['ratio']:.3f}" if row["ratio"] is not None else "")
-    return titled(f"{len(rows)} difference{'s' if len(rows) > 1 else ''}", table)
+        cells.append((row["path"], *shown, f"{row['ratio']:.3f}" if row["ratio"] is not None else ""))
+    head = ["what~", f"){first}~", f"){second}~", ">ratio"]
+    return table(f"{len(rows)} difference{'s' if len(rows) > 1 else ''}", head, cells)
 
 
 def _shown(value: Any, unit: str | None) -> str:
@@ -91,37 +80,36 @@ def _shown(value: Any, unit: str | None) -> str:
 
 def difference_dict(changed: WhatIf) -> dict[str, Any]:
     """What was set and what it does, for machines."""
-
-    def row(one: Change) -> dict[str, Any]:
-        return {"before": one.before, "after": one.after, "ratio": one.ratio, "unit": one.unit}
-
+    own, both = "before after ratio unit", (changed.before, changed.after)
     return {
-        "set": {one.name: row(one) for one in changed.fields},
-        "plan": [division_text(r.plan) for r in (changed.before, changed.after)],
-        "fits": [bool(r.fits) for r in (changed.before, changed.after)],
-        "metrics": {one.name: row(one) for one in changed.metrics},
+        "set": {one.name: picked(one, own) for one in changed.fields},
+        "plan": [division_text(r.plan) for r in both],
+        "fits": [bool(r.fits) for r in both],
+        "metrics": {one.name: picked(one, own) for one in changed.metrics},
         "notes": changed.notes,
     }
 
 
 def difference_table(changed: WhatIf) -> Any:
     """What was set and what it does: before, after, and their ratio."""
-    table = plain_table("<", ">before", ">after", ">ratio")
+    rows = []
     for one in changed.fields:
         sides = [_shown(value, one.unit) for value in (one.before, one.after)]
-        table.add_row(one.name, *sides, _ratio_text(one.ratio), style="dim")
+        rows.append((one.name, *sides, _ratio_text(one.ratio)))
     plans = [division_text(r.plan) for r in (changed.before, changed.after)]
     if plans[0] != plans[1]:
-        table.add_row("plan, the best of each", *plans, "", style="dim")
+        rows.append(("plan, the best of each", *plans, ""))
+    styles = ["dim"] * len(rows)
     shown = shown_metrics(changed.after.workload.phase, changed.after.metrics)
     known = {one.name: one for one in changed.metrics}
     for one in (known[name] for name in shown if name in known):
         sides = [metric_text(value, one.name) for value in (one.before, one.after)]
-        table.add_row(metric_label(one.name), *sides, _ratio_text(one.ratio))
+        rows.append((metric_label(one.name), *sides, _ratio_text(one.ratio)))
     below = list(changed.notes)
     if not changed.before.fits:
         below.append(f"the unchanged design is out: {'; '.join(i.what for i in changed.before.infeasible)}")
-    return titled("Against the unchanged design", table, "\n".join(below))
+    title = "Against the unchanged design"
+    return table(title, "<|>before|>after|>ratio", rows, "\n".join(below), styles)
 
 
 def _ratio_text(ratio: float | None) -> str:

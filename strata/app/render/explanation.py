@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import picked, table
 from strata.result import Result
 from strata.units import show
 
@@ -95,18 +95,8 @@ def op_rows(result: Result) -> list[dict[str, Any]]:
     """Ops of the last step added up over layers, longest first."""
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for e in result.timeline.events:
-        row = rows.setdefault(
-            (e.block, e.name),
-            {
-                "block": e.block,
-                "op": e.name,
-                "kind": e.kind,
-                "count": 0,
-                "time": 0.0,
-                "lower": 0.0,
-                "bound_by": e.bound_by,
-            },
-        )
+        first = {"block": e.block, "op": e.name, "kind": e.kind, "count": 0, "time": 0.0, "lower": 0.0}
+        row = rows.setdefault((e.block, e.name), first | {"bound_by": e.bound_by})
         row["count"] += 1
         row["time"] += e.duration
         row["lower"] += e.lower
@@ -116,70 +106,45 @@ def op_rows(result: Result) -> list[dict[str, Any]]:
 def step_text(result: Result) -> str:
     """Which step the op table is about."""
     work = result.workload
-    name = {
-        "serve": f"last decode step (context {work.sequence + work.output:g})",
-        "train": "training step",
-    }.get(work.phase, f"{work.phase} step")
+    last = f"last decode step (context {work.sequence + work.output:g})"
+    name = {"serve": last, "train": "training step"}.get(work.phase, f"{work.phase} step")
     return f"Where the {name} goes: {show(result.timeline.time, 's')} for one micro-batch through all layers"
 
 
 def _ops_table(result: Result) -> Any:
-    rows = op_rows(result)
-    whole = result.timeline.time
-    table = plain_table()
-    for column, justify in (
-        ("op", "left"),
-        ("times", "right"),
-        ("each", "right"),
-        ("in all", "right"),
-        ("share", "right"),
-        ("bound by", "left"),
-        ("of peak", "right"),
-    ):
-        table.add_column(column, justify=justify)
-    shown = 0.0
-    for row in rows[:14]:
+    ops, whole, shown = op_rows(result), result.timeline.time, 0.0
+    rows = []
+    for row in ops[:MOST_OPS]:
         shown += row["time"]
         peak = row["lower"] / row["time"] if row["time"] else 0.0
-        table.add_row(
-            f"{row['block']}.{row['op']}",
-            str(row["count"]),
-            show(row["time"] / row["count"], "s"),
-            show(row["time"], "s"),
-            f"{row['time'] / whole:.1%}",
-            row["bound_by"],
-            f"{peak:.0%}",
-        )
-    if len(rows) > 14:
-        table.add_row(
-            f"{len(rows) - 14} more",
-            "",
-            "",
-            show(whole - shown, "s"),
-            f"{1 - shown / whole:.1%}",
-            "",
-            "",
-            style="dim",
-        )
-    return titled(step_text(result), table, "of peak: the time at datasheet peaks over the predicted time")
+        each, share = show(row["time"] / row["count"], "s"), f"{row['time'] / whole:.1%}"
+        first = (f"{row['block']}.{row['op']}", str(row["count"]), each, show(row["time"], "s"))
+        rows.append((*first, share, row["bound_by"], f"{peak:.0%}"))
+    if len(ops) > MOST_OPS:
+        rest = (show(whole - shown, "s"), f"{1 - shown / whole:.1%}")
+        rows.append((f"{len(ops) - MOST_OPS} more", "", "", *rest, "", ""))
+    styles = [*[""] * MOST_OPS, "dim"][: len(rows)]
+    below = "of peak: the time at datasheet peaks over the predicted time"
+    head = "op|)times|)each|)in all|)share|bound by|)of peak"
+    return table(step_text(result), head, rows, below, styles)
+
+
+MOST_OPS = 14  # lines of ops; more are summed up
 
 
 def _gains_table(result: Result) -> Any:
     from strata.search.sensitivity import sensitivity
 
-    table = plain_table()
-    table.add_column("resource")
-    table.add_column("faster by", justify="right")
-    table.add_column("moved", overflow="fold")
-    gains = sensitivity(result)
+    gains, rows, styles = sensitivity(result), [], []
     for gain in gains:
         if gain.note or abs(gain.speedup) >= SHOWN:
-            style = "dim" if gain.note or gain.speedup < 0.005 else ""
             told = f"{gain.moved}; {gain.note}" if gain.note and gain.moved else gain.moved or gain.note
-            table.add_row(gain.resource, gain_text(gain), told, style=style)
+            rows.append((gain.resource, gain_text(gain), told))
+            styles.append("dim" if gain.note or gain.speedup < 0.005 else "")
     small = [g.resource for g in gains if not g.note and abs(g.speedup) < SHOWN]
     below = f"less than {SHOWN:.2%} each: {', '.join(small)}" if small else ""
-    return titled("What 10 % more would buy, one at a time, with all that follows from it", table, below)
+    title = "What 10 % more would buy, one at a time, with all that follows from it"
+    return table(title, "resource|)faster by|moved~", rows, below, styles)
 
 
 SHOWN = 0.0005  # gains below this are named, not numbered
@@ -201,14 +166,7 @@ def gain_rows(result: Result) -> list[dict[str, Any]]:
     """The same for machines."""
     from strata.search.sensitivity import sensitivity
 
+    fields = "moved more gain=speedup note"
     return [
-        {
-            "resource": g.resource,
-            "bounds": list(g.bounds),
-            "moved": g.moved,
-            "more": g.more,
-            "gain": g.speedup,
-            "note": g.note,
-        }
-        for g in sensitivity(result)
+        {"resource": g.resource, "bounds": list(g.bounds), **picked(g, fields)} for g in sensitivity(result)
     ]

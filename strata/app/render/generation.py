@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from strata.app.terminal import plain_table, titled
-from strata.hardware.generate.generate import Generation
+from strata.app.render.figures import colour_of, picture
+from strata.app.render.tables import floats, rows_table, table
+from strata.app.terminal import titled
+from strata.hardware.generate.recipe import Generation
 from strata.hardware.generate.report import LOSS, REST
 from strata.hardware.generate.template import CORE, MEMORY
 from strata.units import show
@@ -18,45 +20,37 @@ SHOWN = {"die_area": "die area", "node_area": "package area", "perimeter": "die 
 def generation_dict(found: Generation) -> dict[str, Any]:
     """A generated chip for machines, in SI units."""
     made = found.made
-    core, memory, nets = made.running.core, made.running.memory, made.template.networks or ()
+    core, running, built = made.running.core, made.running.memory, made.built.memory
     levels = zip(made.template.levels, made.built.levels, made.running.levels, strict=True)
+    nets = zip(made.template.networks or (), made.links, made.running.networks, strict=True)
     return {
         "name": found.chip.name,
         "fits": bool(found.fits),
         "infeasible": [str(why) for why in found.infeasible],
         "matrix_FLOP_per_s": {k: float(v) for k, v in found.chip.compute.matrix_rate.items()},
         "vector_FLOP_per_s": float(found.chip.compute.vector_rate),
-        "compute_units": float(core.units),
-        "bundles": float(core.bundles),
-        "voltage_V": float(core.point.voltage),
-        "clock_Hz": float(core.clock),
+        **floats(core, "compute_units=units bundles voltage_V=point.voltage clock_Hz=clock"),
         "levels": [
             {
                 "name": level.name,
                 "scope": level.scope,
-                "banks": float(built.banks),
-                "capacity_B": float(built.capacity),
+                **floats(held, "banks capacity_B=capacity"),
                 "bandwidth_B_per_s": float(run.bandwidth),
             }
-            for level, built, run in levels
+            for level, held, run in levels
         ],
         "memory": {
             "device": made.device.name,
-            "devices": float(made.built.memory.devices),
-            "pins": float(made.built.memory.pins),
-            "capacity_B": float(made.built.memory.capacity),
-            "bandwidth_B_per_s": float(memory.bandwidth),
-            "voltage_V": float(memory.point.voltage),
+            **floats(built, "devices pins capacity_B=capacity"),
+            **floats(running, "bandwidth_B_per_s=bandwidth voltage_V=point.voltage"),
         },
         "networks": [
             {
                 "name": net.name,
                 "link": link.name,
-                "lanes": float(run.lanes),
-                "bandwidth_B_per_s": float(run.bandwidth),
-                "voltage_V": float(run.point.voltage),
+                **floats(run, "lanes bandwidth_B_per_s=bandwidth voltage_V=point.voltage"),
             }
-            for net, link, run in zip(nets, made.links, made.running.networks, strict=True)
+            for net, link, run in nets
         ],
         "use": {f"{name}_{UNITS[name]}": parts for name, parts in found.use.items()},
         "binds": found.binds,
@@ -71,31 +65,24 @@ def generation_tables(found: Generation) -> list[Any]:
     said = f"{show(made.running.core.rate, 'FLOP/s')} {made.template.format}"
     if made.cost is not None:
         said += f", costs about {float(made.cost):,.0f} USD to make"
-    note = (
-        "power: all at once"
-        if made.budget.split == "stated"
-        else "power: of a large product; memory and networks reach their bandwidth in turn"
-    )
+    notes = {"stated": "power: all at once"}
+    own = "power: of a large product; memory and networks reach their bandwidth in turn"
     title = f"{found.chip.name}: {made.template.title}, {made.technology.title}; {said}"
-    return [titled(title, _components(found), note), "", _worth(found)]
+    return [titled(title, _components(found), notes.get(made.budget.split, own)), "", _worth(found)]
 
 
 def _components(found: Generation) -> Any:
-    table = plain_table()
-    table.add_column("component", no_wrap=True)
-    for name in ("count", "capacity", "bandwidth", "voltage", "clock", "area", "power"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("what binds", no_wrap=True)
-    area, power = found.use["area"], found.use["power"]
-    for name, *cells in _rows(found):
-        table.add_row(name, *cells, _part(area, name), _part(power, name), found.binds[name])
-
-    table.add_row("leakage", *[""] * 5, "", _part(power, REST), "of the die around them")
-    if LOSS in power:
-        table.add_row(LOSS, *[""] * 5, "", _part(power, LOSS), "lost on the way")
-    table.add_row("left over", *[""] * 5, _left(area), _left(power), "")
-    table.add_row("budget", *[""] * 5, _mm2(area["total"]), show(power["total"], "W"), "")
-    return table
+    area, power, none = found.use["area"], found.use["power"], [""] * 5
+    rows = [
+        [*cells, *(_part(use, cells[0]) for use in (area, power)), found.binds[cells[0]]]
+        for cells in _rows(found)
+    ]
+    rows.append(["leakage", *none, "", _part(power, REST), "of the die around them"])
+    rows += [[LOSS, *none, "", _part(power, LOSS), "lost on the way"]] if LOSS in power else []
+    rows.append(["left over", *none, _left(area), _left(power), ""])
+    rows.append(["budget", *none, f"{float(area['total']) * 1e6:,.0f} mm2", show(power["total"], "W"), ""])
+    head = "<component|>count|>capacity|>bandwidth|>voltage|>clock|>area|>power|<what binds"
+    return rows_table(head, rows)
 
 
 def _rows(found: Generation) -> list[list[str]]:
@@ -131,38 +118,28 @@ def _left(parts: dict[str, Any]) -> str:
     return _share(float(parts["total"]) - spent, parts)
 
 
-def _mm2(value: Any) -> str:
-    return f"{float(value) * 1e6:,.0f} mm2"
-
-
 def _worth(found: Generation) -> Any:
     """What one more percent of each budget buys, in percent."""
     worth = found.worth()
     shown = [key for key in next(iter(worth.values())) if any(abs(row[key]) > 5e-5 for row in worth.values())]
-    table = plain_table()
-    table.add_column("1 % more", no_wrap=True)
-    for key in shown:
-        table.add_column(key, justify="right", no_wrap=True)
-    for name, row in worth.items():
-        cells = (f"{100.0 * row[key]:+.2f} %" if abs(row[key]) > 5e-5 else "-" for key in shown)
-        table.add_row(SHOWN.get(name, name), *cells)
-    return titled("what one more percent of a budget buys", table)
+    rows = (
+        (SHOWN.get(name, name), *(f"{100.0 * row[k]:+.2f} %" if abs(row[k]) > 5e-5 else "-" for k in shown))
+        for name, row in worth.items()
+    )
+    head = ["<1 % more", *(f">{key}" for key in shown)]
+    return table("what one more percent of a budget buys", head, rows)
 
 
 def draw_generation(found: Generation, path: Path) -> Path:
     """Two bars by component: the area of the die and the power of a large product."""
-    from strata.drawing import COLOURS, STYLE, pyplot_of, save
-
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(figsize=(7.2, 2.6), layout="constrained")
+    with picture(path, (7.2, 2.6)) as (_, axes):
         names = [*(name for name in found.use["area"] if name != "total"), LOSS, REST]
         for place, (key, unit, scale) in enumerate((("power", "W", 1.0), ("area", "mm2", 1e6))):
             parts, start = found.use[key], 0.0
             total = float(parts["total"])
             for i, name in enumerate(names):
                 wide = float(parts.get(name, 0.0)) / total
-                colour = "#d9dde2" if name == REST else COLOURS[i % len(COLOURS)]
+                colour = "#d9dde2" if name == REST else colour_of(i)
                 label = None if place else "leakage of the rest" if name == REST else name
                 axes.barh(place, wide, 0.6, left=start, color=colour, label=label)
                 if wide > 0.045:
@@ -179,4 +156,4 @@ def draw_generation(found: Generation, path: Path) -> Path:
         axes.set(title=f"{found.chip.name}: {rate} {found.made.template.format}")
         axes.grid(axis="y", visible=False)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4, frameon=False, fontsize=8)
-        return save(pyplot, figure, path)
+    return path

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import picked, table
 from strata.arrays import Array, Number
 from strata.drawing import DARK, GREY, Canvas, Point
 from strata.hardware.thermal.grid import Layer
@@ -32,18 +32,11 @@ def temperatures_dict(temperatures: Temperatures) -> dict[str, Any]:
         "binding": die.name,
         "highest_power_W": temperatures.highest_power,
         "dies": [
-            {
-                "name": d.name,
-                "power_W": d.power,
-                "max_K": d.hottest,
-                "mean_K": d.mean,
-                "min_K": d.coolest,
-                "limit_K": d.limit,
-            }
+            picked(d, "name power_W=power max_K=hottest mean_K=mean min_K=coolest limit_K=limit")
             for d in temperatures.dies
         ],
         "path": [
-            {"name": p.name, "resistance_K_per_W": p.resistance, "power_W": p.power, "rise_K": p.rise}
+            picked(p, "name resistance_K_per_W=resistance power_W=power rise_K=rise")
             for p in temperatures.path
         ],
     }
@@ -66,44 +59,47 @@ def temperature_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
 
 def temperatures_tables(temperatures: Temperatures) -> list[Any]:
     """Temperatures for people."""
-    dies = plain_table("<die", ">power", ">hottest", ">mean", ">coolest", ">limit", ">left")
-    for d in temperatures.dies:
-        dies.add_row(
+    cooling, die, why = temperatures.cooling, temperatures.binding, temperatures.infeasible
+    dies = [
+        (
             d.name,
             show(d.power, "W"),
             *(celsius(t) for t in (d.hottest, d.mean, d.coolest, d.limit)),
             f"{d.limit - d.hottest:.1f} K",
-            style="bold" if d is temperatures.binding else "",
         )
-    way = plain_table("<way to the coolant", ">resistance", ">power", ">rise")
-    for p in temperatures.path:
-        way.add_row(p.name, f"{p.resistance:.4f} K/W", show(p.power, "W"), f"{p.rise:.1f} K")
-    cooling = temperatures.cooling
+        for d in temperatures.dies
+    ]
+    styles = ["bold" if d is die else "" for d in temperatures.dies]
+    way = (
+        (p.name, f"{p.resistance:.4f} K/W", show(p.power, "W"), f"{p.rise:.1f} K") for p in temperatures.path
+    )
     arrangement = cooling.arrangement.replace("_", " ")
     title = f"{temperatures.chip.name}: {show(temperatures.power, 'W')}, coolant {celsius(cooling.ambient)}, "
     title += f"{arrangement}\n{cooling.title}"
-    die, why = temperatures.binding, temperatures.infeasible
     said = f"{die.name} binds: it reaches {celsius(die.limit)} at {show(temperatures.highest_power, 'W')} "
-    said += "shared out like this"
-    ends = [said if why is None else f"{said}\ntoo hot: {why}"]
+    said += "shared out like this" + ("" if why is None else f"\ntoo hot: {why}")
     below = "from the coolant down; the last line is what is not straight through: "
     below += "spreading into the lid, and uneven power"
-    return [titled(title, dies), titled("", way, below), *_in_time(temperatures), *ends]
+    return [
+        table(title, "<die|>power|>hottest|>mean|>coolest|>limit|>left", dies, "", styles),
+        table("", "<way to the coolant|>resistance|>power|>rise", way, below),
+        *_in_time(temperatures),
+        said,
+    ]
 
 
 def _in_time(temperatures: Temperatures) -> list[Any]:
     """A few of the temperatures after power is switched on."""
-    if temperatures.history is None:
+    history = temperatures.history
+    if history is None:
         return []
-    table = plain_table(">after")
-    memory = [d.name for d in temperatures.dies if d.name != "logic"]
-    for name in ("logic", *(["hottest DRAM"] if memory else [])):
-        table.add_column(name, justify="right", no_wrap=True)
-    history, last = temperatures.history, len(temperatures.history.times) - 1
+    memory, last = [d.name for d in temperatures.dies if d.name != "logic"], len(history.times) - 1
+    rows = []
     for i in sorted({round(last / 2**k) for k in range(SHOWN_TIMES)}):
         warmest = [celsius(max(history.hottest[n][i] for n in memory))] if memory else []
-        table.add_row(show(history.times[i], "s"), celsius(history.hottest["logic"][i]), *warmest)
-    return [titled("", table, "power switched on at the coolant's temperature")]
+        rows.append((show(history.times[i], "s"), celsius(history.hottest["logic"][i]), *warmest))
+    head = ">after|>logic" + ("|>hottest DRAM" if memory else "")
+    return [table("", head, rows, "power switched on at the coolant's temperature")]
 
 
 def celsius(kelvin: Number) -> str:
@@ -115,14 +111,7 @@ def celsius(kelvin: Number) -> str:
     return f"{kelvin - 273.15:.1f} °C"
 
 
-RAMP = (
-    "#fffade",
-    "#fcd480",
-    "#f59652",
-    "#da523e",
-    "#a01e3c",
-    "#540e34",
-)  # cool to hot: pale yellow to dark wine
+RAMP = ("#fffade", "#fcd480", "#f59652", "#da523e", "#a01e3c", "#540e34")  # cool to hot: yellow to wine
 OVER = "#b03030"  # of what is above its limit
 LEFT, TOP, WIDE, LABELS = 24.0, 84.0, 420.0, 196.0  # of the section, and the room for its labels
 SIDE, GAP, ACROSS = 112.0, 18.0, 4  # of a map, between maps, and maps in a row

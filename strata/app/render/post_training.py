@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import cells_of, floats, picked, rows_table
+from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, Canvas
 from strata.mapping.plan import plan_text
 from strata.training.post_training import PostTraining
@@ -40,46 +41,32 @@ def pools_text(way: Iteration) -> str:
 
 
 def _ways_table(ways: list[Iteration]) -> Any:
-    table = plain_table("<devices")
-    for head in ("rollout plan", "training plan"):
-        table.add_column(head, overflow="fold")
-    for head in ("iteration", "samples/s", "tokens/s/device", "USD", "kWh"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("bound by", no_wrap=True)
+    rows = []
     for way in ways:
         plans = (plan_text(way.rollout_plan), plan_text(replace(way.training_plan, microbatches=0.0)))
-        if not way.fits:
-            table.add_row(pools_text(way), *plans, *["-"] * 5, "does not fit")
-            continue
-        cells = (
-            show(way.time, "s"),
-            f"{way.samples_per_s:.3g}",
-            f"{way.tokens_per_s_per_device:,.0f}",
-            f"{way.usd:.3g}",
-            f"{way.kwh:.3g}",
-        )
-        table.add_row(pools_text(way), *plans, *cells, way.bound_by)
-    return table
+        cells = [*["-"] * 5, "does not fit"]
+        if way.fits:
+            cells = cells_of(
+                way, "time:s samples_per_s:.3g tokens_per_s_per_device:,.0f usd:.3g kwh:.3g bound_by"
+            )
+        rows.append((pools_text(way), *plans, *cells))
+    head = "<devices|rollout plan~|training plan~|>iteration|>samples/s|>tokens/s/device|>USD|>kWh|<bound by"
+    return rows_table(head, rows)
 
 
 def _phases_table(way: Iteration) -> Any:
-    table = plain_table()
-    for head, side in (("phase", "left"), ("on", "left"), ("start", "right"), ("time", "right")):
-        table.add_column(head, justify=side, no_wrap=True)
-    table.add_column("share", justify="right")
-    table.add_column("bound by")
-    for p in way.phases:
-        times = (show(p.start, "s"), show(p.time, "s"), f"{p.time / way.time:.1%}")
-        table.add_row(p.name, p.pool, *times, p.bound_by)
-    return table
+    rows = (
+        (*cells_of(p, "name pool start:s time:s"), f"{p.time / way.time:.1%}", p.bound_by) for p in way.phases
+    )
+    return rows_table("<phase|<on|>start|>time|)share|bound by", rows)
 
 
 def _memory_table(way: Iteration) -> Any:
-    table = plain_table("<phase", ">used", ">may fill", "of which")
+    rows = []
     for phase, held in way.memory.items():
         parts = ", ".join(f"{show(v, 'B')} {k}" for k, v in sorted(held.items(), key=lambda kv: -kv[1]))
-        table.add_row(phase, show(sum(held.values()), "B"), show(way.limits[phase], "B"), parts)
-    return table
+        rows.append((phase, show(sum(held.values()), "B"), show(way.limits[phase], "B"), parts))
+    return rows_table("<phase|>used|>may fill|of which", rows)
 
 
 def _remarks(way: Iteration) -> list[str]:
@@ -96,16 +83,12 @@ def _remarks(way: Iteration) -> list[str]:
 
 def post_training_dict(found: PostTraining) -> dict[str, Any]:
     """Every number, SI units."""
-    r = found.recipe
-    names = ("batch", "group", "prompt", "response", "longest", "spread", "minibatch", "epochs")
+    names = "model=model.name system=system.name recipe=recipe.name rollout_engine=rollout_engine.name"
+    own = "batch group prompt response longest spread minibatch epochs"
     return {
         "question": {
-            "model": found.model.name,
-            "system": found.system.name,
-            "recipe": r.name,
-            "rollout_engine": found.rollout_engine.name,
-            "training_engine": found.training_engine.name,
-            **{name: float(getattr(r, name)) for name in names},
+            **picked(found, f"{names} training_engine=training_engine.name"),
+            **floats(found.recipe, own),
         },
         "ways": [_way(way) for way in found.ways],
         "why_none": found.why_none,
@@ -113,26 +96,15 @@ def post_training_dict(found: PostTraining) -> dict[str, Any]:
 
 
 def _way(way: Iteration) -> dict[str, Any]:
+    rates = "samples_per_s tokens_per_s tokens_per_s_per_device"
     return {
         "pools": "one" if way.colocated else "two",
-        "asynchronous": way.asynchronous,
-        "keep": way.keep,
-        "rollout_devices": way.rollout_devices,
-        "training_devices": way.training_devices,
+        **picked(way, "asynchronous keep rollout_devices training_devices"),
         "rollout_plan": plan_text(way.rollout_plan),
         "training_plan": plan_text(way.training_plan),
-        "fits": way.fits,
-        "why_not": way.why_not,
-        "time_s": way.time,
-        "samples_per_s": way.samples_per_s,
-        "tokens_per_s": way.tokens_per_s,
-        "tokens_per_s_per_device": way.tokens_per_s_per_device,
-        "cost_USD": way.usd,
-        "energy_J": way.energy,
-        "bound_by": way.bound_by,
-        "slots": way.slots,
+        **picked(way, f"fits why_not time_s=time {rates} cost_USD=usd energy_J=energy bound_by slots"),
         "phases": [
-            {"phase": p.name, "pool": p.pool, "start_s": p.start, "time_s": p.time, "bound_by": p.bound_by}
+            picked(p, "phase=name pool start_s=start time_s=time bound_by")
             for p in way.phases
             if np.isfinite(p.time)
         ],

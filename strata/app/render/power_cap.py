@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.metrics import metric_label, metric_text
-from strata.app.terminal import plain_table, titled
-from strata.drawing import COLOURS, STYLE, check_picture, pyplot_of, save
+from strata.app.render.figures import note, picture
+from strata.app.render.prediction import metric_label, metric_text
+from strata.app.render.tables import table
+from strata.drawing import COLOURS, check_picture
 from strata.errors import require
 from strata.mapping.layout import Layout
 from strata.mapping.plan import plan_text
@@ -21,7 +22,7 @@ from strata.units import show
 
 def power_cap_tables(found: PowerCaps) -> list[Any]:
     """A heading, a row for each cap, and the best of them."""
-    return [titled(asked(found), _caps_table(found)), *_remarks(found)]
+    return [_caps_table(found), *_remarks(found)]
 
 
 def asked(found: PowerCaps) -> str:
@@ -46,22 +47,17 @@ def columns(found: PowerCaps) -> list[str]:
 
 
 def _caps_table(found: PowerCaps) -> Any:
-    table = plain_table()
-    per = found.energy.rsplit("_", 1)[-1]
-    heads = ["cap", metric_label(found.rate), "of most", found.latency.replace("_", " "), "clock"]
-    heads += ["a device", "at the plug", f"J/{per}, devices", f"J/{per}, plug"]
-    for head in heads:
-        table.add_column(head, justify="right", no_wrap=True)
+    per, rows = found.energy.rsplit("_", 1)[-1], []
     fits, most = found.fits, float(found.middle(found.rate).max())
     for i, cap in enumerate(found.caps):
-        if not fits[i]:
-            table.add_row(show(float(cap), "W"), *["-"] * (len(heads) - 1))
-            continue
-        share = f"{float(found.middle(found.rate)[i]) / most:.1%}"
-        cells = [_cell(found, name, i) for name in columns(found)]
-        mark = " *" if i == found.best else "  "
-        table.add_row(show(float(cap), "W"), cells[0], share, *cells[1:-1], cells[-1] + mark)
-    return table
+        cells = ["-"] * (len(columns(found)) + 1)
+        if fits[i]:
+            first, *cells = (_cell(found, name, i) for name in columns(found))
+            cells = [first, f"{float(found.middle(found.rate)[i]) / most:.1%}", *cells]
+            cells[-1] += " *" if i == found.best else "  "
+        rows.append([show(float(cap), "W"), *cells])
+    head = f">cap|>{metric_label(found.rate)}|>of most|>{found.latency.replace('_', ' ')}|>clock|>a device"
+    return table(asked(found), f"{head}|>at the plug|>J/{per}, devices|>J/{per}, plug", rows)
 
 
 def _cell(found: PowerCaps, name: str, i: int) -> str:
@@ -132,19 +128,16 @@ def _best_line(found: PowerCaps, best: int) -> str:
 def power_cap_dict(found: PowerCaps) -> dict[str, Any]:
     """Every number, SI units; where prompts are an interval, a row for each end of it."""
     r, work = found.result, found.result.workload
-    count = int(np.prod(r.shape[1:]))
     contexts = np.broadcast_to(np.asarray(work.context, float), r.shape[1:]).ravel()
-    values = {name: found.values(name) for name in columns(found)}
+    names = {"device_energy": "device_energy_J"}
+    values = {names.get(name, name): found.values(name) for name in columns(found)}
     reason = np.broadcast_to(r.reason, r.shape).astype(int).reshape(len(found.caps), -1)
     rows = []
     for i, cap in enumerate(found.caps):
-        for j in range(count):
+        for j in range(int(np.prod(r.shape[1:]))):
             row: dict[str, Any] = {"cap_W": float(cap), "fits": bool(reason[i, j] == 0)}
             row |= {"context": float(contexts[j])} if found.ranged else {}
-            row |= {
-                ("device_energy_J" if k == "device_energy" else k): float(v[i, j]) for k, v in values.items()
-            }
-            rows.append(row)
+            rows.append(row | {name: float(value[i, j]) for name, value in values.items()})
     return {
         "question": {
             "program": r.program.name,
@@ -164,24 +157,17 @@ def draw_power_caps(found: PowerCaps, path: Path) -> Path:
     """Write the picture; where answers are ranges, bands show them, and lines their middle."""
     check_picture(path)
     require(bool(found.fits.any()), "no cap fits, so that there is nothing to draw")
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(2, 2, figsize=(8.6, 5.6), layout="constrained", sharex=True)
-        (speed, latency), (power, energy) = axes
+    with picture(path, (8.6, 5.6), 2, 2, sharex=True) as (figure, ((speed, latency), (power, energy))):
         _curve(speed, found, found.rate, COLOURS[0])
         speed.set_title(metric_label(found.rate))
         _curve(latency, found, found.latency, COLOURS[1], 1e3)
         latency.set_title(f"{metric_label(found.latency)} [ms]")
-        devices = float(np.max(found.system.devices))
+        devices, caps = float(np.max(found.system.devices)), found.caps[found.fits]
         _curve(power, found, "power", COLOURS[3], 1e-3, "at the plug")
         _curve(power, found, "device_power", COLOURS[0], devices * 1e-3, "devices")
-        fits = found.fits
-        power.plot(
-            found.caps[fits], devices * found.caps[fits] * 1e-3, ":", color="#888", label="devices at the cap"
-        )
-        power.axhline(
-            found.idle_power * 1e-3, color="#bbb", linewidth=0.8, linestyle="--", label="plug, at rest"
-        )
+        power.plot(caps, devices * caps * 1e-3, ":", color="#888", label="devices at the cap")
+        rest = {"color": "#bbb", "linewidth": 0.8, "linestyle": "--", "label": "plug, at rest"}
+        power.axhline(found.idle_power * 1e-3, **rest)
         power.set_title("power [kW]")
         _curve(energy, found, found.energy, COLOURS[3], 1.0, "at the plug")
         _curve(energy, found, "device_energy", COLOURS[0], 1.0, "devices")
@@ -193,7 +179,7 @@ def draw_power_caps(found: PowerCaps, path: Path) -> Path:
             panel.set_xlabel("cap of a device [W]")
             panel.legend(frameon=False, fontsize=7)
         figure.suptitle(asked(found), fontsize=9)
-        return save(pyplot, figure, path)
+    return path
 
 
 def _curve(axes: Any, found: PowerCaps, name: str, colour: str, scale: float = 1.0, label: str = "") -> None:
@@ -211,6 +197,4 @@ def _mark_best(axes: Any, found: PowerCaps) -> None:
         return
     cap, joules = float(found.caps[best]), float(found.middle(found.energy)[best])
     axes.plot([cap], [joules], "o", markersize=9, markerfacecolor="none", markeredgecolor=COLOURS[3])
-    axes.annotate(
-        f"{cap:g} W", (cap, joules), textcoords="offset points", xytext=(0, 9), ha="center", fontsize=8
-    )
+    note(axes, f"{cap:g} W", (cap, joules), (0, 9), ha="center", fontsize=8)

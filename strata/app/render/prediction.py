@@ -1,4 +1,4 @@
-"""A prediction as a dictionary for machines and as a table for people."""
+"""A prediction as a dictionary for machines and as a table for people; metrics as people read them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from strata import __version__
-from strata.app.render.metrics import metric_label, metric_text, metrics_of, shown_metrics
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import card, picked
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, division_text
 from strata.params import stated
-from strata.pricing.metrics import METRICS
+from strata.pricing.metrics import METRICS, TokenMetrics, declared
 from strata.result import Result
+from strata.search.derived_metrics import GOAL_METRICS
 from strata.units import show
 from strata.workload.model import Model
 
@@ -45,10 +45,10 @@ def inputs_digest(record: Any) -> str:
 
 def prediction_dict(result: Result) -> dict[str, Any]:
     """A single result with its inputs, their hashes and citations, as plain JSON types."""
-    system, model = result.system, result.model
-    work = result.workload
+    system, model, work, summary = result.system, result.model, result.workload, result.summary
     metrics = {k: finite(getattr(result.metrics, k)) for k in metrics_of(result.metrics)}
     decoding = work.phase == "decode"
+    records = {"chip": system.chip, "fabric": system.fabric, "engine": result.engine}
     return {
         "strata": __version__,
         "question": {
@@ -67,36 +67,29 @@ def prediction_dict(result: Result) -> dict[str, Any]:
         },
         "fits": bool(result.fits),
         "infeasible": [
-            {"what": i.what, "demand": i.demand, "limit": i.limit, "unit": i.unit, "levers": list(i.levers)}
-            for i in result.infeasible
+            {**picked(i, "what demand limit unit"), "levers": list(i.levers)} for i in result.infeasible
         ],
         "metrics": metrics,
         "units": {k: METRICS[k].unit for k in metrics},
         "bound_by": result.bound_by,
-        "resources_s": {k: finite(v) for k, v in result.summary.resources.items()},
-        "kinds_s": {k: finite(v) for k, v in result.summary.time_by_kind.items()},
-        "energy_J": {k: finite(v) for k, v in result.summary.energy.items()},
-        "memory_B": {k: finite(v) for k, v in result.summary.memory.items()},
+        "resources_s": _finite_parts(summary.resources),
+        "kinds_s": _finite_parts(summary.time_by_kind),
+        "energy_J": _finite_parts(summary.energy),
+        "memory_B": _finite_parts(summary.memory),
         "notes": result.notes,
         "inputs": {
-            "chip": {
-                "name": system.chip.name,
-                "hash": inputs_digest(system.chip),
-                "numbers": sourced_numbers(system.chip),
-            },
-            "fabric": {
-                "name": system.fabric.name,
-                "hash": inputs_digest(system.fabric),
-                "numbers": sourced_numbers(system.fabric),
-            },
-            "engine": {
-                "name": result.engine.name,
-                "hash": inputs_digest(result.engine),
-                "numbers": sourced_numbers(result.engine),
-            },
+            **{kind: _input_dict(record) for kind, record in records.items()},
             "model": {"name": model.name, "sizes": _sizes(model)},
         },
     }
+
+
+def _finite_parts(parts: Any) -> dict[str, Any]:
+    return {name: finite(value) for name, value in parts.items()}
+
+
+def _input_dict(record: Any) -> dict[str, Any]:
+    return {"name": record.name, "hash": inputs_digest(record), "numbers": sourced_numbers(record)}
 
 
 def _sizes(program: Any) -> dict[str, Any]:
@@ -114,29 +107,21 @@ def _degrees(plan: Plan | Layout) -> dict[str, Any]:
 
 def headline_rows(result: Result) -> list[tuple[str, str, str]]:
     """The numbers of a prediction that its phase has: what, how much, and what to know about it."""
-    values = {
-        key: finite(getattr(result.metrics, key))
-        for key in shown_metrics(result.workload.phase, result.metrics)
-    }
+    m = result.metrics
+    shown = {key: finite(getattr(m, key)) for key in shown_metrics(result.workload.phase, m)}
     rows = [
         (metric_label(key), metric_text(value, key), _beside(result, key))
-        for key, value in values.items()
+        for key, value in shown.items()
         if value is not None
     ]
-    used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
+    used, limit = show(float(m.memory_used), "B"), show(float(m.memory_limit), "B")
     parts = ", ".join(f"{k} {show(float(v), 'B')}" for k, v in result.summary.memory.items() if v > 0)
-    return [*rows, ("memory/device", show(used, "B"), f"of {show(limit, 'B')}: {parts}")]
+    return [*rows, ("memory/device", used, f"of {limit}: {parts}")]
 
 
 def headline_table(result: Result) -> Any:
     """The numbers of a prediction as a table."""
-    table = plain_table(show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column(style="dim")
-    for row in headline_rows(result):
-        table.add_row(*row)
-    return titled(prediction_title(result), table)
+    return card(prediction_title(result), headline_rows(result))
 
 
 def dimmed(lines: list[str]) -> list[Any]:
@@ -157,18 +142,11 @@ def _dies(result: Result) -> str:
 
 
 def _beside(result: Result, key: str) -> str:
-    m, phase = result.metrics, result.workload.phase
+    """What to know about a number."""
+    m, phase, rented = result.metrics, result.workload.phase, result.economics.rent is not None
     if key in ("tpot", "step_time") or (key == "ttft" and phase == "prefill"):
         bounds = f"bounds {show(float(m.lower), 's')} to {show(float(m.upper), 's')}"
         return f"{bounds}; bound by {step_bound(result)}"
-    if key == "ttft":
-        return "reading all prompts of the batch at once; what clients see under load: strata serving"
-    if key == "tokens_per_s":
-        return "output tokens, time to read the prompts included" if phase == "serve" else ""
-    if key == "mfu":
-        return "useful FLOP of the matrix peak" + (", prompts included" if phase == "serve" else "")
-    if key == "mbu":
-        return "DRAM traffic of the DRAM peak"
     if key == "temperature":
         return _dies(result)
     if key == "energy_per_token":
@@ -176,21 +154,17 @@ def _beside(result: Result, key: str) -> str:
         whole = sum(float(v) for _, v in parts)
         return ", ".join(f"{name} {float(v) / whole:.0%}" for name, v in parts if float(v) / whole >= 0.005)
     if key == "power":
-        return f"{show(float(m.device_power), 'W')} a device x {show(float(result.system.devices))}" + (
-            ", with hosts, cooling and supply" if result.system.fabric.host else ""
-        )
-    if key == "cost_per_mtoken":
-        return _paid_for(result)
-    if key == "cost_per_device_hour":
-        return "rented" if result.economics.rent is not None else "implied by prices, lifetime and power"
-    return ""
-
-
-def _paid_for(result: Result) -> str:
-    """What a cost pays for."""
-    if result.economics.rent is not None:
-        return "devices as rented"
-    return "buying and powering chips, links and hosts"
+        hosts = ", with hosts, cooling and supply" if result.system.fabric.host else ""
+        return f"{show(float(m.device_power), 'W')} a device x {show(float(result.system.devices))}{hosts}"
+    served = phase == "serve"
+    return {
+        "ttft": "reading all prompts of the batch at once; what clients see under load: strata serving",
+        "tokens_per_s": "output tokens, time to read the prompts included" if served else "",
+        "mfu": "useful FLOP of the matrix peak" + (", prompts included" if served else ""),
+        "mbu": "DRAM traffic of the DRAM peak",
+        "cost_per_mtoken": "devices as rented" if rented else "buying and powering chips, links and hosts",
+        "cost_per_device_hour": "rented" if rented else "implied by prices, lifetime and power",
+    }.get(key, "")
 
 
 def workload_text(result: Result, batch: bool = True) -> str:
@@ -219,3 +193,72 @@ def prediction_title(result: Result) -> str:
     """What was asked, in a line."""
     asked = f"{result.model.name} on {result.system.name}, plan {division_text(result.plan)}"
     return f"{asked}, {workload_text(result)}, engine {result.engine.name}"
+
+
+# The numbers of a prediction worth a line, in the order of reading.
+HEADLINE = (
+    "ttft",
+    "tpot",
+    "step_time",
+    "tokens_per_s",
+    "tokens_per_s_per_user",
+    "tokens_per_s_per_device",
+    "items_per_s",
+    "mfu",
+    "mbu",
+    "energy_per_token",
+    "energy_per_item",
+    "power",
+    "temperature",
+    "cost_per_mtoken",
+    "cost_per_mitem",
+    "cost_per_device_hour",
+)
+# What any program has and a language model says in tokens.
+SAID_IN_TOKENS = {
+    "items_per_s": "tokens_per_s",
+    "energy_per_item": "energy_per_token",
+    "cost_per_mitem": "cost_per_mtoken",
+}
+SHARES = ("mfu", "mbu")  # written in per cent
+
+
+def metrics_of(record: Any) -> list[str]:
+    """The metrics that a record of them has, without those it repeats in tokens.
+
+    >>> from strata.pricing.metrics import ItemMetrics, TokenMetrics
+    >>> "items_per_s" in metrics_of(ItemMetrics), "items_per_s" in metrics_of(TokenMetrics)
+    (True, False)
+    """
+    names = declared(record if isinstance(record, type) else type(record))
+    return [name for name in names if SAID_IN_TOKENS.get(name) not in names]
+
+
+def shown_metrics(phase: str, record: Any = TokenMetrics) -> list[str]:
+    """What is listed of a phase; its first or next token says what a step takes, where it has one.
+
+    >>> [shown_metrics(phase)[0] for phase in ("prefill", "decode", "train")]
+    ['ttft', 'tpot', 'step_time']
+    """
+    own = metrics_of(record)
+    had = [name for name in HEADLINE if name in own and phase in METRICS[name].phases]
+    return [name for name in had if name != "step_time" or not {"ttft", "tpot"} & set(had)]
+
+
+def metric_label(name: str) -> str:
+    """What people call a metric, or a goal that is no metric of a point.
+
+    >>> metric_label("tpot"), metric_label("tokens_per_joule")
+    ('time per output token', 'tokens per joule')
+    """
+    return METRICS[name].label if name in METRICS else name.replace("_", " ")
+
+
+def metric_text(value: float, name: str) -> str:
+    """A metric's value as people read it.
+
+    >>> metric_text(0.25, "mfu"), metric_text(0.02, "tpot")
+    ('25.0%', '20 ms')
+    """
+    unit = METRICS[name].unit if name in METRICS else GOAL_METRICS[name].unit
+    return f"{value:.1%}" if name in SHARES else show(value, unit)

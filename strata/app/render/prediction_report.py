@@ -7,12 +7,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from strata.app.render.explanation import BOUND_LABELS, SHOWN, busy_text, op_rows, step_text
-from strata.app.render.page import cards_html, html_page, paragraphs, section
-from strata.app.render.page_bars import bars_html, bars_section, legend_html, resource_colour, stacked_html
+from strata.app.render.page import (
+    bars_html,
+    bars_section,
+    cards_html,
+    html_page,
+    legend_html,
+    paragraphs,
+    resource_colour,
+    section,
+    stacked_html,
+)
 from strata.app.render.page_told import printed_html, result_records, sources_html
 from strata.app.render.prediction import headline_rows, prediction_title
-from strata.app.render.ranking import ranking_table
-from strata.app.render.served import SEEN_COLUMNS
+from strata.app.render.ranking import SEEN_COLUMNS, ranking_table
 from strata.drawing import keep
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, plan_text
@@ -44,31 +52,24 @@ def _binding(result: Result) -> str:
     whole = sum(times.values())
     if not whole:
         return ""
-    bars = stacked_html(
-        ["time"],
-        {name: [time] for name, time in times.items()},
-        [show(whole, "s")],
-        whole,
-        {name: resource_colour(name) for name in times},
-        {name: f"{time / whole:.1%}" for name, time in times.items()},
-    )
+    colours = {name: resource_colour(name) for name in times}
+    says = {name: f"{time / whole:.1%}" for name, time in times.items()}
+    parts = {name: [time] for name, time in times.items()}
+    bars = stacked_html(["time"], parts, [show(whole, "s")], whole, colours, says)
     most = max(times, key=lambda name: times[name])
-    return section(
-        f"What binds: {BOUND_LABELS.get(most, most)}", bars, paragraphs(busy_text(result).splitlines(), "dim")
-    )
+    told = paragraphs(busy_text(result).splitlines(), "dim")
+    return section(f"What binds: {BOUND_LABELS.get(most, most)}", bars, told)
 
 
 def _memory(result: Result) -> str:
     """What a device holds, up to what it may."""
     held = {name: float(size) for name, size in result.summary.memory.items() if float(size) > 0}
     used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
-    bars = stacked_html(
-        ["device"],
+    parts, says = (
         {name: [size] for name, size in held.items()},
-        [f"{used / limit:.0%}"],
-        max(limit, used),
-        says={name: show(size, "B") for name, size in held.items()},
+        {n: show(size, "B") for n, size in held.items()},
     )
+    bars = stacked_html(["device"], parts, [f"{used / limit:.0%}"], max(limit, used), says=says)
     return section(f"Memory of a device: {show(used, 'B')} of {show(limit, 'B')}", bars)
 
 
@@ -129,12 +130,13 @@ def _headline(ranking: PlanRanking) -> list[tuple[str, str, str]]:
         return [("plan", division_text(first.result.plan), counted), *headline_rows(first.result)]
     load = first.served.load
     limited = f"limited by {first.served.limited_by}" if first.served.limited_by else ""
-    rows = [("plan", plan_text(first.served.plan), counted), ("batch", f"{first.served.clients:g}", limited)]
-    rows += [
+    return [
+        ("plan", plan_text(first.served.plan), counted),
+        ("batch", f"{first.served.clients:g}", limited),
         ("tokens/s", show(float(load.tokens_per_s)), ""),
         ("tokens/s/device", show(float(load.tokens_per_s) / float(load.devices)), ""),
+        *((name, text(load), "") for name, text in SEEN_COLUMNS.items()),
     ]
-    return rows + [(name, text(load), "") for name, text in SEEN_COLUMNS.items()]
 
 
 def _bars(ranking: PlanRanking) -> str:

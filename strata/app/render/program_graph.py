@@ -1,15 +1,19 @@
-"""Graphs of programs on the command line: kernels as a table, and as pictures."""
+"""Programs on the command line: kernels as a table and pictures; facts of a config that are not timed."""
 
 from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from strata.app.terminal import plain_table
+from strata.adapters.huggingface.config import reading
+from strata.adapters.huggingface.names import find_config
+from strata.app.render.tables import rows_table
 from strata.drawing import keep
-from strata.errors import BadValue
+from strata.errors import BadValue, StrataError
+from strata.result import Result
 from strata.search.inputs import make_workload, phase_of
 from strata.units import show
 from strata.workload.graph import Graph
@@ -20,7 +24,7 @@ from strata.workload.program import program
 TOKENS = 1024.0  # of a sequence of a language model whose graph is shown
 
 
-def traced(name: str, batch: str, phase: str) -> Graph:
+def graph_of_program(name: str, batch: str, phase: str) -> Graph:
     """The graph of a program or a model for a workload as it is typed."""
     made = program(name)
     try:
@@ -51,20 +55,15 @@ def kernel_rows(graph: Graph) -> list[dict[str, Any]]:
 
 
 def kernel_table(rows: list[dict[str, Any]]) -> Any:
-    table = plain_table()
-    for heading in ("block", "kernel", "kind", "reads"):
-        table.add_column(heading, overflow="fold" if heading == "reads" else "ellipsis")
-    for heading in ("FLOP", "weights", "writes"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    last = ""
+    cells, last = [], ""
     for row in rows:
         times = f" x {row['times']:g}" if row["times"] != 1.0 else ""
         block = "" if row["block"] == last else row["block"] + times
         last = row["block"]
-        sizes = (show(row[key], "B") if row[key] else "" for key in ("weight_bytes", "output_bytes"))
-        work = show(row["flop"], "FLOP") if row["flop"] else ""
-        table.add_row(block, row["name"], row["kind"], ", ".join(row["reads"]), work, *sizes)
-    return table
+        units = {"flop": "FLOP", "weight_bytes": "B", "output_bytes": "B"}
+        sizes = (show(row[key], unit) if row[key] else "" for key, unit in units.items())
+        cells.append((block, row["name"], row["kind"], ", ".join(row["reads"]), *sizes))
+    return rows_table("block|kernel|kind|reads~|>FLOP|>weights|>writes", cells)
 
 
 def write_graph(graph: Graph, name: str, path: Path, *, by_graphviz: bool) -> Path:
@@ -90,3 +89,77 @@ def write_graph(graph: Graph, name: str, path: Path, *, by_graphviz: bool) -> Pa
         capture_output=True,
     )
     return path
+
+
+def mixer_numbers(record: Model, config: str) -> dict[str, tuple[Any, str, str]]:
+    """Sizes of the layers that keep a state, and the bytes of one sequence's states in all of them."""
+    mixer = record.mixer
+    if mixer is None:
+        return {}
+    layers = sum((record.pattern.total(0, kind) for kind in ("linear", "parallel")), 0.0)
+    held = float(layers * mixer.state_bytes(record.activations))
+    found: dict[str, tuple[Any, str, str]] = {
+        "state of a sequence": (held, show(held, "B"), "counted: Mixer.state_bytes of all layers")
+    }
+    for f in fields(mixer):
+        value = getattr(mixer, f.name)
+        if value not in (0.0, False, ""):
+            shown = f"{value:g}" if isinstance(value, float) else str(value).lower()
+            found[f"mixer.{f.name}"] = (value, shown, config)
+    return found
+
+
+def layer_kinds(period: tuple[tuple[str, str], ...]) -> str:
+    """Kinds of layers in order, those of one kind in a row counted.
+
+    >>> layer_kinds((("linear", "moe"),) * 3 + (("full", "moe"),))
+    '3 x linear/moe full/moe'
+    """
+    runs: list[list[Any]] = []
+    for kind in ("/".join(k) for k in period):
+        if runs and runs[-1][1] == kind:
+            runs[-1][0] += 1
+        else:
+            runs.append([1, kind])
+    return " ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in runs)
+
+
+NOT_TIMED = "counted from vision_config; in memory, not timed"
+
+
+def config_facts(name: str) -> tuple[dict[str, Any], dict[str, tuple[float, str, str]]]:
+    """Family, unread keys and simplifications of a model's config; and the numbers of its vision tower."""
+    config, label = find_config(name)
+    read = reading(config, label)
+    numbers = {}
+    if read.model.vision_tower:
+        count, work = float(read.model.tower_parameters), float(read.model.tower_flop)
+        numbers["tower_parameters"] = (count, f"{count:,.0f}", NOT_TIMED)
+        if work:
+            numbers["tower_flop"] = (work, f"{show(work, 'FLOP')} an image", NOT_TIMED)
+    facts = {"family": read.family, "unread": list(read.unread), "simplified": read.note}
+    return facts, numbers
+
+
+def _tower_note(model: Any) -> list[str]:
+    """One line where a vision tower lies in memory and its images are not timed."""
+    if not getattr(model, "vision_tower", False):
+        return []
+    work = float(model.tower_flop)
+    each = f"; {show(work, 'FLOP')} an image" if work else ""
+    return [f"images are not timed{each}; text alone: --set model.vision_tower=false"]
+
+
+def unread_text(described: dict[str, Any]) -> str:
+    """The line on keys that were not read, where there are any."""
+    unread = described.get("unread") or []
+    return "not read from the config: " + ", ".join(unread) if unread else ""
+
+
+def config_notes(name: str, result: Result) -> list[str]:
+    """Lines where keys of a model's config that look like sizes were not read, and of its vision tower."""
+    try:
+        said = reading(*find_config(name)).warning
+    except StrataError:  # a program that is no model
+        said = ""
+    return [*([said] if said else []), *_tower_note(result.program)]

@@ -1,4 +1,4 @@
-"""Plans in order of merit, for machines and for people."""
+"""Plans in order of merit and what clients of a served model see and pay, for machines and for people."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.app.render.metrics import shown_metrics
-from strata.app.render.prediction import prediction_dict, workload_text
-from strata.app.render.served import SEEN_COLUMNS, SEEN_UNITS, device_hour_text, served_dict, trust_of
-from strata.app.terminal import plain_table, titled
+from strata.app.render.prediction import prediction_dict, shown_metrics, workload_text
+from strata.app.render.tables import floats, table
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, order_text, plan_text
 from strata.result import Result
 from strata.search.plan_for import PlanRanking, why_behind
 from strata.search.plans import RankedPlan
-from strata.serving.goals import limits_text
+from strata.serving.load_metrics import LoadMetrics, limits_text
 from strata.units import show
 
 if TYPE_CHECKING:
     from rich.text import Text
+
+    from strata.hardware.system import System
+    from strata.serving.served_plans import ServedPlan, ServedPlans
+    from strata.workload.model import Model
 
 
 def choice_dict(choice: RankedPlan | None) -> dict[str, Any] | None:
@@ -77,13 +79,12 @@ def _choice_dict(choice: RankedPlan, ranking: PlanRanking) -> dict[str, Any]:
     question = {"phase": "serve", "batch": choice.served.clients, "context": None}
     question |= {"input": asked.input, "output": asked.output}
     own = {name: seen[name] for name in SEEN_UNITS} | {"memory_used": step["metrics"]["memory_used"]}
-    return step | {
+    told = {
         "question": step["question"] | question,
         "metrics": own,
         "units": SEEN_UNITS | {"memory_used": "B"},
-        "slots": seen["slots"],
-        "limited_by": seen["limited_by"],
     }
+    return step | told | {"slots": seen["slots"], "limited_by": seen["limited_by"]}
 
 
 def _seconds(value: Any) -> str:
@@ -110,7 +111,7 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     """Plans that serve requests for people, a line each: what clients see, its cost, what others lose."""
     found, first = ranking.served, ranking.choices[0]
     assert found is not None and first.served is not None
-    asked, best = found.curve.requests, first.result
+    asked, best, limited = found.curve.requests, first.result, bool(first.served.limited_by)
     title = f"{best.model.name} on {best.system.name}, input {asked.input:g}, output {asked.output:g}"
     title += (
         f", engine {best.engine.name}{found.limits.text}\nbest {len(ranking.choices)} by {found.goal.means}"
@@ -120,10 +121,7 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     title += " and keep the limits" if several and found.limits.text else ""
     if found.placed:
         title += f"; the best in every order on the fabric ({found.placed:,} priced)"
-    table = plain_table("<plan", ">batch", ">tokens/s", *(f">{label}" for label in SEEN_COLUMNS))
-    for label in ("batch limited by", "behind by") if first.served.limited_by else ("behind by",):
-        table.add_column(label)
-    top = float(found.goal.value(first.served.load, asked))
+    top, rows = float(found.goal.value(first.served.load, asked)), []
     for choice in ranking.choices:
         one = choice.served
         assert one is not None
@@ -131,17 +129,18 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
         # goals that are better when lower are negative
         loss = 1.0 - value / top if top > 0 else value / top - 1.0
         behind = f"{'-' if top > 0 else '+'}{abs(loss):.1%}" if np.isfinite(loss) else "-"
-        cells = [f"{one.clients:g}", show(float(one.load.tokens_per_s))]
+        cells = [plan_text(one.plan), f"{one.clients:g}", show(float(one.load.tokens_per_s))]
         cells += [text(one.load) for text in SEEN_COLUMNS.values()]
-        cells += [one.limited_by] if first.served.limited_by else []
-        table.add_row(plan_text(one.plan), *cells, why_behind(choice.result, best, behind))
-    below = device_hour_text(found)
+        rows.append([*cells, *([one.limited_by] if limited else []), why_behind(choice.result, best, behind)])
+    below = [device_hour_text(found)]
     if len(ranking.choices) > 1:
-        below += (
-            f"\nbehind by: {found.goal.means} against the best, and the op that takes most more time for a "
-            "sequence (what it waits for)"
-        )
-    return titled(title, table, "\n".join([below, *trust_of(found)[1]]))
+        below.append(f"behind by: {found.goal.means} {BEHIND}")
+    head = "|".join(["<plan|>batch|>tokens/s", *(f">{label}" for label in SEEN_COLUMNS)])
+    head += "|batch limited by|behind by" if limited else "|behind by"
+    return table(title, head, rows, "\n".join([*below, *trust_of(found)[1]]))
+
+
+BEHIND = "against the best, and the op that takes most more time for a sequence (what it waits for)"
 
 
 def ranking_table(ranking: PlanRanking) -> Any:
@@ -160,21 +159,15 @@ def ranking_table(ranking: PlanRanking) -> Any:
         title += f"; each in its best order on the fabric ({first.placed:,} other placements priced{rest})"
     of_items = {"items_per_s", "step_time"}
     shown = of_items if isinstance(best.plan, Layout) else {*shown_metrics(best.workload.phase)} - of_items
-    shown |= {"batch", "memory_used"}
-    columns = [column for name, column in COLUMNS.items() if name in shown]
-    table = plain_table("<plan")
-    for label, _ in columns:
-        table.add_column(label, justify="right", no_wrap=True)
-    table.add_column("bound by")
-    table.add_column("behind by")
-    for choice in ranking.choices:
-        r = choice.result
-        cells = [text(r) for _, text in columns]
-        table.add_row(division_text(r.plan), *cells, str(r.bound_by), why_behind(r, best))
-    below = (
-        "behind by: throughput lost against the best, and the op that takes most more time for a sequence "
-    )
-    return titled(title, table, f"{below}(what it waits for)" if len(ranking.choices) > 1 else "")
+    columns = [column for name, column in COLUMNS.items() if name in {*shown, "batch", "memory_used"}]
+    rows = []
+    for r in (choice.result for choice in ranking.choices):
+        rows.append(
+            [division_text(r.plan), *(text(r) for _, text in columns), str(r.bound_by), why_behind(r, best)]
+        )
+    below = f"behind by: throughput lost {BEHIND}" if len(ranking.choices) > 1 else ""
+    head = ["<plan", *(f">{label}" for label, _ in columns), "bound by", "behind by"]
+    return table(title, head, rows, below)
 
 
 def hint_text(ranking: PlanRanking, typed: str) -> Text:
@@ -187,3 +180,130 @@ def hint_text(ranking: PlanRanking, typed: str) -> Text:
         return Text(f"look closer: strata serving {typed} {more}", no_wrap=True)
     more = f"--batch {r.workload.batch:g} --plan {division_text(r.plan)} --explain"
     return Text(f"look closer: strata predict {typed} {more}", no_wrap=True)
+
+
+SEEN_UNITS = {
+    "requests_per_s": "1/s",
+    "tokens_per_s": "1/s",
+    "tokens_per_s_per_device": "1/s",
+    "tokens_per_s_per_user": "1/s",
+    "ttft": "s",
+    "ttft_p95": "s",
+    "tpot": "s",
+    "in_flight": "1",
+    "power": "W",
+    "energy_per_mtoken": "J",
+    "cost_per_mtoken": "USD",
+    "cost_per_device_hour": "USD",
+}
+
+
+def seen_dict(load: LoadMetrics) -> dict[str, float]:
+    """What clients see and what it costs; units in `SEEN_UNITS`."""
+    return {
+        "requests_per_s": float(load.rate),
+        "tokens_per_s": float(load.tokens_per_s),
+        "tokens_per_s_per_device": float(load.tokens_per_s / load.devices),
+        "tokens_per_s_per_user": float(1.0 / load.tpot),
+        **floats(load, "ttft ttft_p95 tpot in_flight=active power energy_per_mtoken cost_per_mtoken"),
+        "cost_per_device_hour": float(load.cost_per_device_hour),
+    }
+
+
+def served_dict(one: ServedPlan) -> dict[str, Any]:
+    """One plan with its clients, and what the closed form says of those that were simulated, or why not."""
+    closed = one.closed
+    return {
+        "plan": plan_text(one.plan),
+        "batch": one.clients,
+        "limited_by": one.limited_by or None,
+        "slots": one.slots,
+        "devices": float(one.load.devices),
+        "devices_used": float(one.plan.devices),
+        **seen_dict(one.load),
+        "simulated": one.simulated,
+        "closed_form": None
+        if closed is None
+        else {**floats(closed, "ttft tpot rate"), "refused": str(closed.refusal) or None},
+    }
+
+
+def simulated_text(found: ServedPlans) -> str:
+    """Which plans were simulated, and where the closed form says something else by more than a tenth."""
+    from strata.serving.simulated_plans import MOST_CLIENTS, closed_form_errors
+
+    shown = [one for one in found.choices if one.simulated]
+    if not shown:
+        many = found.choices[0].clients > MOST_CLIENTS
+        why = f"more than {MOST_CLIENTS:,} clients" if many else "--quick"
+        return f"in closed form, not simulated ({why})"
+    few = len(found.choices) > len(shown)
+    lines = ["simulated request by request"]
+    lines[0] += f": the first {len(shown)}, the others in closed form" if few else ""
+    words = {"ttft": "TTFT", "tpot": "TPOT", "rate": "requests/s"}
+    for one in shown:
+        off = [f"{words[name]} {value:+.0%}" for name, value in closed_form_errors(one).items()]
+        refused = "" if one.closed is None else str(one.closed.refusal)
+        if refused:
+            lines.append(f"{plan_text(one.plan)}: {refused}")
+        elif off:
+            lines.append(f"{plan_text(one.plan)}: the closed form differs, {', '.join(off)}")
+    return "\n".join(lines)
+
+
+def dollars_text(value: Any) -> str:
+    return f"{float(value):.3g}" if np.isfinite(value) else "-"
+
+
+def joules_text(value: Any) -> str:
+    return show(float(value), "J") if np.isfinite(value) else "-"
+
+
+SEEN_COLUMNS: dict[str, Callable[[LoadMetrics], str]] = {
+    "TTFT": lambda load: show(float(load.ttft), "s"),
+    "95 %": lambda load: show(float(load.ttft_p95), "s"),
+    "TPOT": lambda load: show(float(load.tpot), "s"),
+    "USD/Mtok": lambda load: dollars_text(load.cost_per_mtoken),
+    "J/Mtok": lambda load: joules_text(load.energy_per_mtoken),
+}
+
+
+def device_hour_text(found: ServedPlans) -> str:
+    """What a device of the best plan costs an hour, and what columns mean."""
+    text = (
+        "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting included "
+    )
+    text += "(mean, 95th percentile of TTFT, mean)"
+    text += f"\n{simulated_text(found)}" if found.choices else ""
+    if not found.choices or not np.isfinite(found.choices[0].load.cost_per_device_hour):
+        return f"{text}; no price is known"
+    best = found.choices[0]
+    used = f"; {best.used}, the others idle and paid for" if best.used else ""
+    return f"{text}\n{dollars_text(best.load.cost_per_device_hour)} USD per device-hour{used}"
+
+
+def trust_of(found: ServedPlans, load: LoadMetrics | None = None) -> tuple[dict[str, Any] | None, list[str]]:
+    """How far like cases measured were off, for what requests see under a load that was asked for, else for
+    what clients of the best plan see; nothing of a load that no plan carries.
+    """
+    if load is None:
+        if not found.choices:
+            return None, []
+        load = found.choices[0].load
+    if not np.isfinite(load.ttft):
+        return None, []
+    where = (found.curve.system, found.curve.model, found.curve.engine.name)
+    return served_interval(*where, float(load.ttft), float(load.tpot))
+
+
+def served_interval(
+    system: System, model: Model, engine: str, ttft: float, tpot: float
+) -> tuple[dict[str, Any] | None, list[str]]:
+    """How far first tokens and token times of a served model were off in runs like it, for machines and for
+    people.
+    """
+    from strata.app.render.accuracy import intervals_told
+    from strata.validation.accuracy.trust import trust_served
+
+    asked = (("ttft", ttft, "request"), ("tpot", tpot, "decode"))
+    return intervals_told(trust_served(system, model, engine, *one) for one in asked)

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.figures import note, picture
 from strata.arrays import Array
-from strata.drawing import COLOURS, DARK, GREY, STYLE, pyplot_of, save
+from strata.drawing import COLOURS, DARK, GREY
 from strata.roofline import Roofline, RooflinePoint
 from strata.units import show
 
@@ -20,16 +21,7 @@ from strata.units import show
 WIDTH, HEIGHT = 0.52, 1.15
 GAP = 3.0  # points between a dot and its name
 FARTHER = (0.0, 9.0, 18.0, 30.0, 45.0)  # points by which a name may stand off
-DIRECTIONS = (
-    (1, 0),
-    (-1, 0),
-    (1, 1),
-    (1, -1),
-    (-1, 1),
-    (-1, -1),
-    (0, 1),
-    (0, -1),
-)  # of the name from the dot
+DIRECTIONS = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -1))  # of a name from its dot
 # What a place costs: a square point of another name or dot, a point of a line under it, a point of distance.
 COVERED, CROSSED, AWAY = 10.0, 2.0, 1.0
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
@@ -112,24 +104,14 @@ BOUND = {"compute": COLOURS[3], "cache": COLOURS[1], "memory": COLOURS[0], "over
 
 def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:
     """Write the picture as SVG."""
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(figsize=(9.6, 5.6))
+    with picture(path, (9.6, 5.6), layout=None) as (figure, axes):
         low, high = _span(roofline)
         axes.set(xscale="log", yscale="log", xlim=(low, high))
         least = min([p.rate for p in roofline.points] + [roofline.roofs[-1].bandwidth * low])
         axes.set_ylim(0.4 * least, 3.0 * roofline.ceilings[0].peak)
-        for point in reversed(roofline.points):
-            axes.scatter(
-                [point.intensity],
-                [point.rate],
-                s=_area(point),
-                color=BOUND[point.bound_by],
-                alpha=0.7,
-                edgecolors="white",
-                linewidths=0.8,
-                zorder=4,
-            )
+        look = {"alpha": 0.7, "edgecolors": "white", "linewidths": 0.8, "zorder": 4}
+        for p in reversed(roofline.points):
+            axes.scatter([p.intensity], [p.rate], s=_area(p), color=BOUND[p.bound_by], **look)
         _explain(axes, roofline)
         axes.set_xlabel("operations for each byte of the level that binds [FLOP/B]")
         axes.set_ylabel("rate [FLOP/s]")
@@ -137,7 +119,7 @@ def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:
         figure.tight_layout()  # where things are on the page is known from here on
         said = _draw_roofs(axes, roofline, low, high)
         _name_points(axes, roofline, said, _lines(axes, roofline, low, high))
-        return save(pyplot, figure, path)
+    return path
 
 
 def _span(roofline: Roofline) -> tuple[float, float]:
@@ -159,16 +141,12 @@ def _on_page(axes: Any, x: Any, y: Any) -> Array:
 
 def _lines(axes: Any, roofline: Roofline, low: float, high: float) -> Array:
     """Points on all roofs and ceilings, close together, on the page."""
-    at = np.geomspace(low, high, 400)
-    roofs = [
-        _on_page(axes, at, np.minimum(at * r.bandwidth, roofline.ceilings[0].peak)) for r in roofline.roofs
-    ]
-    flat = [
-        _on_page(axes, over, c.peak)
-        for c in roofline.ceilings
-        if len(over := at[at > c.peak / roofline.roofs[0].bandwidth])
-    ]
-    return np.concatenate([*roofs, *flat])
+    at, peak, fastest = np.geomspace(low, high, 400), roofline.ceilings[0].peak, roofline.roofs[0].bandwidth
+    lines = [_on_page(axes, at, np.minimum(at * r.bandwidth, peak)) for r in roofline.roofs]
+    for ceiling in roofline.ceilings:
+        over = at[at > ceiling.peak / fastest]
+        lines += [_on_page(axes, over, ceiling.peak)] if len(over) else []
+    return np.concatenate(lines)
 
 
 def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[Box]:
@@ -178,41 +156,23 @@ def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[
     peak, boxes = roofline.ceilings[0].peak, []
     start, end = _on_page(axes, [low, 10.0 * low], [1.0, 10.0])
     slope = float(np.degrees(np.arctan2(end[1] - start[1], end[0] - start[0])))
+    along, up = np.cos(np.radians(slope)), np.sin(np.radians(slope))
     above, room = np.inf, 0.0
     for roof, colour in zip(roofline.roofs, _shades(len(roofline.roofs))[::-1], strict=True):
-        ridge = peak / roof.bandwidth
-        axes.plot([low, ridge], [low * roof.bandwidth, peak], color=colour, linewidth=1.5, zorder=2)
-        said, left = (
-            f"{roof.name} {show(roof.bandwidth, 'B/s')}",
-            _on_page(axes, low, low * roof.bandwidth)[0],
-        )
+        begin = (low, low * roof.bandwidth)
+        axes.plot([low, peak / roof.bandwidth], [begin[1], peak], color=colour, linewidth=1.5, zorder=2)
+        said, left = f"{roof.name} {show(roof.bandwidth, 'B/s')}", _on_page(axes, *begin)[0]
         # a name that would touch the roof above begins where the name of that one ends
-        room = room if (above - left[1]) * np.cos(np.radians(slope)) < 1.6 * FONT else 0.0
+        room = room if (above - left[1]) * along < 1.6 * FONT else 0.0
         above = left[1]
-        axes.annotate(
-            said,
-            (low, low * roof.bandwidth),
-            textcoords="offset points",
-            xytext=(4 + room * np.cos(np.radians(slope)), 5 + room * np.sin(np.radians(slope))),
-            rotation=slope,
-            rotation_mode="anchor",
-            fontsize=FONT,
-            color=colour,
-        )
+        look = {"rotation": slope, "rotation_mode": "anchor", "fontsize": FONT, "color": colour}
+        note(axes, said, begin, (4 + room * along, 5 + room * up), **look)
         room += text_size(said, FONT)[0] + 6.0
     for ceiling in roofline.ceilings:
-        begin = max(ceiling.peak / roofline.roofs[0].bandwidth, low)
-        axes.plot([begin, high], [ceiling.peak] * 2, color=DARK, linewidth=1.5, zorder=2)
+        first = max(ceiling.peak / roofline.roofs[0].bandwidth, low)
+        axes.plot([first, high], [ceiling.peak] * 2, color=DARK, linewidth=1.5, zorder=2)
         said = f"{ceiling.name} {show(ceiling.peak, 'FLOP/s')}"
-        axes.annotate(
-            said,
-            (high, ceiling.peak),
-            textcoords="offset points",
-            xytext=(-4, 4),
-            fontsize=FONT,
-            color=DARK,
-            ha="right",
-        )
+        note(axes, said, (high, ceiling.peak), (-4, 4), fontsize=FONT, color=DARK, ha="right")
         (x, y), (width, height) = _on_page(axes, high, ceiling.peak)[0], text_size(said, FONT)
         boxes.append((x - 4 - width, y + 3, x, y + 4 + height))
     return boxes
@@ -230,46 +190,40 @@ def _name_points(axes: Any, roofline: Roofline, said: list[Box], lines: Array) -
         names = ", ".join(dict.fromkeys(point.op for point in together[:3]))
         more = f" and {len(together) - 3} more" if len(together) > 3 else ""
         text = f"{names}{more} {sum(point.share for point in together):.0%}"
-        x, y = _on_page(axes, together[0].intensity, together[0].rate)[0]
-        labels.append(DotLabel(text, float(x), float(y), float(np.sqrt(_area(together[0]) / np.pi))))
-    boxes = list(said)
-    for point in roofline.points:
-        (x, y), r = _on_page(axes, point.intensity, point.rate)[0], float(np.sqrt(_area(point) / np.pi))
-        boxes.append((x - r, y - r, x + r, y + r))
-    seen = axes.get_window_extent()
-    points = 72.0 / float(axes.figure.dpi)
+        labels.append(DotLabel(text, *_dot(axes, together[0])))
+    dots = (_dot(axes, point) for point in roofline.points)
+    boxes = [*said, *((x - r, y - r, x + r, y + r) for x, y, r in dots)]
+    seen, points = axes.get_window_extent(), 72.0 / float(axes.figure.dpi)
     frame = (seen.x0 * points, seen.y0 * points, seen.x1 * points, seen.y1 * points)
-    for label, box, together in zip(
-        labels, place_names(labels, boxes, lines, frame, FONT), groups, strict=True
-    ):
+    places = place_names(labels, boxes, lines, frame, FONT)
+    for label, box, together in zip(labels, places, groups, strict=True):
         off = np.hypot(*(np.clip((label.x, label.y), box[:2], box[2:]) - (label.x, label.y)))
-        axes.annotate(
-            label.text,
-            (together[0].intensity, together[0].rate),
-            textcoords="offset points",
-            xytext=(box[0] - label.x, box[1] - label.y + 0.2 * FONT),
-            fontsize=FONT,
-            color=DARK,
-            zorder=5,
-            arrowprops={"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": label.radius}
-            if off > label.radius + 8.0
-            else None,
-        )
+        arrow = {"arrowstyle": "-", "color": GREY, "linewidth": 0.5, "shrinkB": label.radius}
+        look = {"color": DARK, "zorder": 5, "arrowprops": arrow if off > label.radius + 8.0 else None}
+        away = (box[0] - label.x, box[1] - label.y + 0.2 * FONT)
+        note(axes, label.text, (together[0].intensity, together[0].rate), away, fontsize=FONT, **look)
+
+
+def _dot(axes: Any, point: RooflinePoint) -> tuple[float, float, float]:
+    """Where a dot is on the page and its radius [points]."""
+    x, y = _on_page(axes, point.intensity, point.rate)[0]
+    return float(x), float(y), float(np.sqrt(_area(point) / np.pi))
 
 
 def named_groups(roofline: Roofline) -> list[list[RooflinePoint]]:
     """Dots that get a name, those of nearly the same place together: the ones that take most time."""
     groups: list[list[RooflinePoint]] = []
+
+    def near(a: RooflinePoint, b: RooflinePoint) -> bool:
+        wide, high = abs(np.log10(a.intensity / b.intensity)), abs(np.log10(a.rate / b.rate))
+        return bool(wide < NEAR[0] and high < NEAR[1])
+
     for point in roofline.points:
-        for group in groups:
-            if (
-                abs(np.log10(point.intensity / group[0].intensity)) < NEAR[0]
-                and abs(np.log10(point.rate / group[0].rate)) < NEAR[1]
-            ):
-                group.append(point)
-                break
-        else:
+        group = next((group for group in groups if near(point, group[0])), None)
+        if group is None:
             groups.append([point])
+        else:
+            group.append(point)
     shares = [sum(point.share for point in group) for group in groups]
     order = sorted(range(len(groups)), key=lambda i: -shares[i])
     return [groups[i] for i in order[:NAMED] if shares[i] >= LEAST_SHARE]
@@ -280,10 +234,5 @@ def _explain(axes: Any, roofline: Roofline) -> None:
         axes.scatter([], [], s=40.0, color=BOUND[name], alpha=0.7, label=f"bound by {name}")
     if roofline.points:
         axes.legend(loc="lower right", fontsize=7.5, frameon=False, labelcolor=GREY)
-    axes.annotate(
-        f"size of a dot: its share of the step's time; {roofline.hidden:.0%} is communication and moves",
-        (0.0, -0.13),
-        xycoords="axes fraction",
-        fontsize=7.0,
-        color=GREY,
-    )
+    said = f"size of a dot: its share of the step's time; {roofline.hidden:.0%} is communication and moves"
+    axes.annotate(said, (0.0, -0.13), xycoords="axes fraction", fontsize=7.0, color=GREY)

@@ -1,21 +1,50 @@
-"""A search for people and machines: where it stands, what it found, how sure that is, and what more would
-buy.
-"""
+"""A search, and its page: where it stands, what it found, how sure that is, what more would buy."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.terminal import plain_table, titled
-from strata.search.derived_metrics import GOAL_METRICS
+import numpy as np
+
+from strata.app.render.page import (
+    bars_html,
+    cards_html,
+    figure_html,
+    html_page,
+    html_table,
+    paragraphs,
+    section,
+)
+from strata.app.render.prediction import metric_label, metric_text, shown_metrics
+from strata.app.render.prediction_report import prediction_parts
+from strata.app.render.search_figures import (
+    AXES,
+    THREADS,
+    Trait,
+    came_figure,
+    choices_html,
+    cloud_figure,
+    importance,
+    pair_html,
+    relative_worths,
+    threads_figure,
+    trade_metrics,
+    traits_of,
+)
+from strata.app.render.tables import picked, rows_table
+from strata.app.terminal import titled
+from strata.drawing import keep
+from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.units import show
 
 if TYPE_CHECKING:
     from rich.text import Text
 
     from strata.search.outcome import Progress, SearchOutcome
+    from strata.search.points import Evaluated
     from strata.search.run import Search
     from strata.search.sensitivity import Gain
 
@@ -27,29 +56,15 @@ def progress_line(searching: Search, at: Progress) -> Text:
     from rich.text import Text
 
     metric = searching.goal.metrics[0]
-    parts = [
-        f"round {at.rounds:,}",
-        f"{at.rows:,} points",
-        *([f"{at.bounded:,} bounds"] if at.bounded else []),
-        f"{at.rate:,.0f}/s",
-    ]
-    parts += (
-        [f"best {metric} {show(at.best, GOAL_METRICS[metric].unit)}"]
-        if at.best == at.best
-        else ["nothing fits yet"]
-    )
-    parts += (
-        [
-            f"bound {show(at.bound, GOAL_METRICS[metric].unit)}",
-            f"gap {at.gap:.2%}",
-            f"{at.open:,} regions open",
-        ]
-        if at.bound == at.bound
-        else []
-    )
-    parts += [f"{clock_text(at.seconds)} gone"] + (
-        [f"{clock_text(at.left)} left"] if at.left == at.left else []
-    )
+    unit = GOAL_METRICS[metric].unit
+    parts = [f"round {at.rounds:,}", f"{at.rows:,} points"]
+    parts += [f"{at.bounded:,} bounds"] if at.bounded else []
+    parts += [f"{at.rate:,.0f}/s"]
+    parts += [f"best {metric} {show(at.best, unit)}"] if at.best == at.best else ["nothing fits yet"]
+    if at.bound == at.bound:
+        parts += [f"bound {show(at.bound, unit)}", f"gap {at.gap:.2%}", f"{at.open:,} regions open"]
+    parts += [f"{clock_text(at.seconds)} gone"]
+    parts += [f"{clock_text(at.left)} left"] if at.left == at.left else []
     return Text("  ".join(parts))
 
 
@@ -66,9 +81,9 @@ def clock_text(seconds: float) -> str:
 
 def search_tables(outcome: SearchOutcome) -> Iterable[Any]:
     """What was found, how sure that is, what is out and why, and what more would buy."""
-    table = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
+    made = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
     yield titled(
-        f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}", table
+        f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}", made
     )
     if outcome.counts:
         yield ""
@@ -77,31 +92,25 @@ def search_tables(outcome: SearchOutcome) -> Iterable[Any]:
         yield ""
         yield from outcome.remarks
     axes, resources = outcome.gains()
+    first, bound = outcome.goal.metrics[0], outcome.result().bound_by
     yield ""
-    yield _gains(
-        f"What 10 % more of each axis buys in {outcome.goal.metrics[0]} at the best point, all that follows "
-        "from it included",
-        axes,
-    )
+    what = f"What 10 % more of each axis buys in {first} at the best point, all that follows from it included"
+    yield _gains(what, axes)
     yield ""
-    yield _gains(
-        "What 10 % more of each resource buys in speed there; most of its time is credited to "
-        f"{outcome.result().bound_by}",
-        resources,
-    )
+    what = "What 10 % more of each resource buys in speed there; most of its time is credited to "
+    yield _gains(f"{what}{bound}", resources)
 
 
 def search_why(outcome: SearchOutcome) -> dict[str, Any]:
     """The same for machines: bottleneck and gains at the best point."""
-    axes, resources = outcome.gains()
-
-    def listed(gains: list[Gain]) -> list[dict[str, Any]]:
-        return [{"what": g.resource, "more": g.more, "gain": g.speedup, "note": g.note} for g in gains]
-
+    axes, resources = (
+        [picked(g, "what=resource more gain=speedup note") for g in gains] for gains in outcome.gains()
+    )
+    bound = outcome.result().bound_by
     return {
-        "bound_by": outcome.result().bound_by,
-        "gains_of_axes": listed(axes),
-        "gains_of_resources": listed(resources),
+        "bound_by": bound,
+        "gains_of_axes": axes,
+        "gains_of_resources": resources,
         "remarks": outcome.remarks,
     }
 
@@ -109,26 +118,23 @@ def search_why(outcome: SearchOutcome) -> dict[str, Any]:
 def _said(outcome: SearchOutcome) -> str:
     proof = "nothing is proven" if outcome.gap != outcome.gap else "proven: no point of the space is better"
     if outcome.gap > 0:
-        metric = outcome.goal.metrics[0]
-        proof = (
-            f"proven: no point is better than {show(outcome.bound, GOAL_METRICS[metric].unit)} "
-            f"({outcome.gap:.2%} away)"
-        )
+        bound = show(outcome.bound, GOAL_METRICS[outcome.goal.metrics[0]].unit)
+        proof = f"proven: no point is better than {bound} ({outcome.gap:.2%} away)"
     if len(outcome.goal.metrics) > 1 and outcome.gap == outcome.gap:
-        proof = (
-            f"proven: one of these is at least as good as any other point, to {outcome.gap:.2%} in each"
-            if outcome.gap > 0
-            else "proven: no other point belongs here"
-        )
+        near = f"one of these is at least as good as any other point, to {outcome.gap:.2%} in each"
+        proof = f"proven: {near if outcome.gap > 0 else 'no other point belongs here'}"
     kept = f", kept in {outcome.out}" if outcome.out else ""
-    size = f"{outcome.space.size:,}" if outcome.space.size < 1e9 else f"{outcome.space.size:.3g}"
-    return (
-        f"{size} points in the space, {outcome.rows:,} evaluated in {outcome.rounds:,} rounds{kept}; "
-        f"{outcome.ended}; {proof}" + "".join(f"; {note}" for note in outcome.notes)
-    )
+    evaluated = f"{outcome.rows:,} evaluated in {outcome.rounds:,} rounds{kept}"
+    parts = [f"{size_text(outcome)} points in the space, {evaluated}", outcome.ended, proof, *outcome.notes]
+    return "; ".join(parts)
 
 
-def _listed(outcome: SearchOutcome) -> list[str]:
+def size_text(outcome: SearchOutcome) -> str:
+    """How many points a space has."""
+    return f"{outcome.space.size:,}" if outcome.space.size < 1e9 else f"{outcome.space.size:.3g}"
+
+
+def listed_metrics(outcome: SearchOutcome) -> list[str]:
     """Metrics worth a line: those of the goal and of its limits first, then what its phase has."""
     wanted = [*outcome.goal.metrics, *outcome.goal.limits, *shown_metrics(outcome.space.scenario.phase)]
     return list(dict.fromkeys([*wanted, "device_power", "memory_used"]))
@@ -140,65 +146,59 @@ def _value(point: dict[str, Any], metric: str) -> str:
 
 
 def _one(outcome: SearchOutcome) -> Any:
-    point = outcome.best
-    table = plain_table(show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(style="bold")
-    for name, label in point["design"].items():
-        times = outcome.space.axes[outcome.space.axis(name)].kind == "times"
-        table.add_row(name, f"x {label}" if times else label)
-    table.add_row("", "")
-    for metric in _listed(outcome):
-        if text := _value(point, metric):
-            table.add_row(metric_label(metric), text)
-    return table
+    point, space = outcome.best, outcome.space
+    rows = [
+        (name, f"x {label}" if space.axes[space.axis(name)].kind == "times" else label)
+        for name, label in point["design"].items()
+    ]
+    rows.append(("", ""))
+    told = ((metric_label(metric), _value(point, metric)) for metric in listed_metrics(outcome))
+    made = rows_table("<|", [*rows, *((label, text) for label, text in told if text)], headed=False)
+    made.columns[0].style, made.columns[1].style = "dim", "bold"
+    return made
 
 
 def _several(outcome: SearchOutcome) -> Any:
     """The frontier, a line a point: metrics, and the axes in which its points differ."""
-    points = [outcome.point(i) for i in range(min(len(outcome.frontier), SHOWN_POINTS))]
-    same = {
-        n: points[0]["design"][n] for n in points[0]["design"] if len({p["design"][n] for p in points}) == 1
-    }
-    table = plain_table()
-    for metric in outcome.goal.metrics:
-        table.add_column(metric_label(metric), justify="right", style="bold", no_wrap=True)
-    varied = [n for n in points[0]["design"] if n not in same]
-    for name in varied:
-        table.add_column(name, style="dim")
-    for point in points:
-        table.add_row(
-            *(_value(point, m) for m in outcome.goal.metrics), *(point["design"][n] for n in varied)
-        )
-    more = len(outcome.frontier) - len(points)
-    below = (f"{more} more points on the frontier\n" if more else "") + (
-        "all have " + ", ".join(f"{k} {v}" for k, v in same.items()) if same else ""
-    )
-    count = len(outcome.frontier)
-    said = "1 point that no other beats" if count == 1 else f"{count:,} points that no other beats"
-    return titled(said, table, below.strip())
+    count, goal = len(outcome.frontier), outcome.goal.metrics
+    points = [outcome.point(i) for i in range(min(count, SHOWN_POINTS))]
+    designs = [point["design"] for point in points]
+    varied = varied_axes(points)
+    same = {n: label for n, label in designs[0].items() if n not in varied}
+    rows = ([*(_value(p, m) for m in goal), *(p["design"][n] for n in varied)] for p in points)
+    made = rows_table([*(f">{metric_label(m)}" for m in goal), *varied], rows)
+    for place, column in enumerate(made.columns):
+        column.style = "bold" if place < len(goal) else "dim"
+    more = f"{count - len(points)} more points on the frontier\n" if count > len(points) else ""
+    below = more + ("all have " + ", ".join(f"{k} {v}" for k, v in same.items()) if same else "")
+    heading = "1 point that no other beats" if count == 1 else f"{count:,} points that no other beats"
+    return titled(heading, made, below.strip())
+
+
+def varied_axes(points: list[dict[str, Any]]) -> list[str]:
+    """The axes in which points differ."""
+    return [n for n in points[0]["design"] if len({p["design"][n] for p in points}) > 1]
 
 
 def _out(outcome: SearchOutcome) -> Any:
-    table = plain_table(">", "", show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    for rule, (points, alone) in outcome.reasons.items():
-        table.add_row(f"{points:,}", rule, f"{alone:,} by this alone" if alone < points else "")
-    return titled(f"{sum(outcome.counts.values()):,} of {outcome.rows:,} points are out", table)
+    rows = (
+        (f"{points:,}", rule, f"{alone:,} by this alone" if alone < points else "")
+        for rule, (points, alone) in outcome.reasons.items()
+    )
+    made = rows_table(">||<", rows, headed=False)
+    made.columns[2].style = "dim"
+    return titled(f"{sum(outcome.counts.values()):,} of {outcome.rows:,} points are out", made)
 
 
 def _gains(title: str, gains: list[Gain]) -> Any:
-    table = plain_table("", ">", show_header=False)
+    rows, styles = [], []
     for gain in gains:
         out = gain.speedup != gain.speedup
         bought = f"out: {gain.note}" if out else gain.note or f"{gain.speedup:+.1%}"
         odd = abs(gain.more - 0.1) > 1e-3
-        table.add_row(
-            gain.resource + (f" ({gain.more:+.0%})" if odd else ""),
-            bought,
-            style="dim" if gain.note or gain.speedup < 0.005 else "",
-        )
-    return titled(title, table)
+        rows.append((gain.resource + (f" ({gain.more:+.0%})" if odd else ""), bought))
+        styles.append("dim" if gain.note or gain.speedup < 0.005 else "")
+    return titled(title, rows_table("|>", rows, styles, headed=False))
 
 
 def why_no_design(outcome: SearchOutcome) -> str:
@@ -215,3 +215,174 @@ def why_no_design(outcome: SearchOutcome) -> str:
         f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; "
         "levers: looser limits, more choices, --budget"
     )
+
+
+FRONTIER_ROWS, EMPTY_ROWS, REASON_BARS = 20, 24, 8  # shown at most
+
+
+def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | None = None) -> Path:
+    """A search as a page that opens offline; `history` is its progress after each round."""
+    seen = outcome.evaluated()
+    worth = relative_worths(outcome.goal, seen) if len(seen) else np.empty(0)
+    kinds = traits_of(outcome.space, seen.digits) if len(seen) else []
+    parts = [_headline(outcome), _best(outcome)]
+    if np.any(worth > 0):
+        parts += _pictures_html(outcome, seen, worth, kinds)
+    known = np.isfinite([h.best for h in history or []])
+    if history and known.any():
+        # a single round is no line
+        drawn = figure_html(came_figure(outcome.goal, history), 340, "progress") if known.sum() > 1 else ""
+        parts.append(section("How the answer came", paragraphs([_came_words(outcome)], "dim"), drawn))
+    if len(outcome.goal.metrics) > 1 and outcome.found:
+        parts.append(_frontier_table(outcome))
+    if len(seen):
+        parts.append(_empty(outcome, seen, kinds))
+    if outcome.found:
+        axes, _ = outcome.gains()
+        more = (
+            f"What 10 % more of each axis buys in {metric_label(outcome.goal.metrics[0])} at the best point"
+        )
+        parts += [
+            section(more, _gains_html(axes)),
+            section("The best point as a prediction", *prediction_parts(outcome.result())),
+        ]
+    return keep(path, html_page(f"Strata search: {outcome.space.title or outcome.space.name}", parts))
+
+
+def _pictures_html(
+    outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]
+) -> list[str]:
+    """What shows the points: the cloud, what matters, choices alone and in pairs, designs."""
+    first, second = trade_metrics(outcome.goal)
+    several = len(outcome.goal.metrics) > 1
+    legend = (
+        "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
+    )
+    legend += "The frame holds the line and most of the dots; a double click shows all."
+    heading = f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}"
+    drawn = figure_html(cloud_figure(outcome, seen, first, second), 460, "frontier")
+    cloud = [section(heading, paragraphs([legend], "dim"), drawn)]
+    if not kinds:
+        return cloud
+    matters = sorted(((importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
+    shares = [max(share, 0.0) * 100 for share, _ in matters]
+    goal = metric_label(outcome.goal.metrics[0])
+    ordered = [t for _, t in matters]
+    sampled = "A sampler that looks where it is good has seen little of the rest."
+    explained = (
+        f"The share of the variance of log {goal} over the points that are in which the choice of one "
+    )
+    explained += f"axis alone explains. {sampled}"
+    relative = "Relative to the best of all. Where cells differ much, the choice must be right."
+    pair, heat = pair_html(ordered, worth)
+    lines = f"A line a design, the {min(THREADS, int(np.sum(worth > 0))):,} best of those evaluated over the "
+    lines += f"{AXES} axes that matter most at most; strong is best. Drag along an axis to keep part of it."
+    threads = figure_html(threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760)
+    bars = bars_html([t.name for t in ordered], shares, [f"{s:.0f} %" for s in shares])
+    return [
+        *cloud,
+        section("What matters", paragraphs([explained], "dim"), bars),
+        section(f"Best {goal} with each choice", paragraphs([relative], "dim"), choices_html(ordered, worth)),
+        section(f"Best {goal} over {pair}", paragraphs([relative], "dim"), heat) if heat else "",
+        section("Designs", paragraphs([lines], "dim"), threads),
+    ]
+
+
+def _came_words(outcome: SearchOutcome) -> str:
+    if outcome.gap != outcome.gap:
+        return "This sampler proves nothing: there may be better points than the best found."
+    bound = show(outcome.bound, GOAL_METRICS[outcome.goal.metrics[0]].unit)
+    return f"Proven: no point is better than {bound}, {outcome.gap:.2%} from the best found."
+
+
+def _headline(outcome: SearchOutcome) -> str:
+    rounds = f"{outcome.rounds:,} rounds and {outcome.seconds:.1f} s; {outcome.ended}"
+    lines = [
+        f"{outcome.goal.words()}, of {size_text(outcome)} points in the space {outcome.space.name}.",
+        f"{outcome.rows:,} points evaluated in {rounds}. {_came_words(outcome)}",
+    ]
+    return paragraphs([*lines, outcome.space.note or ""])
+
+
+def _best(outcome: SearchOutcome) -> str:
+    """The best design: what each axis chose, of what, and what that delivers."""
+    if not outcome.found:
+        text = "Why, is said below. Levers: looser limits, more choices, a larger budget."
+        return section("No point fits and keeps the limits", paragraphs([text]))
+    rows = []
+    for axis in outcome.space.axes:
+        ends = "fixed"
+        if len(axis) > 1:
+            ends = f"{axis.labels[0]} ... {axis.labels[-1]}" if axis.ordered else f"{len(axis):,} choices"
+        fields = axis.fields[0] + (f" and {len(axis.fields) - 1} more" if len(axis.fields) > 1 else "")
+        chosen = ("x " if axis.kind == "times" else "") + outcome.best["design"][axis.name]
+        rows.append([axis.name, chosen, ends, fields])
+    metrics = []
+    for name in dict.fromkeys([*listed_metrics(outcome), "die_area"]):
+        value = float(metric_column(outcome.frontier.columns, name)[0])
+        if value == value:
+            metrics.append([metric_label(name), metric_text(value, name), ""])
+    several = f"The design with the best {metric_label(outcome.goal.metrics[0])}"
+    heading = "Best design" if len(outcome.goal.metrics) == 1 else several
+    table = html_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3))
+    return section(heading, cards_html(metrics), table)
+
+
+def _frontier_table(outcome: SearchOutcome) -> str:
+    """Points that no other beats: their metrics, and the axes in which they differ."""
+    many, goal = len(outcome.frontier), outcome.goal.metrics
+    places = np.unique(np.rint(np.linspace(0, many - 1, min(many, FRONTIER_ROWS))).astype(int))
+    points = [outcome.point(int(i)) for i in places]
+    varied = varied_axes(points)
+    rows = [
+        [*(metric_text(p["metrics"][m], m) for m in goal), *(p["design"][n] for n in varied)] for p in points
+    ]
+    header = [*(metric_label(m) for m in goal), *varied]
+    heading = f"{many:,} points that no other beats" + (
+        f", {len(points)} of them" if len(points) < many else ""
+    )
+    return section(heading, html_table(header, rows, range(len(goal), len(header))))
+
+
+def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
+    """Why points are out, and the choices with which all or most are."""
+    heading, total = "Why regions are empty", sum(outcome.counts.values())
+    if not total:
+        return section(heading, paragraphs(["None is: every point evaluated fits and keeps the limits."]))
+    most = dict(list(outcome.counts.items())[:REASON_BARS])
+    texts = [f"{c:,} points, {c / outcome.rows:.1%}" for c in most.values()]
+    bars = bars_html(list(most), list(most.values()), texts, "var(--bad)")
+    reasons = np.asarray(outcome.goal.reasons(seen), dtype=object)
+    out = np.array([bool(words) for words in reasons])
+    usual = float(out.mean()) * 1.1  # a choice that is told is worse than most
+    rows = []
+    for trait in kinds:
+        for place, label in enumerate(trait.labels):
+            here = trait.of == place
+            share, count = float(out[here].mean()), int(here.sum())
+            if share >= max(0.5, usual):
+                why, often = Counter(reasons[here & out]).most_common(1)[0]
+                cells = [
+                    f"{trait.name} {label}",
+                    f"{count:,}",
+                    f"{share:.0%}",
+                    f"{why} ({often / count:.0%})",
+                ]
+                rows.append((share, count, cells))
+    rows.sort(key=lambda row: (-row[0], -row[1]))
+    told = f"{total:,} of {outcome.rows:,} points are out."
+    if not rows:
+        none = " No choice by itself makes the difference."
+        return section(heading, bars, paragraphs([told + none]))
+    told += " Choices with which most of them are:"
+    header = ["choice", "points", "out", "most often because"]
+    table = html_table(header, [cells for *_, cells in rows[:EMPTY_ROWS]], (0, 3))
+    return section(heading, bars, paragraphs([told]), table)
+
+
+def _gains_html(gains: list[Gain]) -> str:
+    """A line for each numeric axis; where more is not legal, why."""
+    rows = [
+        [g.resource, f"{g.more:+.0%}", f"{g.speedup:+.1%}" if not g.note else "out", g.note] for g in gains
+    ]
+    return html_table(["axis", "more", "buys", ""], rows, (0, 3))

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.app.render.metrics import metric_label
-from strata.app.render.page import log_axis, plotly_graphs
-from strata.app.render.page_bars import heat_html, tint
+from strata.app.render.page import heat_html, log_axis, plotly_graphs, tint
+from strata.app.render.prediction import metric_label
 from strata.mapping.plan import ORDERS, WORDS
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.fields import PLAN_FIELDS
@@ -125,43 +124,26 @@ def cloud_figure(outcome: SearchOutcome, seen: Evaluated, first: str, second: st
     from strata.pareto import non_dominated
     from strata.search.goal import Goal
 
-    pair = Goal((first, second), outcome.goal.limits)
-    scores = pair.scores(seen)
+    scores = Goal((first, second), outcome.goal.limits).scores(seen)
     inside = np.flatnonzero(np.isfinite(scores).all(axis=1))
-    kept = non_dominated(scores)
-    ends = np.flatnonzero(kept)
+    ends = np.flatnonzero(non_dominated(scores))
     ends = ends[np.argsort(scores[ends, 0])]
     x, y = metric_column(seen.columns, second), metric_column(seen.columns, first)
     dots = np.random.default_rng(0).permutation(inside)[:DOTS]
     figure = plotly_graphs().Figure()
-    figure.add_scatter(
-        x=_told(x[dots], second),
-        y=_told(y[dots], first),
-        mode="markers",
-        name="points",
-        marker={"size": 4, "color": GREY},
-        hoverinfo="skip",
-    )
-    hover = [_design(outcome.space, seen.digits[i]) for i in ends]
-    figure.add_scatter(
-        x=_told(x[ends], second),
-        y=_told(y[ends], first),
-        mode="lines+markers",
-        name="no other beats",
-        text=hover,
-        line={"color": GOOD},
-        hovertemplate="%{text}<br>%{x}, %{y}<extra></extra>",
-    )
+
+    def scatter(across: np.ndarray, up: np.ndarray, name: str, mode: str = "markers", **look: Any) -> None:
+        figure.add_scatter(x=_told(across, second), y=_told(up, first), mode=mode, name=name, **look)
+
+    skip = {"hoverinfo": "skip"}
+    scatter(x[dots], y[dots], "points", marker={"size": 4, "color": GREY}, **skip)
+    hover = {"text": [_design(outcome.space, seen.digits[i]) for i in ends], "line": {"color": GOOD}}
+    hover["hovertemplate"] = "%{text}<br>%{x}, %{y}<extra></extra>"
+    scatter(x[ends], y[ends], "no other beats", "lines+markers", **hover)
     if outcome.found:
-        best = outcome.frontier.columns
-        figure.add_scatter(
-            x=_told(metric_column(best, second)[:1], second),
-            y=_told(metric_column(best, first)[:1], first),
-            mode="markers",
-            name=f"best {metric_label(first)}",
-            marker={"size": 13, "color": MARKED, "symbol": "star"},
-            hoverinfo="skip",
-        )
+        best = [metric_column(outcome.frontier.columns, metric)[:1] for metric in (second, first)]
+        star = {"size": 13, "color": MARKED, "symbol": "star"}
+        scatter(best[0], best[1], f"best {metric_label(first)}", marker=star, **skip)
     for update, metric, values in ((figure.update_xaxes, second, x), (figure.update_yaxes, first, y)):
         drawn = [np.array(_told(values[some], metric)) for some in (inside, ends)]
         update(title=_titled(metric), **_spread(*drawn))
@@ -218,40 +200,24 @@ def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.
     lines = []
     apart = [trait for trait in ordered if len(np.unique(trait.of[which])) > 1]
     for trait in apart[:AXES]:
-        step = -(-len(trait.labels) // LABELS)
-        ticks = list(range(0, len(trait.labels), step))
-        lines.append(
-            {
-                "label": _short(trait.name),
-                "values": trait.of[which].tolist(),
-                "range": [0, len(trait.labels) - 1],
-                "tickvals": ticks,
-                "ticktext": [_short(trait.labels[k]) for k in ticks],
-            }
-        )
+        ticks = list(range(0, len(trait.labels), -(-len(trait.labels) // LABELS)))
+        ticked = {"tickvals": ticks, "ticktext": [_short(trait.labels[k]) for k in ticks]}
+        place = {"values": trait.of[which].tolist(), "range": [0, len(trait.labels) - 1]}
+        lines.append({"label": _short(trait.name), **place, **ticked})
     lines += [
         {"label": _short(metric_label(m)), "values": _told(metric_column(seen.columns, m)[which], m)}
         for m in goal.metrics
     ]
-    low, inner = float(worth[which].min()), {"x": [0.05, 0.93], "y": [0.02, 0.9]}  # room for names and ticks
-    colour = {
-        "color": worth[which].tolist(),
-        "cmin": low,
-        "cmax": 1.0,
-        "colorscale": [[0, POOR], [0.7, GREY], [1, GOOD]],
-        "showscale": False,
+    colour = {"color": worth[which].tolist(), "cmin": float(worth[which].min()), "cmax": 1.0}
+    colour |= {"colorscale": [[0, POOR], [0.7, GREY], [1, GOOD]], "showscale": False}
+    look = {
+        "domain": {"x": [0.05, 0.93], "y": [0.02, 0.9]},  # room for names and ticks
+        "labelside": "top",
+        "labelfont": {"size": 11},
+        "tickfont": {"size": 10},
+        "rangefont": {"size": 1, "color": "rgba(0,0,0,0)"},  # the ends are ticks already
     }
-    figure = go.Figure(
-        go.Parcoords(
-            dimensions=lines,
-            line=colour,
-            domain=inner,
-            labelside="top",
-            labelfont={"size": 11},
-            tickfont={"size": 10},
-            rangefont={"size": 1, "color": "rgba(0,0,0,0)"},  # the ends are ticks already
-        )
-    )
+    figure = go.Figure(go.Parcoords(dimensions=lines, line=colour, **look))
     figure.update_layout(margin={"l": 70, "r": 70, "t": 40, "b": 16}, paper_bgcolor="var(--paper)")
     return figure
 
@@ -268,28 +234,18 @@ def _short(name: str) -> str:
 
 def came_figure(goal: Goal, history: list[Progress]) -> Any:
     """The best found and the proven bound over time."""
-    figure = plotly_graphs().Figure()
-    step = -(-len(history) // 1000)
-    kept = [*history[:-1:step], history[-1]]
+    figure, metric = plotly_graphs().Figure(), goal.metrics[0]
+    kept = [*history[: -1 : -(-len(history) // 1000)], history[-1]]
     seconds = [h.seconds for h in kept]
-    metric = goal.metrics[0]
     for name, values, colour in (
         ("best found", [h.best for h in kept], GOOD),
         ("proven bound", [h.bound for h in kept], MARKED),
     ):
         if np.isfinite(values).any():
-            told = [
-                None if not np.isfinite(v) else t
-                for v, t in zip(values, _told(np.array(values), metric), strict=True)
-            ]
-            figure.add_scatter(
-                x=seconds,
-                y=told,
-                mode="lines+markers",
-                name=name,
-                line={"color": colour, "shape": "hv"},
-                marker={"size": 4},
-            )
+            shown = zip(values, _told(np.array(values), metric), strict=True)
+            told = [t if np.isfinite(v) else None for v, t in shown]
+            look = {"line": {"color": colour, "shape": "hv"}, "marker": {"size": 4}}
+            figure.add_scatter(x=seconds, y=told, mode="lines+markers", name=name, **look)
     figure.update_xaxes(title="seconds", rangemode="tozero")
     figure.update_yaxes(title=_titled(metric))
     return figure

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.served import (
+from strata.app.render.ranking import (
     SEEN_COLUMNS,
     SEEN_UNITS,
     device_hour_text,
@@ -16,7 +16,7 @@ from strata.app.render.served import (
     served_dict,
     trust_of,
 )
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import card, cells_of, floats, picked, table
 from strata.mapping.plan import plan_text
 from strata.serving.load import most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
@@ -39,150 +39,98 @@ def under_load_tables(answer: UnderLoad) -> list[Any]:
 
 
 def _plans(answer: UnderLoad) -> Any:
-    c, found, table = answer.curve, answer.served, plain_table()
-    table.add_column("plan", no_wrap=True)
-    limited = bool(found.limits.text)
-    names = ("batch", "requests/s", "tokens/s/device", *SEEN_COLUMNS, "slots")
-    for name in names:
-        table.add_column(name, justify="right", no_wrap=True)
+    found, rows = answer.served, []
     for one in found.choices[:6]:
         load = one.load
-        cells = [
-            f"{one.clients:g}",
-            f"{float(load.rate):.3g}",
-            show(float(load.tokens_per_s) / c.devices),
-            *(text(load) for text in SEEN_COLUMNS.values()),
-            f"{one.slots:g}",
-        ]
-        table.add_row(plan_text(one.plan), *cells)
+        cells = [plan_text(one.plan), f"{one.clients:g}", f"{float(load.rate):.3g}"]
+        cells += [show(float(load.tokens_per_s) / answer.curve.devices)]
+        rows.append([*cells, *(text(load) for text in SEEN_COLUMNS.values()), f"{one.slots:g}"])
     below = device_hour_text(found)
-    if limited:
+    if found.limits.text:
         how = "simulated" if answer.at_rate is not None else "in closed form"
         rate = f"{float(answer.rates[0]):.3g} requests/s"
         below += f"\narriving at random, {rate} keep the limits with the first plan ({how})"
     trusted = trust_of(found)[1] if answer.load is None else []
-    return titled(answer.question, table, "\n".join([below, *trusted]))
+    names = ("batch", "requests/s", "tokens/s/device", *SEEN_COLUMNS, "slots")
+    head = ["<plan", *(f">{name}" for name in names)]
+    return table(answer.question, head, rows, "\n".join([below, *trusted]))
 
 
 def _loaded(answer: UnderLoad) -> Any:
-    load, table = answer.load, plain_table(show_header=False)
+    load, clients = answer.load, answer.clients
     assert load is not None
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column(style="dim")
-    parts = f"{show(float(load.waits), 's')} waiting, {show(float(load.reads), 's')} reading"
-    table.add_row(
-        "time to first token", show(float(load.ttft), "s"), parts + _kept(load.ttft, answer.limits.ttft)
+    waits, reads, ttft, tpot, rate, power = cells_of(
+        load, "waits:s reads:s ttft:s tpot:s tokens_per_s:1 power:W"
     )
+    parts = f"{waits} waiting, {reads} reading" + _kept(load.ttft, answer.limits.ttft)
+    each = show(float(load.tokens_per_s) / answer.curve.devices)
+    hourly = f"{dollars_text(load.cost_per_device_hour)} USD per device-hour"
+    rows = [("time to first token", ttft, parts)]
     if np.isfinite(load.ttft_p95):
-        table.add_row("95 % of requests within", show(float(load.ttft_p95), "s"), "")
-    table.add_row(
-        "time per output token",
-        show(float(load.tpot), "s"),
-        _kept(load.tpot, answer.limits.tpot).removeprefix("; "),
-    )
-    table.add_row(
-        "requests/s",
-        f"{float(load.rate):.4g}",
-        f"{show(float(load.tokens_per_s))} tokens/s, {show(float(load.tokens_per_s) / answer.curve.devices)} "
-        "tokens/s/device",
-    )
-    table.add_row("in flight", show(float(load.active)), f"of {answer.curve.slots[answer.chosen]:g} slots")
-    table.add_row(
-        "cost/Mtoken",
-        f"{dollars_text(load.cost_per_mtoken)} USD",
-        f"{dollars_text(load.cost_per_device_hour)} USD per device-hour",
-    )
-    table.add_row(
-        "energy/Mtoken", joules_text(load.energy_per_mtoken), f"{show(float(load.power), 'W')} in all"
-    )
-    if answer.clients is None:
-        table.add_row("utilisation", f"{float(load.utilisation):.1%}", "")
-    clients = answer.clients
+        rows.append(("95 % of requests within", show(float(load.ttft_p95), "s"), ""))
+    rows += [
+        ("time per output token", tpot, _kept(load.tpot, answer.limits.tpot).removeprefix("; ")),
+        ("requests/s", f"{float(load.rate):.4g}", f"{rate} tokens/s, {each} tokens/s/device"),
+        ("in flight", show(float(load.active)), f"of {answer.curve.slots[answer.chosen]:g} slots"),
+        ("cost/Mtoken", f"{dollars_text(load.cost_per_mtoken)} USD", hourly),
+        ("energy/Mtoken", joules_text(load.energy_per_mtoken), f"{power} in all"),
+    ]
+    rows += [("utilisation", f"{float(load.utilisation):.1%}", "")] if clients is None else []
     asked = f"{clients:g} clients" if clients is not None else f"{float(load.rate):.4g} requests/s"
     trusted = "\n".join(trust_of(answer.served, load)[1])
-    return titled(f"{asked} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", table, trusted)
+    return card(f"{asked} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", rows, trusted)
 
 
 def _kept(value: Any, most: float) -> str:
-    return (
-        ""
-        if not np.isfinite(most)
-        else "; keeps its limit"
-        if value <= most
-        else f"; over its limit of {show(most, 's')}"
-    )
+    if not np.isfinite(most):
+        return ""
+    return "; keeps its limit" if value <= most else f"; over its limit of {show(most, 's')}"
 
 
 def _guessed(s: Speculation) -> Any:
-    table = plain_table(show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column(style="dim")
-    table.add_row(
-        "speed-up",
-        f"{float(s.speedup):.3g}x",
-        f"{show(float(s.tpot), 's')} a token against {show(float(s.step), 's')}, batch "
-        f"{float(s.target.workload.batch):g}",
-    )
-    table.add_row(
-        "tokens a round",
-        f"{float(s.tokens):.3g}",
-        f"of at most {float(s.window) + 1:g}; the target looks at {float(s.verified):g}",
-    )
-    table.add_row(
-        "round",
-        show(float(s.cycle), "s"),
-        f"{show(float(s.guess), 's')} guessing, {show(float(s.verify), 's')} verifying",
-    )
-    even = float(s.break_even)
-    table.add_row(
-        "breaks even at",
-        "never" if np.isnan(even) else f"{even:.3g}",
-        f"acceptance asked for: {float(s.acceptance):g}",
-    )
-    shape = f"{float(s.window):g} deep" + (
-        f", {float(s.branches):g} branches" if float(s.branches) > 1 else ""
-    )
-    return titled(f"guesses of {s.draft.model.name} ({plan_text(s.draft.plan)}), {shape}", table)
+    tpot, step, cycle, guess, verify = cells_of(s, "tpot:s step:s cycle:s guess:s verify:s")
+    even, batch = float(s.break_even), f"batch {float(s.target.workload.batch):g}"
+    most = f"of at most {float(s.window) + 1:g}; the target looks at {float(s.verified):g}"
+    asked = f"acceptance asked for: {float(s.acceptance):g}"
+    rows = [
+        ("speed-up", f"{float(s.speedup):.3g}x", f"{tpot} a token against {step}, {batch}"),
+        ("tokens a round", f"{float(s.tokens):.3g}", most),
+        ("round", cycle, f"{guess} guessing, {verify} verifying"),
+        ("breaks even at", "never" if np.isnan(even) else f"{even:.3g}", asked),
+    ]
+    shape = f"{float(s.window):g} deep"
+    shape += f", {float(s.branches):g} branches" if float(s.branches) > 1 else ""
+    return card(f"guesses of {s.draft.model.name} ({plan_text(s.draft.plan)}), {shape}", rows)
 
 
 def _pools(answer: UnderLoad) -> Any:
-    table = plain_table()
-    for name, side in (("read", "right"), ("plan", "left"), ("generate", "right"), ("plan", "left")):
-        table.add_column(name, justify=side, no_wrap=True)
-    for name in ("requests/s", "tokens/s/device", "readers take", "generators take", "reading", "sending"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for s in (answer.splits or [])[:6]:
+    rows, splits = [], answer.splits or []
+    for s in splits[:6]:
         per = s.rate * answer.curve.requests.output / answer.curve.devices
-        times = (show(s.read_time, "s"), show(s.send_time, "s"))
         cells = (
             str(s.prefill_devices),
             plan_text(s.prefill_plan),
             str(s.decode_devices),
             plan_text(s.decode_plan),
-            f"{s.rate:.3g}",
-            f"{per:.4g}",
-            f"{s.prefill_rate:.3g}",
-            f"{s.decode_rate:.3g}",
-            *times,
         )
-        table.add_row(*cells)
-    best = max(answer.splits or [], key=lambda s: s.rate, default=None)
+        rates = (f"{s.rate:.3g}", f"{per:.4g}")
+        rows.append(
+            (*cells, *rates, *cells_of(s, "prefill_rate:.3g decode_rate:.3g read_time:s send_time:s"))
+        )
+    best = max(splits, key=lambda s: s.rate, default=None)
     together = float(answer.rates[0]) if answer.at_rate is not None else float(np.max(answer.rates))
-    below = (
-        ""
-        if best is None or together <= 0
-        else f"apart carries {best.rate / together:.2f} times what one kind of device does; a request sends "
-        f"{show(best.sent, 'B')} of cache"
-    )
-    return titled("devices apart for reading prompts and for generating", table, below)
+    below = ""
+    if best is not None and together > 0:
+        below = f"apart carries {best.rate / together:.2f} times what one kind of device does; "
+        below += f"a request sends {show(best.sent, 'B')} of cache"
+    head = ">read|<plan|>generate|<plan|>requests/s|>tokens/s/device|>readers take|>generators take"
+    title = "devices apart for reading prompts and for generating"
+    return table(title, f"{head}|>reading|>sending", rows, below)
 
 
 def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
     """The answer for machines."""
-    c = answer.curve
-    load = answer.load
+    c, load = answer.curve, answer.load
     loaded = {"plan": plan_text(c.plan_at(answer.chosen)), "clients": answer.clients}
     return {
         "question": {
@@ -211,8 +159,7 @@ def under_load_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _load_dict(load: LoadMetrics) -> dict[str, float]:
-    own = ("rate", "waits", "reads", "active", "utilisation", "queued")
-    return {name: float(getattr(load, name)) for name in own} | seen_dict(load)
+    return floats(load, "rate waits reads active utilisation queued") | seen_dict(load)
 
 
 def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
@@ -231,9 +178,8 @@ def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
 
 
 def _speculation_dict(s: Speculation) -> dict[str, Any]:
-    names = ("window", "branches", "acceptance", "step", "guess", "verify", "verified", "tokens", "cycle")
-    numbers = {k: float(getattr(s, k)) for k in (*names, "tpot", "speedup", "break_even")}
-    return {"draft": s.draft.model.name, "fits": bool(s.fits), **numbers}
+    names = "window branches acceptance step guess verify verified tokens cycle tpot speedup break_even"
+    return {"draft": s.draft.model.name, "fits": bool(s.fits), **floats(s, names)}
 
 
 def _pools_dict(split: Disaggregation) -> dict[str, Any]:
@@ -245,11 +191,9 @@ def _pools_dict(split: Disaggregation) -> dict[str, Any]:
         "writer_plan": plan_text(split.decode_plan),
         "goodput": split.rate,
         "most_rate": pools_limit(split),
-        "reader_rate": split.prefill_rate,
-        "writer_rate": split.decode_rate,
-        "read_time": split.read_time,
-        "send_time": split.send_time,
-        "sent_bytes": split.sent,
+        **picked(
+            split, "reader_rate=prefill_rate writer_rate=decode_rate read_time send_time sent_bytes=sent"
+        ),
         "simulated": split.simulated is not None,
         "at_goodput": _load_dict(split.simulated or split.load(split.rate)),
     }

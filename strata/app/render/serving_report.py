@@ -1,4 +1,4 @@
-"""A model under load as a page: what clients see, latency against load, the frontier, plans, sources."""
+"""A model under load as a page and a picture: latencies of clients, latency against load, the frontier."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.figures import colour_of, note, picture
 from strata.app.render.page import (
     cards_html,
     figure_html,
@@ -17,15 +18,14 @@ from strata.app.render.page import (
     section,
 )
 from strata.app.render.page_told import printed_html, sources_html
-from strata.app.render.served import SEEN_COLUMNS
+from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
-from strata.app.render.serving_picture import XLABEL, YLABEL, frontier_figure
+from strata.app.render.tables import cells_of
 from strata.drawing import keep
 from strata.mapping.plan import plan_text
-from strata.serving.frontier import ServingFrontier
 from strata.serving.load import most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
-from strata.serving.under_load import UnderLoad
+from strata.serving.under_load import ServingFrontier, ServingPoint, UnderLoad
 from strata.units import show
 
 LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96)  # of the most it takes
@@ -48,19 +48,15 @@ def serving_report(found: UnderLoad, path: Path) -> Path:
 
 def _headline(found: UnderLoad) -> list[tuple[str, str, str]]:
     """What clients see under the load asked for, else with the most that keep the limits."""
-    rows: list[tuple[str, str, str]] = []
     if found.load is not None:
         load: LoadMetrics = found.load
-        asked = (
-            f"{found.clients:g} clients"
-            if found.clients is not None
-            else f"{float(load.rate):.4g} requests/s"
-        )
-        rows.append(("load", asked, f"plan {plan_text(found.curve.plan_at(found.chosen))}"))
+        given = found.clients is not None
+        asked = f"{found.clients:g} clients" if given else f"{float(load.rate):.4g} requests/s"
+        rows = [("load", asked, f"plan {plan_text(found.curve.plan_at(found.chosen))}")]
     elif found.served.choices:
         first = found.served.choices[0]
         load, limited = first.load, f"limited by {first.limited_by}" if first.limited_by else ""
-        rows.append(("best plan", plan_text(first.plan), f"of {found.served.considered:,}"))
+        rows = [("best plan", plan_text(first.plan), f"of {found.served.considered:,}")]
         rows.append(("clients at once", f"{first.clients:g}", limited))
     else:
         return [("best plan", "devices apart", "for reading prompts and for generating")]
@@ -69,13 +65,9 @@ def _headline(found: UnderLoad) -> list[tuple[str, str, str]]:
         ("tokens/s", show(float(load.tokens_per_s)), ""),
         ("tokens/s/device", show(float(load.tokens_per_s) / found.curve.devices), ""),
     ]
-    labels = {
-        "TTFT": "time to first token",
-        "95 %": "95 % of first tokens within",
-        "TPOT": "time per output token",
-    }
-    rows += [(labels.get(name, name), text(load), "") for name, text in SEEN_COLUMNS.items()]
-    return rows
+    labels = {"TTFT": "time to first token", "TPOT": "time per output token"}
+    labels["95 %"] = "95 % of first tokens within"
+    return rows + [(labels.get(name, name), text(load), "") for name, text in SEEN_COLUMNS.items()]
 
 
 def _latency(found: UnderLoad) -> str:
@@ -87,14 +79,10 @@ def _latency(found: UnderLoad) -> str:
     rates = most * np.array(LOADS)
     every = open_load(one.only([0] * len(rates)), rates)
     loads = [every.at(i) for i in range(len(rates))]
-    first = {
-        "mean": [float(load.ttft) for load in loads],
-        "95 % within": [float(load.ttft_p95) for load in loads],
-    }
-    later = {"mean": [float(load.tpot) for load in loads]}
+    ttft, within, tpot = ([float(getattr(load, n)) for load in loads] for n in ("ttft", "ttft_p95", "tpot"))
     charts = [
-        _over_rate(rates, "time to first token", first, found.limits.ttft),
-        _over_rate(rates, "time per output token", later, found.limits.tpot),
+        _over_rate(rates, "time to first token", {"mean": ttft, "95 % within": within}, found.limits.ttft),
+        _over_rate(rates, "time per output token", {"mean": tpot}, found.limits.tpot),
     ]
     drawn = "".join(figure_html(chart, 340, f"load-{i}") for i, chart in enumerate(charts))
     said = (
@@ -122,10 +110,8 @@ def _over_rate(rates: np.ndarray, title: str, lines: dict[str, list[float]], lim
 
 
 def _frontier(frontier: ServingFrontier) -> str:
-    said = (
-        "Each point is a plan with so many requests at once; on the line no other is better for users and "
-        "for devices."
-    )
+    said = "Each point is a plan with so many requests at once; on the line no other is better for users and "
+    said += "for devices."
     drawn = figure_html(frontier_figure(frontier), 480, "frontier")
     heading = "Throughput against interactivity"
     return section(heading, paragraphs([said], "dim"), drawn, frontier_table(frontier))
@@ -133,23 +119,98 @@ def _frontier(frontier: ServingFrontier) -> str:
 
 def frontier_table(frontier: ServingFrontier) -> str:
     """The points that no other beats."""
-    rows = [
-        [
-            p.plan,
-            f"{p.clients:.4g}",
-            f"{p.per_user:.4g}",
-            f"{p.per_device:.4g}",
-            show(p.ttft, "s"),
-            show(p.tpot, "s"),
-        ]
-        for p in frontier.best
-    ]
+    fields = "plan clients:.4g per_user:.4g per_device:.4g ttft:s tpot:s"
+    rows = [cells_of(p, fields) for p in frontier.best]
     header = ["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"]
-    return (
-        f"<details><summary>The frontier's {len(rows)} points</summary>{html_table(header, rows)}</details>"
-    )
+    table = html_table(header, rows)
+    return f"<details><summary>The frontier's {len(rows)} points</summary>{table}</details>"
 
 
 def frontier_page(frontier: ServingFrontier, question: str, path: Path) -> Path:
     """The frontier alone as a page that opens offline."""
     return keep(path, html_page("Strata: throughput against interactivity", [_frontier(frontier)], question))
+
+
+XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"
+
+
+SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left out
+
+
+def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Path:
+    """The picture in the format its name asks for."""
+    if path.suffix.lower() != ".html":
+        return draw_frontier(frontier, question, path)
+    return frontier_page(frontier, question, path)
+
+
+def frontier_figure(frontier: ServingFrontier) -> Any:
+    """The frontier as a chart; plans that are not on it stand faintly behind."""
+    figure = plotly_graphs().Figure()
+    leading = list(dict.fromkeys(p.plan for p in frontier.best))
+    groups = {"other plans": [p for p in frontier.points if p.plan not in leading]}
+    groups |= {name: [p for p in frontier.points if p.plan == name] for name in leading}
+    for i, (name, points) in enumerate(groups.items()):
+        if points:
+            _add_dots(figure, name, points, colour_of(i - 1) if i else "var(--faint)")
+    x, y = [p.per_user for p in frontier.best], [p.per_device for p in frontier.best]
+    look = {"mode": "lines", "line": {"color": "var(--ink)", "width": 1.5}, "hoverinfo": "skip"}
+    figure.add_scatter(x=x, y=y, name="frontier", **look)
+    figure.update_xaxes(title=XLABEL, rangemode="tozero")
+    figure.update_yaxes(title=YLABEL, rangemode="tozero")
+    return figure
+
+
+def _add_dots(figure: Any, name: str, points: list[ServingPoint], colour: str) -> None:
+    """Points of one plan, or of several, with what they are when pointed at."""
+    figure.add_scatter(
+        x=[p.per_user for p in points],
+        y=[p.per_device for p in points],
+        mode="markers",
+        name=name,
+        text=[
+            f"{p.plan}, {p.clients:.4g} at once, TTFT {show(p.ttft, 's')}, TPOT {show(p.tpot, 's')}"
+            for p in points
+        ],
+        marker={"color": colour, "size": 4 if colour.startswith("var") else 6},
+        hovertemplate="%{text}<br>%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<extra></extra>",
+    )
+
+
+def draw_frontier(frontier: ServingFrontier, question: str, path: Path) -> Path:
+    """The frontier and the points behind it; requests at once stand at its points."""
+    best, leading = frontier.best, list(dict.fromkeys(p.plan for p in frontier.best))
+    others = [p for p in frontier.points if p.plan not in leading]
+    with picture(path, (7.4, 4.4)) as (_, axes):
+
+        def line(
+            points: list[ServingPoint], look: str, colour: str, label: str | None, **size: float
+        ) -> None:
+            x, y = [p.per_user for p in points], [p.per_device for p in points]
+            axes.plot(x, y, look, color=colour, label=label, **size)
+
+        line(others, ".", "#d5d5d5", "other plans" if others else None, markersize=4)
+        for i, name in enumerate(leading):
+            own = sorted((p for p in frontier.points if p.plan == name), key=lambda p: p.per_user)
+            line(own, "o", colour_of(i), name, markersize=3.5)
+        if any(p.apart for p in frontier.points):
+            line(frontier.aggregated, "--", "#888", "frontier without pools", linewidth=1.0)
+        line(best, "-", "#222", "frontier, with requests at once", linewidth=1.2)
+        axes.set_xlim(left=0.0)
+        axes.set_ylim(bottom=0.0)
+        _numbers(axes, best)
+        axes.set_title(question, fontsize=8.5)
+        axes.set(xlabel=XLABEL, ylabel=YLABEL)
+        axes.legend(frameon=False, fontsize=8)
+    return path
+
+
+def _numbers(axes: Any, best: list[ServingPoint]) -> None:
+    """Requests at once beside points of the frontier that have room for it."""
+    wide, high = axes.get_xlim()[1], axes.get_ylim()[1]
+    last = (-1.0, -1.0)
+    for p in best:
+        at = (p.per_user / wide, p.per_device / high)
+        if max(abs(at[0] - last[0]), abs(at[1] - last[1])) > SPREAD:
+            note(axes, f"{p.clients:.0f}", (p.per_user, p.per_device), (4, 4), fontsize=7, color="#444")
+            last = at

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.app.render.served import dollars_text, joules_text
-from strata.app.terminal import plain_table, titled
+from strata.app.render.ranking import dollars_text, joules_text
+from strata.app.render.tables import card_table, cells_of, picked, rows_table, table
+from strata.app.terminal import titled
 from strata.serving.simulated_answers import CostFrontier, LargestRate, answer_row
 from strata.serving.simulated_fleet import FleetAnswer
 from strata.serving.simulated_result import UNITS, Served
@@ -30,52 +31,57 @@ LABELS = {
     "latency": "end to end",
     "queued": "queued",
 }
+
+
+SHORT = {"ttft": "TTFT", "tpot": "TPOT"}
 SHORT_RUN = 10.0  # mean latencies that a run must last to have forgotten its start
 
 
 def slo_text(slo: dict[str, float]) -> str:
     """Limits in words."""
-    names = {"ttft": "TTFT", "tpot": "TPOT", "latency": "end to end", "queued": "queued"}
-    return ", ".join(f"{names[n]} at most {show(v, 's')}" for n, v in slo.items())
+    return ", ".join(f"{SHORT.get(n, LABELS[n])} at most {show(v, 's')}" for n, v in slo.items())
+
+
+def latencies(run: Served) -> dict[str, LatencyStatistics]:
+    """Every latency of a run, by what it is called."""
+    return {label: run.gaps if name == "gaps" else run.times[name] for name, label in LABELS.items()}
 
 
 def run_tables(run: Served, share: float) -> list[Any]:
     """One run: latencies, then what was served and what it took."""
-    times = plain_table()
-    times.add_column("", style="dim", no_wrap=True)
-    for name in ("mean", "±95 %", "p50", "p90", "p95", "p99", "largest"):
-        times.add_column(name, justify="right", no_wrap=True)
-    for name, kept in (("ttft", run.times["ttft"]), ("tpot", run.times["tpot"]), ("gaps", run.gaps)):
-        times.add_row(LABELS[name], *_cells(kept))
-    for name in ("latency", "queued"):
-        times.add_row(LABELS[name], *_cells(run.times[name]))
+    rows = [(label, *_cells(times)) for label, times in latencies(run).items()]
+    times = rows_table("<|>mean|>±95 %|>p50|>p90|>p95|>p99|>largest", rows)
+    times.columns[0].style = "dim"
     models = ["", _by_model(run)] if run.by_model else []
     return [titled(run.title, times, "\n".join(_remarks(run))), *models, "", _served(run, share)]
 
 
 def _by_model(run: Served) -> Any:
     """What requests for each of several models saw."""
-    names = ("requests", "refused", "tokens/s", "TTFT", "p95", "TPOT", "p95", "end to end")
-    table = plain_table("<asked for", *(f">{name}" for name in names))
+    rows = []
     for name, one in sorted(run.by_model.items()):
-        ttft, tpot, latency = (one.times[n] for n in ("ttft", "tpot", "latency"))
-        pairs = [show(v, "s") for t in (ttft, tpot) for v in (t.mean, t.percentile(0.95))]
+        pairs = [
+            *_spread(one, "ttft", 0.95),
+            *_spread(one, "tpot", 0.95),
+            show(one.times["latency"].mean, "s"),
+        ]
         rate = show(one.output_tokens / run.end if run.end else 0.0)
-        table.add_row(
-            name or "-", f"{one.completed:,}", f"{one.refused:,}", rate, *pairs, show(latency.mean, "s")
-        )
-    return table
+        rows.append((name or "-", *cells_of(one, "completed:, refused:,"), rate, *pairs))
+    head = "<asked for|>requests|>refused|>tokens/s|>TTFT|>p95|>TPOT|>p95|>end to end"
+    return rows_table(head, rows)
+
+
+def _spread(run: Any, name: str, *quantiles: float) -> list[str]:
+    """The mean of a latency and some of its percentiles."""
+    times = run.times[name]
+    return [show(v, "s") for v in (times.mean, *(times.percentile(q) for q in quantiles))]
 
 
 def _cells(times: LatencyStatistics) -> list[str]:
     sure = times.confidence
     shown = [show(times.percentile(q), "s") for q in (0.5, 0.9, 0.95, 0.99)]
-    return [
-        show(times.mean, "s"),
-        show(sure, "s") if sure < float("inf") else "-",
-        *shown,
-        show(times.largest, "s"),
-    ]
+    margin = show(sure, "s") if sure < float("inf") else "-"
+    return [show(times.mean, "s"), margin, *shown, show(times.largest, "s")]
 
 
 def _remarks(run: Served) -> list[str]:
@@ -103,41 +109,31 @@ def _remarks(run: Served) -> list[str]:
 
 
 def _served(run: Served, share: float) -> Any:
-    table = plain_table(show_header=False)
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(justify="right", style="bold", no_wrap=True)
-    table.add_column(style="dim")
     refused = "".join(f", {n:,} refused: {why}" for why, n in run.refusals.items())
-    table.add_row("requests", f"{run.completed:,}", f"in {show(run.end, 's')}{refused}")
     per_device = show(run.tokens_per_s / run.devices)
-    table.add_row("requests/s", f"{run.rate:.4g}", "")
-    table.add_row("tokens/s", show(run.tokens_per_s), f"generated, {per_device} tokens/s/device")
+    rows = [
+        ("requests", f"{run.completed:,}", f"in {show(run.end, 's')}{refused}"),
+        ("requests/s", f"{run.rate:.4g}", ""),
+        ("tokens/s", show(run.tokens_per_s), f"generated, {per_device} tokens/s/device"),
+    ]
     if run.slo:
-        good = f"{run.goodput:.4g}"
         kept = "keeps" if run.kept >= share else "misses"
-        table.add_row("goodput", good, f"requests/s within {slo_text(run.slo)}")
-        table.add_row(
-            "within limits", f"{run.kept:.1%}", f"of requests: {kept} the share of {100 * share:g} %"
-        )
+        of = f"of requests: {kept} the share of {100 * share:g} %"
+        rows.append(("goodput", f"{run.goodput:.4g}", f"requests/s within {slo_text(run.slo)}"))
+        rows.append(("within limits", f"{run.kept:.1%}", of))
     held = f"{run.room.blocks:,} blocks of {run.room.page:,} tokens" if len(run.services) == 1 else "blocks"
-    about = f"of a rank's {held}, at most {run.kv_highest:.1%}"
-    table.add_row("KV cache held", f"{run.kv_use:.1%}", about)
-    table.add_row("prefix hits", f"{run.prefix_hits:.1%}", "of prompt tokens")
-    table.add_row("preemptions", f"{run.preemptions:,}", "")
-    table.add_row("utilisation", f"{run.utilisation:.1%}", "of the time replicas step")
-    table.add_row(
-        "cost/Mtoken",
-        f"{dollars_text(run.cost_per_mtoken)} USD",
-        f"{dollars_text(3600.0 * run.dollars / run.devices)} USD per device-hour",
-    )
-    table.add_row("energy/token", joules_text(run.energy_per_token), f"{show(run.power, 'W')} on average")
-    errors = run.step_errors
-    table.add_row(
-        "step table",
-        f"{errors['decode_mean']:.2%}",
-        f"mean error of a decode step between priced ones, {errors['mixed_mean']:.2%} of one that reads",
-    )
-    return table
+    hourly = f"{dollars_text(3600.0 * run.dollars / run.devices)} USD per device-hour"
+    decode, mixed = cells_of(run.step_errors, "decode_mean:.2% mixed_mean:.2%")
+    rows += [
+        ("KV cache held", f"{run.kv_use:.1%}", f"of a rank's {held}, at most {run.kv_highest:.1%}"),
+        ("prefix hits", f"{run.prefix_hits:.1%}", "of prompt tokens"),
+        ("preemptions", f"{run.preemptions:,}", ""),
+        ("utilisation", f"{run.utilisation:.1%}", "of the time replicas step"),
+        ("cost/Mtoken", f"{dollars_text(run.cost_per_mtoken)} USD", hourly),
+        ("energy/token", joules_text(run.energy_per_token), f"{show(run.power, 'W')} on average"),
+        ("step table", decode, f"mean error of a decode step between priced ones, {mixed} of one that reads"),
+    ]
+    return card_table(rows)
 
 
 # ---------------------------------------------------------------------------------- rates
@@ -157,46 +153,27 @@ def curve_tables(runs: list[tuple[float, Served]], slo: dict[str, float]) -> lis
 
 
 def _runs_table(runs: list[tuple[float, Served]], limited: bool) -> Any:
-    table = plain_table()
-    names = (
-        "requests/s",
-        "tokens/s",
-        "TTFT",
-        "p95",
-        "p99",
-        "TPOT",
-        "p95",
-        "end to end",
-        "USD/Mtok",
-        "J/token",
-    )
-    judged = [f"{100 * LEVEL:g} % sure", "of"] if runs[0][1].steady is not None else []
-    for name in (*names, *(["within"] if limited else []), *judged, ""):
-        table.add_column(name, justify="right", no_wrap=True)
+    head = ">requests/s|>tokens/s|>TTFT|>p95|>p99|>TPOT|>p95|>end to end|>USD/Mtok|>J/token|"
+    head += ">within|" if limited else ""
+    head += f">{100 * LEVEL:g} % sure|>of|" if runs[0][1].steady is not None else ""
+    rows = []
     for rate, run in runs:
-        t, p, e = (run.times[n] for n in ("ttft", "tpot", "latency"))
-        cells = [f"{rate:.3g}", show(run.tokens_per_s), show(t.mean, "s")]
-        cells += [show(t.percentile(q), "s") for q in (0.95, 0.99)]
-        cells += [show(p.mean, "s"), show(p.percentile(0.95), "s"), show(e.mean, "s")]
+        cells = [f"{rate:.3g}", show(run.tokens_per_s), *_spread(run, "ttft", 0.95, 0.99)]
+        cells += [*_spread(run, "tpot", 0.95), *_spread(run, "latency")]
         cells += [dollars_text(run.cost_per_mtoken), joules_text(run.energy_per_token)]
-        within = [f"{run.kept:.1%}"] if limited else []
+        cells += [f"{run.kept:.1%}"] if limited else []
         state = "saturated" if run.saturated else "given up" if run.given_up else ""
         if run.steady is not None:
             low, high, verdict = run.steady.low, run.steady.high, run.steady.verdict
-            within += [f"{100 * low:.1f}-{100 * high:.1f}%", f"{run.steady.requests:,}"]
+            cells += [f"{100 * low:.1f}-{100 * high:.1f}%", f"{run.steady.requests:,}"]
             state = verdict if verdict != "kept" else ""
-        table.add_row(*cells, *within, state)
-    return table
+        rows.append([*cells, state])
+    return rows_table(f"{head}>", rows)
 
 
 def rate_dict(found: LargestRate) -> dict[str, Any]:
     return {
-        "rate": found.rate,
-        "fails_at": found.above,
-        "width": found.width,
-        "share": found.share,
-        "stopped": found.stopped,
-        "confidence": found.confidence,
+        **picked(found, "rate fails_at=above width share stopped confidence"),
         "run": found.run.to_dict() if found.run else None,
         "runs": [answer_row(rate, run) for rate, run in sorted(found.runs, key=lambda p: p[0])],
         "units": {**UNITS, **ROW_UNITS, "fails_at": "1/s", "width": "1", "share": "1"}
@@ -249,9 +226,7 @@ def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
             "replicas": list(c.copies),
             "devices": c.devices,
             "dollars_per_hour": 3600.0 * c.dollars,
-            "kept": c.run.kept,
-            "holds": c.holds,
-            "cost_per_mtoken": c.run.cost_per_mtoken,
+            **picked(c, "kept=run.kept holds cost_per_mtoken=run.cost_per_mtoken"),
             "energy_per_token": c.run.energy_per_token,
             "ttft_p95": c.run.times["ttft"].percentile(0.95),
             "tpot_p95": c.run.times["tpot"].percentile(0.95),
@@ -260,37 +235,24 @@ def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
     ]
     units = {"dollars_per_hour": "USD/h", "cost_per_mtoken": "USD", "energy_per_token": "J"}
     units |= {"ttft_p95": "s", "tpot_p95": "s", "replicas": "1", "kept": "1", "share": "1"}
-    return {
-        "goal": found.goal,
-        "share": found.share,
-        "stopped": found.stopped,
-        "fleets": rows,
-        "units": units,
-    }
+    return {**picked(found, "goal share stopped"), "fleets": rows, "units": units}
 
 
 def fleet_tables(found: FleetAnswer) -> list[Any]:
     """Fleets that keep the limits, best first."""
-    table = plain_table(
-        "<fleet", ">devices", ">USD/h", ">USD/Mtok", ">J/token", ">TTFT p95", ">TPOT p95", ">within"
-    )
+    rows = []
     for c in found.choices[:12]:
         seen = [show(c.run.times[n].percentile(0.95), "s") for n in ("ttft", "tpot")]
-        money = [dollars_text(3600.0 * c.dollars), dollars_text(c.run.cost_per_mtoken)]
-        table.add_row(
-            c.run.fleet_text,
-            f"{c.devices:g}",
-            *money,
-            joules_text(c.run.energy_per_token),
-            *seen,
-            f"{c.run.kept:.1%}",
-        )
+        spent = [dollars_text(3600.0 * c.dollars), dollars_text(c.run.cost_per_mtoken)]
+        spent.append(joules_text(c.run.energy_per_token))
+        rows.append((c.run.fleet_text, f"{c.devices:g}", *spent, *seen, f"{c.run.kept:.1%}"))
     best = found.choices[0].run
     limits = slo_text(best.slo)
     title = f"{found.goal} fleet for {best.model.name}: {100 * found.share:g} % of requests within {limits}"
     below = f"{len(found.tried)} fleets simulated with the same requests"
     below += "; stopped: what is known so far" if found.stopped else ""
-    return [titled(title, table, below)]
+    head = "<fleet|>devices|>USD/h|>USD/Mtok|>J/token|>TTFT p95|>TPOT p95|>within"
+    return [table(title, head, rows, below)]
 
 
 # ---------------------------------------------------------------------------------- cost, caps
@@ -305,17 +267,15 @@ def cost_frontier_dict(found: CostFrontier) -> dict[str, Any]:
 
 def cost_frontier_tables(found: CostFrontier) -> list[Any]:
     """The frontier of cost against a latency."""
-    table = plain_table("<fleet")
     seen = f"{found.latency.upper()} p{100 * found.share:g}"
-    for name in ("requests/s", seen, "USD/Mtok", "J/token"):
-        table.add_column(name, justify="right", no_wrap=True)
-    for p in found.best:
-        cells = [f"{p.rate:.3g}", show(p.seen, "s"), dollars_text(p.cost), joules_text(p.energy)]
-        table.add_row(p.fleet, *cells)
+    rows = (
+        (*cells_of(p, "fleet rate:.3g seen:s"), dollars_text(p.cost), joules_text(p.energy))
+        for p in found.best
+    )
     below = f"of {len(found.points)} runs those that no other beats in both"
     if not found.best:
         below = "no run is on the frontier: no price is known, or all are saturated or miss the limits"
-    return [titled(f"cost against {seen}", table, below)]
+    return [table(f"cost against {seen}", f"<fleet|>requests/s|>{seen}|>USD/Mtok|>J/token", rows, below)]
 
 
 def caps_dict(runs: list[tuple[str, Served]]) -> dict[str, Any]:
@@ -327,21 +287,15 @@ def caps_dict(runs: list[tuple[str, Served]]) -> dict[str, Any]:
 
 def caps_tables(runs: list[tuple[str, Served]]) -> list[Any]:
     """The same load at power caps and at fixed clocks."""
-    table = plain_table(
-        "<each device", ">tokens/s", ">TTFT p95", ">TPOT", ">p95", ">power", ">J/token", ">USD/Mtok"
-    )
+    rows = []
     for name, run in runs:
-        t, p = run.times["ttft"], run.times["tpot"]
-        table.add_row(
-            name,
-            show(run.tokens_per_s),
-            show(t.percentile(0.95), "s"),
-            show(p.mean, "s"),
-            show(p.percentile(0.95), "s"),
+        seen = (
+            show(run.times["ttft"].percentile(0.95), "s"),
+            *_spread(run, "tpot", 0.95),
             show(run.power, "W"),
-            joules_text(run.energy_per_token),
-            dollars_text(run.cost_per_mtoken),
         )
-    first = runs[0][1]
-    title = f"{first.title}: power caps"
-    return [titled(title, table, "own limit: clocks fall where the chip's limit asks for it; fixed: never")]
+        spent = (joules_text(run.energy_per_token), dollars_text(run.cost_per_mtoken))
+        rows.append((name, show(run.tokens_per_s), *seen, *spent))
+    head = "<each device|>tokens/s|>TTFT p95|>TPOT|>p95|>power|>J/token|>USD/Mtok"
+    below = "own limit: clocks fall where the chip's limit asks for it; fixed: never"
+    return [table(f"{runs[0][1].title}: power caps", head, rows, below)]

@@ -1,4 +1,4 @@
-"""A simulated service on a page and for Perfetto: requests and batches over time."""
+"""Simulated services drawn: latencies and loads, requests and batches over time, traces for Perfetto."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from strata.app.render.figures import colour_of, note, picture
+from strata.app.render.simulated import LABELS, latencies
 from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
 from strata.pricing.timeline import keep_trace, trace_slice
-from strata.serving.observed import StepsRecord
+from strata.serving.priced_service import StepsRecord
+from strata.serving.simulated_answers import CostFrontier
 from strata.serving.simulated_result import Served
 from strata.simulate.gantt import PLOT, TOP, zoomed_page, zoomed_plot
-from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import Request
+from strata.simulate.server.statistics import LatencyStatistics
 from strata.units import show
 
 MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page
@@ -75,25 +81,14 @@ def _summary(run: Served) -> str:
     """Latencies in a small table."""
     head = "".join(f"<th>{n}</th>" for n in ("", "mean", "p50", "p95", "p99"))
     rows = []
-    for name, times in (
-        ("time to first token", run.times["ttft"]),
-        ("time per output token", run.times["tpot"]),
-        ("between tokens", run.gaps),
-        ("end to end", run.times["latency"]),
-        ("queued", run.times["queued"]),
-    ):
+    for name, times in latencies(run).items():
         values = [times.mean, *(times.percentile(q) for q in (0.5, 0.95, 0.99))]
         cells = "".join(f"<td>{escape(show(v, 's'))}</td>" for v in values)
         rows.append(f"<tr><th>{escape(name)}</th>{cells}</tr>")
-    style = (
-        "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
-        "table.t td,table.t th{padding:2px 14px 2px 0;"
-        "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
-    )
     kept = f"; {run.kept:.1%} within limits" if run.slo else ""
     state = f"; saturated from {show(run.saturated_from, 's')}" if run.saturated_from is not None else ""
     said = f"{run.rate:.3g} requests/s, {run.tokens_per_s:,.0f} tokens/s{kept}{state}"
-    return f'{style}<p>{escape(said)}</p><table class="t"><tr>{head}</tr>{"".join(rows)}</table>'
+    return f'{SMALL}<p>{escape(said)}</p><table class="t"><tr>{head}</tr>{"".join(rows)}</table>'
 
 
 def _chart(
@@ -160,18 +155,8 @@ def joined_steps(steps: list[StepsRecord], most: int) -> list[StepsRecord]:
     found = []
     for i in range(0, len(steps), by):
         some = steps[i : i + by]
-        found.append(
-            StepsRecord(
-                replica=some[0].replica,
-                start=some[0].start,
-                end=some[-1].end,
-                steps=sum(s.steps for s in some),
-                generating=max(s.generating for s in some),
-                reading=max(s.reading for s in some),
-                waiting=max(s.waiting for s in some),
-                kv=max(s.kv for s in some),
-            )
-        )
+        most_of = {n: max(getattr(s, n) for s in some) for n in ("generating", "reading", "waiting", "kv")}
+        found.append(some[0]._replace(end=some[-1].end, steps=sum(s.steps for s in some), **most_of))
     return found
 
 
@@ -200,3 +185,138 @@ def service_trace(run: Served, path: Path) -> Path:
 
 def _named(name: str, process: int) -> dict[str, Any]:
     return {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
+
+
+SMALL = (
+    "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
+    "table.t td,table.t th{padding:2px 14px 2px 0;"
+    "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
+)
+
+
+PANELS = [(name, LABELS[name]) for name in ("ttft", "tpot", "latency", "queued")]
+
+
+HEAD: dict[str, Any] = {"fontsize": 9.5, "x": 0.01, "ha": "left", "fontweight": "bold"}
+
+
+LIMIT = (0, (4, 3))  # dashes of a limit
+MARKED = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+FINE = 400  # points of a curve
+TAIL = 1e-4  # share of requests at which axes begin
+
+
+def time_axis(axis: Any, log: bool = False) -> None:
+    """Ticks that read 20 ms and 3 s."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if log else MaxNLocator(6))
+    axis.set_major_formatter(FuncFormatter(lambda v, _: show(float(v), "s")))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def _thinned(times: LatencyStatistics) -> tuple[Any, Any]:
+    x, share = times.distribution()
+    if len(x) > FINE:
+        chosen = np.unique(np.linspace(0, len(x) - 1, FINE).astype(int))
+        x, share = x[chosen], share[chosen]
+    return x, share
+
+
+def draw_latencies(run: Served, path: Path) -> Path:
+    """The share of requests within a time, for each latency; with limits and percentiles."""
+    with picture(path, (8.6, 5.6), 2, 2) as (figure, panels):
+        for axes, (name, title), colour in zip(panels.flat, PANELS, COLOURS, strict=False):
+            _distribution(axes, run.times[name], colour, title)
+            if name == "tpot":
+                x, share = _thinned(run.gaps)
+                axes.plot(x, share, color=COLOURS[4], linewidth=1.2, label="between any two tokens")
+                axes.plot([], [], color=colour, linewidth=1.8, label="mean of each request")
+                axes.legend(frameon=False, fontsize=7.5, loc="center right")
+            if name in run.slo:
+                limit, red = run.slo[name], COLOURS[3]
+                axes.axvline(limit, color=red, linewidth=1.0, linestyle=LIMIT)
+                note(axes, f"limit {show(limit, 's')}", (limit, 0.03), (3, 0), fontsize=7.5, color=red)
+        for axes in panels[:, 0]:
+            axes.set_ylabel("share of requests within")
+        asked = f"{run.models_text} on {run.fleet_text}, {run.completed:,} requests at {run.rate:.3g}/s"
+        figure.suptitle(asked, **HEAD)
+    return path
+
+
+def _distribution(axes: Any, times: LatencyStatistics, colour: str, title: str) -> None:
+    x, share = _thinned(times)
+    axes.plot(x, share, color=colour, linewidth=1.8)
+    axes.set_title(title, fontsize=9)
+    axes.set_ylim(0.0, 1.03)
+    log = False
+    if times.count and times.largest > 0:
+        low = max(times.percentile(TAIL), times.largest * 1e-4)
+        log = times.largest > 8.0 * low
+        if log:
+            axes.set_xscale("log")
+        axes.set_xlim(0.9 * low if log else 0.0, 1.08 * times.largest)
+        for at, _ in MARKED:
+            axes.plot([times.percentile(at)], [at], "o", color=colour, markersize=4)
+        said = "\n".join(f"{name}  {show(times.percentile(at), 's')}" for at, name in MARKED)
+        axes.text(0.98, 0.06, said, transform=axes.transAxes, ha="right", fontsize=8, color="#444")
+    time_axis(axes.xaxis, log)
+
+
+def draw_load_latency(runs: list[tuple[float, Served]], slo: dict[str, float], path: Path) -> Path:
+    """Latencies over the rate of requests: median, 95th and 99th percentile; what is saturated hollow."""
+    with picture(path, (10.4, 3.7), 1, 3) as (figure, panels):
+        rates = [rate for rate, _ in runs]
+        for axes, (name, title) in zip(panels, PANELS[:3], strict=True):
+            for (at, label), colour in zip(MARKED, (COLOURS[0], COLOURS[1], COLOURS[3]), strict=True):
+                values = [run.times[name].percentile(at) for _, run in runs]
+                axes.plot(rates, values, "-", color=colour, linewidth=1.5, label=label)
+                for rate, value, (_, run) in zip(rates, values, runs, strict=True):
+                    fill = "white" if run.saturated or run.given_up else colour
+                    axes.plot([rate], [value], "o", color=colour, markerfacecolor=fill, markersize=4)
+            if name in slo:
+                axes.axhline(slo[name], color=GREY, linewidth=1.0, linestyle=LIMIT)
+                look = {"xycoords": ("axes fraction", "data"), "fontsize": 7.5, "color": "#555"}
+                note(axes, f"limit {show(slo[name], 's')}", (0.02, slo[name]), (0, 3), **look)
+            axes.set_title(title, fontsize=9)
+            axes.set_xlabel("requests/s")
+            axes.set_xlim(left=0.0)
+            high = max(run.times[name].percentile(0.99) for _, run in runs)
+            low = min(run.times[name].percentile(0.5) for _, run in runs)
+            log = low > 0 and high > 20.0 * low
+            if log:
+                axes.set_yscale("log")
+            else:
+                axes.set_ylim(bottom=0.0)
+            time_axis(axes.yaxis, log)
+        panels[0].legend(frameon=False, fontsize=8)
+        hollow = "; hollow: saturated or given up" if any(r.saturated or r.given_up for _, r in runs) else ""
+        figure.suptitle(f"{runs[0][1].title}{hollow}", **HEAD)
+    return path
+
+
+def draw_cost_frontier(found: CostFrontier, path: Path) -> Path:
+    """Cost of a million tokens over a percentile of a latency; each point a deployment at a rate."""
+    with picture(path, (7.4, 4.4)) as (_, axes):
+        for i, fleet in enumerate(dict.fromkeys(p.fleet for p in found.points)):
+            own = sorted((p for p in found.points if p.fleet == fleet), key=lambda p: p.rate)
+            look = {"color": colour_of(i)}
+            axes.plot([p.seen for p in own], [p.cost for p in own], "-", linewidth=0.9, alpha=0.5, **look)
+            for p in own:
+                fill = "white" if p.saturated else colour_of(i)
+                axes.plot([p.seen], [p.cost], "o", markerfacecolor=fill, markersize=4.5, **look)
+            axes.plot([], [], "o-", markersize=4.5, label=fleet, **look)
+        if found.best:
+            x, y = [p.seen for p in found.best], [p.cost for p in found.best]
+            axes.step(x, y, where="post", color="#222", linewidth=1.2, label="frontier, with requests/s")
+            for p in found.best:
+                note(axes, f"{p.rate:.2g}", (p.seen, p.cost), (4, 4), fontsize=7, color="#444")
+        axes.set_ylim(bottom=0.0)
+        axes.set_xscale("log")
+        time_axis(axes.xaxis, True)
+        axes.set_xlabel(f"{found.latency.upper()}, {100 * found.share:g}th percentile")
+        axes.set_ylabel("USD for a million tokens")
+        hollow = "; hollow: saturated" if any(p.saturated for p in found.points) else ""
+        axes.set_title(f"cost against what users see{hollow}")
+        axes.legend(frameon=False, fontsize=8)
+    return path

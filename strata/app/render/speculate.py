@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.terminal import plain_table, titled
-from strata.drawing import STYLE, pyplot_of, save
+from strata.app.render.figures import picture
+from strata.app.render.tables import picked, table
 from strata.mapping.plan import plan_text
 from strata.serving.drafts import DraftComparison
 from strata.units import show
@@ -16,11 +16,10 @@ from strata.units import show
 
 def draft_comparison_tables(found: DraftComparison) -> list[Any]:
     """A heading, a table of tokens/s for each draft, and what is best."""
-    shape = f"trees of {found.branches:g} branches" if found.branches > 1 else "sequences"
     parts: list[Any] = [
-        f"{found.target.name} on {found.system.name}, {plan_text(found.plan)}, batch {found.batch:g}, "
-        f"context {found.context:g}, engine {found.engine.name}: {found.plain:.4g} tokens/s without guesses",
-        f"guesses: {shape}; tokens of a round: {found.counting}",
+        f"{_asked(found)}, batch {found.batch:g}, context {found.context:g}, engine {found.engine.name}: "
+        f"{found.plain:.4g} tokens/s without guesses",
+        f"guesses: {_shape(found)}; tokens of a round: {found.counting}",
         "",
     ]
     for name in found.drafts:
@@ -28,39 +27,44 @@ def draft_comparison_tables(found: DraftComparison) -> list[Any]:
     return [*parts, _best_table(found), *_remarks(found)]
 
 
+def _asked(found: DraftComparison) -> str:
+    return f"{found.target.name} on {found.system.name}, {plan_text(found.plan)}"
+
+
+def _shape(found: DraftComparison) -> str:
+    return f"trees of {found.branches:g} branches" if found.branches > 1 else "sequences"
+
+
+def _by_window(found: DraftComparison, value: Any, of: type = float) -> Any:
+    """A number for each window."""
+    return np.broadcast_to(np.asarray(value, of), (len(found.windows), 1))[:, 0]
+
+
 def _draft_table(found: DraftComparison, name: str) -> Any:
     s = found.drafts[name]
-    table = plain_table(">window", ">verifies", ">guessing", ">verifying")
-    for chance in found.acceptances:
-        table.add_column(f"a = {chance:g}", justify="right", no_wrap=True)
     rates, gains = found.tokens_per_s(name), found.speedup(name)
     best = np.argmax(rates, axis=0)
-    rows = (len(found.windows), 1)
-    guess, verify, seen = (
-        np.broadcast_to(np.asarray(v, float), rows)[:, 0] for v in (s.guess, s.verify, s.verified)
-    )
+    guess, verify, seen = (_by_window(found, v) for v in (s.guess, s.verify, s.verified))
+    rows = []
     for i, window in enumerate(found.windows):
-        cells = [
-            f"{rates[i, j]:.4g} ({gains[i, j]:.2f}x){'*' if best[j] == i and rates[i, j] > 0 else ' '}"
-            if rates[i, j] > 0
-            else "does not fit "
-            for j in range(len(found.acceptances))
-        ]
-        table.add_row(f"{window:g}", f"{seen[i]:g}", show(guess[i], "s"), show(verify[i], "s"), *cells)
+        cells = [f"{window:g}", f"{seen[i]:g}", show(guess[i], "s"), show(verify[i], "s")]
+        for j in range(len(found.acceptances)):
+            mark = "*" if best[j] == i and rates[i, j] > 0 else " "
+            fits = f"{rates[i, j]:.4g} ({gains[i, j]:.2f}x){mark}"
+            cells.append(fits if rates[i, j] > 0 else "does not fit ")
+        rows.append(cells)
     title = f"{name} guesses ({_count(found.sizes[name])}, {plan_text(s.draft.plan)}): tokens/s (speed-up)"
-    return titled(title, table)
+    chances = (f">a = {chance:g}" for chance in found.acceptances)
+    return table(title, [">window", ">verifies", ">guessing", ">verifying", *chances], rows)
 
 
 def _best_table(found: DraftComparison) -> Any:
-    table = plain_table(">acceptance", "<draft", ">window", ">tokens/s", ">speed-up")
+    rows = []
     for j, (chance, name) in enumerate(zip(found.acceptances, found.best_drafts(), strict=True)):
-        rate = float(np.max(found.tokens_per_s(name)[:, j]))
-        if rate > 0:
-            window = found.best_windows(name)[j]
-            table.add_row(f"{chance:g}", name, f"{window:g}", f"{rate:.4g}", f"{rate / found.plain:.2f}x")
-        else:
-            table.add_row(f"{chance:g}", "none fits", "", "", "")
-    return titled("best", table)
+        rate, window = float(np.max(found.tokens_per_s(name)[:, j])), found.best_windows(name)[j]
+        cells = (name, f"{window:g}", f"{rate:.4g}", f"{rate / found.plain:.2f}x")
+        rows.append((f"{chance:g}", *(cells if rate > 0 else ("none fits", "", "", ""))))
+    return table("best", ">acceptance|<draft|>window|>tokens/s|>speed-up", rows)
 
 
 def _remarks(found: DraftComparison) -> list[str]:
@@ -82,17 +86,11 @@ def _count(parameters: float) -> str:
 
 def draft_comparison_dict(found: DraftComparison) -> dict[str, Any]:
     """Every number, SI units; tables are by window, then acceptance."""
-    windows = (len(found.windows), 1)
     return {
         "question": {
-            "target": found.target.name,
-            "system": found.system.name,
+            **picked(found, "target=target.name system=system.name"),
             "plan": plan_text(found.plan),
-            "engine": found.engine.name,
-            "batch": found.batch,
-            "context": found.context,
-            "branches": found.branches,
-            "counting": found.counting,
+            **picked(found, "engine=engine.name batch context branches counting"),
         },
         "tokens_per_s_without": found.plain,
         "window": found.windows,
@@ -102,10 +100,8 @@ def draft_comparison_dict(found: DraftComparison) -> dict[str, Any]:
                 "draft": name,
                 "parameters": found.sizes[name],
                 "plan": plan_text(s.draft.plan),
-                "guess": np.broadcast_to(np.asarray(s.guess, float), windows)[:, 0],
-                "verify": np.broadcast_to(np.asarray(s.verify, float), windows)[:, 0],
-                "verified": np.broadcast_to(np.asarray(s.verified, float), windows)[:, 0],
-                "fits": np.broadcast_to(np.asarray(s.fits, bool), windows)[:, 0],
+                **picked(s, "guess verify verified", lambda value: _by_window(found, value)),
+                "fits": _by_window(found, s.fits, bool),
                 "tokens": np.broadcast_to(np.asarray(s.tokens, float), found.tokens_per_s(name).shape),
                 "tokens_per_s": found.tokens_per_s(name),
                 "speedup": found.speedup(name),
@@ -133,23 +129,16 @@ def draft_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
 
 def draw_comparison(found: DraftComparison, path: Path) -> Path:
     """Write the maps as SVG; the best window at each acceptance is framed."""
-    pyplot = pyplot_of()
-    high = max(float(np.max(found.tokens_per_s(name))) for name in found.drafts)
-    with pyplot.rc_context(STYLE):
-        count = len(found.drafts)
-        size = (1.6 + 2.6 * count, 1.3 + 0.3 * max(5, len(found.windows)))
-        figure, drawn = pyplot.subplots(1, count, figsize=size, layout="constrained", squeeze=False)
+    high, count = max(float(np.max(found.tokens_per_s(name))) for name in found.drafts), len(found.drafts)
+    size = (1.6 + 2.6 * count, 1.3 + 0.3 * max(5, len(found.windows)))
+    with picture(path, size, 1, count, squeeze=False) as (figure, drawn):
         for axes, name in zip(drawn[0], found.drafts, strict=True):
             shown = _heat_map(axes, found, name, high)
         drawn[0][0].set_ylabel("window")
         figure.colorbar(shown, ax=list(drawn[0]), label="tokens/s", shrink=0.9)
-        shape = f"trees of {found.branches:g} branches" if found.branches > 1 else "sequences"
-        figure.suptitle(
-            f"{found.target.name} on {found.system.name}, {plan_text(found.plan)}, {shape}: tokens/s, "
-            f"{found.plain:.4g} without guesses",
-            fontsize=9,
-        )
-        return save(pyplot, figure, path)
+        said = f"{_asked(found)}, {_shape(found)}: tokens/s, {found.plain:.4g} without guesses"
+        figure.suptitle(said, fontsize=9)
+    return path
 
 
 def _heat_map(axes: Any, found: DraftComparison, name: str, high: float) -> Any:

@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.accuracy import swept_interval
-from strata.app.render.metrics import SAID_IN_TOKENS, SHARES, metric_label, metric_text
-from strata.app.render.page import cards_html, figure_html, html_page, paragraphs, plotly_graphs, section
-from strata.app.render.page_bars import heat_html
+from strata.app.render.page import (
+    cards_html,
+    figure_html,
+    heat_html,
+    html_page,
+    paragraphs,
+    plotly_graphs,
+    section,
+)
+from strata.app.render.prediction import SAID_IN_TOKENS, SHARES, metric_label, metric_text
 from strata.app.render.prediction_report import prediction_parts
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import rows_table
+from strata.app.terminal import titled
 from strata.app.told_units import rate_unit
 from strata.drawing import keep
 from strata.pricing.metrics import METRICS
@@ -23,37 +31,29 @@ from strata.units import show
 
 def sweep_table(swept: Sweep) -> Any:
     """The metric over the last two axes, further axes above; one axis alone with what binds and fills it."""
-    last = swept.axes[-1]
+    *upper, last = swept.axes
     heading = f"{metric_label(swept.metric)} of {swept.question}"
-    if len(swept.axes) > 1:
-        heading += f"\nacross: {last.name}"
-    table = plain_table()
-    if len(swept.axes) == 1:
-        return titled(heading, _one_axis(swept, table))
-    for axis in swept.axes[:-1]:
-        table.add_column(axis.name, style="dim", justify="right")
-    for label in last.labels:
-        table.add_column(label, justify="right")
+    if not upper:
+        return titled(heading, _one_axis(swept))
+    rows = []
     for index in np.ndindex(*swept.values.shape[:-1]):
         cells = [_cell(swept, (*index, i)) for i in range(len(last.values))]
-        table.add_row(*(a.labels[i] for a, i in zip(swept.axes[:-1], index, strict=True)), *cells)
-    return titled(heading, table)
+        rows.append((*(a.labels[i] for a, i in zip(upper, index, strict=True)), *cells))
+    made = rows_table([f"){name}" for name in (*(a.name for a in upper), *last.labels)], rows)
+    for column in made.columns[: len(upper)]:
+        column.style = "dim"
+    return titled(f"{heading}\nacross: {last.name}", made)
 
 
-def _one_axis(swept: Sweep, table: Any) -> Any:
-    for column in (swept.axes[0].name, metric_label(swept.metric), "memory/device"):
-        table.add_column(column, justify="right")
-    table.add_column("bound by")
-    planned = swept.picked or not swept.plan
-    if planned:
-        table.add_column("plan")
+def _one_axis(swept: Sweep) -> Any:
+    planned, rows = swept.picked or not swept.plan, []
     used, binds, fits = swept.metric_values("memory_used"), swept.of(lambda r: r.bound_by), swept.fits
     for i, label in enumerate(swept.axes[0].labels):
         plan = [swept.plan_of((i,)) if fits[i] else ""] if planned else []
-        table.add_row(
-            label, _cell(swept, (i,)), show(float(used[i]), "B"), str(binds[i]) if fits[i] else "", *plan
-        )
-    return table
+        bound = str(binds[i]) if fits[i] else ""
+        rows.append((label, _cell(swept, (i,)), show(float(used[i]), "B"), bound, *plan))
+    head = [f"){swept.axes[0].name}", f"){metric_label(swept.metric)}", ")memory/device", "bound by"]
+    return rows_table([*head, *(["plan"] if planned else [])], rows)
 
 
 def _cell(swept: Sweep, index: tuple[int, ...]) -> str:
@@ -106,16 +106,10 @@ def sweep_dict(swept: Sweep) -> dict[str, Any]:
 
 def sweep_rows(swept: Sweep) -> tuple[list[dict[str, Any]], dict[str, str]]:
     """A sweep as rows, one a point, with units: its place on the axes, plan, every metric, what binds it."""
-    told = sweep_dict(swept)
-    columns: dict[str, list[Any]] = {
-        a.name: np.broadcast_to(
-            a.values.reshape([-1 if j == i else 1 for j in range(len(swept.axes))]), swept.shape
-        )
-        .ravel()
-        .tolist()
-        for i, a in enumerate(swept.axes)
-    }
-    count = swept.values.size
+    told, count, columns = sweep_dict(swept), swept.values.size, {}
+    for i, axis in enumerate(swept.axes):
+        along = [-1 if j == i else 1 for j in range(len(swept.axes))]
+        columns[axis.name] = np.broadcast_to(axis.values.reshape(along), swept.shape).ravel().tolist()
     columns |= {k: [v] * count for k, v in told["question"].items() if k not in columns and k != "plan"}
     if "plan" not in columns:
         columns["plan"] = told.get("plans", [swept.plan] * count)

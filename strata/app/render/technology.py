@@ -9,9 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.figures import note, picture
+from strata.app.render.tables import table
 from strata.arrays import Number
-from strata.drawing import COLOURS, GREY, STYLE, pyplot_of, save
+from strata.drawing import COLOURS, GREY
 from strata.errors import StrataError, UnknownName
 from strata.hardware.components import LinkPhy, MemoryDevice, link_phy, memory_device
 from strata.hardware.lanes import (
@@ -157,15 +158,12 @@ def _is(kind: str, name: str) -> bool:
 
 def parts_table(kind: str, rows: list[dict[str, Any]], first: str, second: str) -> Any:
     """Two parts side by side."""
-    table = plain_table()
-    table.add_column("quantity", overflow="fold")
-    table.add_column(first, justify="right", no_wrap=True)
-    table.add_column(second, justify="right", no_wrap=True)
-    table.add_column("ratio", justify="right", no_wrap=True)
+    cells = []
     for row in rows:
         sides = ("-" if row[s] is None else quoted(row[s], row["unit"]) for s in ("first", "second"))
-        table.add_row(row["path"], *sides, "" if row["ratio"] is None else f"{row['ratio']:.3g}")
-    return titled(f"{kind} {first} and {second}: {second} over {first} in the last column", table)
+        cells.append((row["path"], *sides, "" if row["ratio"] is None else f"{row['ratio']:.3g}"))
+    title = f"{kind} {first} and {second}: {second} over {first} in the last column"
+    return table(title, ["quantity~", f">{first}", f">{second}", ">ratio"], cells)
 
 
 SPANS = {"die": COLOURS[2], "package": COLOURS[0], "board": COLOURS[1]}
@@ -178,23 +176,21 @@ def draw_nodes(path: Path) -> Path:
     relative to the first of them.
     """
     nodes = process_nodes()
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        figure, (left, right) = pyplot.subplots(1, 2, figsize=(8.4, 3.4), layout="constrained")
-        names_of_nodes = [n.name for n in nodes]
-        areas = {
-            f"{FORMAT} multiply-add": _values(nodes, f"logic.mac_area.{FORMAT}", 1e12),
-            "SRAM cell of a bit": _values(nodes, "process.sram_cell", 1e12),
-            "crosspoint of the cache": [_cache(n).port_area * 1e12 for n in nodes],
-        }
-        energies = {
-            f"{FORMAT} multiply-add": _values(nodes, f"logic.mac_energy.{FORMAT}", 1e12),
-            "byte of a cache, with its way": [_cache(n).read_energy * 1e12 for n in nodes],
-            "byte over a mm of wire": _values(nodes, "process.wire_energy", 1e9),
-        }
-        _trends(left, names_of_nodes, areas, "um2", "Area")
-        _trends(right, names_of_nodes, energies, "pJ", "Energy")
-        return save(pyplot, figure, path)
+    areas = {
+        f"{FORMAT} multiply-add": _values(nodes, f"logic.mac_area.{FORMAT}", 1e12),
+        "SRAM cell of a bit": _values(nodes, "process.sram_cell", 1e12),
+        "crosspoint of the cache": [_cache(n).port_area * 1e12 for n in nodes],
+    }
+    energies = {
+        f"{FORMAT} multiply-add": _values(nodes, f"logic.mac_energy.{FORMAT}", 1e12),
+        "byte of a cache, with its way": [_cache(n).read_energy * 1e12 for n in nodes],
+        "byte over a mm of wire": _values(nodes, "process.wire_energy", 1e9),
+    }
+    with picture(path, (8.4, 3.4), 1, 2) as (_, (left, right)):
+        labels = [n.name for n in nodes]
+        _trends(left, labels, areas, "um2", "Area")
+        _trends(right, labels, energies, "pJ", "Energy")
+    return path
 
 
 def process_nodes() -> list[Technology]:
@@ -247,61 +243,46 @@ def _apart(places: dict[str, float], gap: float) -> dict[str, float]:
 
 def draw_reach(path: Path) -> Path:
     """Every link and memory device: energy of a bit against what a length of die edge carries one way."""
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        figure, axes = pyplot.subplots(figsize=(8.4, 5.2), layout="constrained")
-        spots: list[tuple[float, float, str, str, str]] = []
-        for name in names("links"):
-            link = link_phy(name)
-            x, y = float(edge_bandwidth(link)) / 1e12, float(link.lane_energy) * 1e12 / 8.0
-            spots.append((x, y, name, SPANS[link.span], "o"))
-        for name in names("devices"):
-            device = memory_device(name)
-            x, y = float(device_edge_bandwidth(device)) / 1e12, float(device.access_energy) * 1e12 / 8.0
-            spots.append((x, y, name, MOUNTS[device.mount], "s"))
-        axes.set_xscale("log")
-        axes.set_yscale("log")
+    spots: list[tuple[float, float, str, str, str]] = []
+    for name in names("links"):
+        link = link_phy(name)
+        x, y = float(edge_bandwidth(link)) / 1e12, float(link.lane_energy) * 1e12 / 8.0
+        spots.append((x, y, name, SPANS[link.span], "o"))
+    for name in names("devices"):
+        device = memory_device(name)
+        x, y = float(device_edge_bandwidth(device)) / 1e12, float(device.access_energy) * 1e12 / 8.0
+        spots.append((x, y, name, MOUNTS[device.mount], "s"))
+    with picture(path, (8.4, 5.2)) as (figure, axes):
+        axes.set(xscale="log", yscale="log")
         for x, y, _, colour, marker in spots:
             axes.plot(x, y, marker=marker, color=colour, markersize=5, linestyle="none")
-        axes.set_xlabel("GB/s over a mm of die edge, one way")
-        axes.set_ylabel("pJ a bit, both ends")
+        axes.set(xlabel="GB/s over a mm of die edge, one way", ylabel="pJ a bit, both ends")
         axes.set_title("Links (circles) and memories (squares): what a bit costs, what an edge carries")
         axes.margins(x=0.12, y=0.08)
         figure.draw_without_rendering()
         _label(figure, axes, spots)
         _legend(axes)
-        return save(pyplot, figure, path)
+    return path
 
 
 def _label(figure: Any, axes: Any, spots: list[tuple[float, float, str, str, str]]) -> None:
     """Names beside their marks, moved until none lies on another."""
-    taken: list[tuple[float, float, float, float]] = []
     points = figure.dpi / 72.0
     right = axes.get_window_extent().x1 / points
     marks = [tuple(axes.transData.transform((x, y)) / points) for x, y, *_ in spots]
-    taken += [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in marks]
+    taken: list[tuple[float, ...]] = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in marks]
+    choices = [(side, float(step)) for step in (0, 8, -8, 16, -16, 24, -24, 32, -32) for side in (1.0, -1.0)]
     for (px, py), (x, y, name, colour, _) in zip(marks, spots, strict=True):
         wide, high = 4.1 * len(name) + 2.0, 8.0
-        choices = [
-            (side, float(step)) for step in (0, 8, -8, 16, -16, 24, -24, 32, -32) for side in (1.0, -1.0)
-        ]
         for side, up in choices:
             low = px + 6.0 if side > 0 else px - 6.0 - wide
             box = (low, py + up - high / 2.0, low + wide, py + up + high / 2.0)
             if box[2] < right and not any(_overlap(box, other) for other in taken):
                 break
         taken.append(box)
-        axes.annotate(
-            name,
-            (x, y),
-            xytext=(6.0 * side, up),
-            textcoords="offset points",
-            ha="left" if side > 0 else "right",
-            va="center",
-            fontsize=7.5,
-            color=colour,
-            arrowprops={"arrowstyle": "-", "color": "#bbb", "linewidth": 0.5} if up else None,
-        )
+        look = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7.5, "color": colour}
+        arrow = {"arrowstyle": "-", "color": "#bbb", "linewidth": 0.5} if up else None
+        note(axes, name, (x, y), (6.0 * side, up), arrowprops=arrow, **look)
 
 
 def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
@@ -309,13 +290,12 @@ def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
 
 
 def _legend(axes: Any) -> None:
-    for at, (said, colour) in enumerate(
-        (("on the die", COLOURS[2]), ("in the package", COLOURS[0]), ("on the board or further", COLOURS[1]))
-    ):
-        axes.text(
-            0.99, 0.97 - 0.045 * at, said, color=colour, ha="right", fontsize=8, transform=axes.transAxes
-        )
-    axes.text(
-        0.99, 0.97 - 0.135, "lower and to the right is better", color=GREY, ha="right", fontsize=8,
-        transform=axes.transAxes,
-    )  # fmt: skip
+    said = {
+        "on the die": COLOURS[2],
+        "in the package": COLOURS[0],
+        "on the board or further": COLOURS[1],
+        "lower and to the right is better": GREY,
+    }
+    for at, (words, colour) in enumerate(said.items()):
+        place = 0.97 - 0.045 * at
+        axes.text(0.99, place, words, color=colour, ha="right", fontsize=8, transform=axes.transAxes)

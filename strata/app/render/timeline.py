@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import bare, cells_of, table
 from strata.result import Result
 from strata.simulate.gantt import by_place
 from strata.simulate.step import Simulation
@@ -17,29 +17,22 @@ def simulation_table(made: Simulation) -> list[Any]:
     """One simulated step: its time beside the closed form, what leads from one to the other, and how busy
     resources were.
     """
-    head = plain_table(show_header=False)
-    for name, value, about in (
+    head = (
         ("schedule", made.schedule, f"{made.stages} stages, {made.microbatches} micro-batches"),
         ("time", show(made.time, "s"), f"{len(made.events.tasks):,} tasks, each {DETAIL[made.detail]}"),
         ("closed form", show(made.closed_form, "s"), "of the schedule, each stage in its own time"),
         ("evaluation", show(made.step_time, "s"), "what strata predict says"),
         ("bubble", f"{made.bubble:.1%}", "of the step the mean stage waits"),
-    ):
-        head.add_row(name, value, about)
-    why = plain_table(show_header=False)
-    for what, seconds in made.why:
-        why.add_row(what, _signed(seconds, made.step_time))
-    busy = plain_table("resource", ">busy")
-    used = made.utilisation
-    names = sorted(used, key=by_place)
-    for name in names[:MOST_RESOURCES]:
-        busy.add_row(name, f"{used[name]:.1%}")
+    )
+    why = ((what, _signed(seconds, made.step_time)) for what, seconds in made.why)
+    names = sorted(made.utilisation, key=by_place)
+    busy = ((name, f"{made.utilisation[name]:.1%}") for name in names[:MOST_RESOURCES])
     left = len(names) - MOST_RESOURCES
     below = f"and {left} more resources (--json has them)" if left > 0 else ""
     return [
-        titled(made.title, head),
-        titled("from the evaluation's time to this one", why),
-        titled("busy", busy, below),
+        bare(made.title, head),
+        bare("from the evaluation's time to this one", why),
+        table("busy", "resource|>busy", busy, below),
     ]
 
 
@@ -61,25 +54,16 @@ def comparison_dict(result: Result, found: dict[str, Simulation | str]) -> dict[
 
 def comparison_table(result: Result, found: dict[str, Simulation | str]) -> Any:
     """Schedules side by side, or why one cannot run."""
-    table = plain_table(
-        "schedule", ">time", ">closed form", ">bubble", ">busiest stage", ">idlest stage", ">busiest link", ""
-    )
+    rows = []
     for name, made in found.items():
         if isinstance(made, str):
-            table.add_row(name, *[""] * 6, made)
+            rows.append([name, *[""] * 6, made])
             continue
         used = made.utilisation
         stages = [v for k, v in used.items() if k.startswith("stage ") and k.count(" ") == 1]
         links = [v for k, v in used.items() if k.startswith("link ")]
-        table.add_row(
-            name,
-            show(made.time, "s"),
-            show(made.closed_form, "s"),
-            f"{made.bubble:.1%}",
-            f"{max(stages):.1%}",
-            f"{min(stages):.1%}",
-            f"{max(links):.1%}" if links else "",
-            "",
-        )
+        busiest = [f"{max(stages):.1%}", f"{min(stages):.1%}", f"{max(links):.1%}" if links else "", ""]
+        rows.append([name, *cells_of(made, "time:s closed_form:s bubble:.1%"), *busiest])
     about = f"{result.program.name} on {result.system.name}, {result.plan!r}, a training step"
-    return titled(about, table)
+    head = "schedule|>time|>closed form|>bubble|>busiest stage|>idlest stage|>busiest link|"
+    return table(about, head, rows)

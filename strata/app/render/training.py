@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import bare, floats, picked
+from strata.app.terminal import titled
 from strata.arrays import Number
-from strata.evaluate import stage_memory
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
+from strata.one_step import stage_memory
 from strata.pricing.price import RESOURCES
 from strata.search.plan_for import why_behind
-from strata.search.training_levers import LeverWorth
+from strata.search.training_refine import LeverWorth
 from strata.search.training_search import TrainingSearch
 from strata.training.reliability import MONTH
 from strata.training.run import DAY, TrainRun, count_text
@@ -46,22 +47,11 @@ def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
     found = run.to_dict()
     found["memory_by_stage_B"] = {name: list(each) for name, each in stage_memory(run.result).items()}
     if run.search is not None:
-        s = run.search
         found["search"] = {
-            "considered": s.considered,
-            "refined": s.refined,
-            "feasible": s.feasible,
-            "out_by_reason": s.out,
-            "plans": [_choice_dict(run, choice.result) for choice in s.choices],
+            **picked(run.search, "considered refined feasible out_by_reason=out"),
+            "plans": [_choice_dict(run, choice.result) for choice in run.search.choices],
             "levers": [
-                {
-                    "lever": one.name,
-                    "value": one.value,
-                    "plans": one.plans,
-                    "feasible": one.fitting,
-                    "loss": one.loss,
-                }
-                for one in s.levers
+                picked(one, "lever=name value plans feasible=fitting loss") for one in run.search.levers
             ],
         }
     return found | ({"scaling": {c.kind: c.to_dict() for c in curves}} if curves else {})
@@ -71,26 +61,15 @@ def _choice_dict(run: TrainRun, result: Any) -> dict[str, Any]:
     m = result.metrics
     return {
         "plan": plan_text(result.plan),
-        "tokens_per_s_per_device": float(m.tokens_per_s_per_device),
-        "mfu": float(m.mfu),
-        "memory_B": float(m.memory_used),
+        **floats(m, "tokens_per_s_per_device mfu memory_B=memory_used"),
         "days": run.days * float(m.step_time) / float(run.result.metrics.step_time),
     }
 
 
 def train_page(run: TrainRun) -> list[Any]:
     """The run for people."""
-    parts = [
-        _headline(run),
-        "",
-        _plan_lines(run),
-        "",
-        *_memory_bars(run),
-        "",
-        _step_table(run),
-        "",
-        goodput_table(run),
-    ]
+    parts = [bare(run_title(run), run_rows(run)), "", _plan_lines(run), "", *_memory_bars(run)]
+    parts += ["", _step_table(run), "", goodput_table(run)]
     if run.search is not None:
         parts += ["", *_others_table(run, run.search), "", levers_table(run.search)]
     return parts
@@ -108,27 +87,19 @@ def run_title(run: TrainRun) -> str:
 def run_rows(run: TrainRun) -> list[tuple[str, str, str]]:
     """The numbers of a run: what, how much, and what to know about it."""
     r, m, kept = run.result, run.result.metrics, run.goodput
-    hours = float(r.system.devices) * run.time / 3600.0
-    rate = float(m.tokens_per_s)
+    hours, share, rate = float(r.system.devices) * run.time / 3600.0, float(kept.share), float(m.tokens_per_s)
     cost = show(run.cost, "USD") if np.isfinite(run.cost) else "no price"
+    energy = f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh"
+    power = f"{show(float(m.power), 'W')} while it trains, hosts and cooling included; "
+    tokens = f"{count_text(rate)} tokens/s; {count_text(rate * share)} over the month"
+    steps = f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {share:.1%}"
     return [
-        ("time", days_text(run.days),
-         f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {float(kept.share):.1%}"),
+        ("time", days_text(run.days), steps),
         ("cost", cost, f"{hours:,.0f} device-hours at {float(m.cost_per_device_hour):.3g} USD"),
-        ("energy", f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh",
-         f"{show(float(m.power), 'W')} while it trains, hosts and cooling included; "
-         f"PUE {float(r.economics.overhead):g}"),
-        ("tokens/s/GPU", show(run.tokens_per_s_per_device),
-         f"{count_text(rate)} tokens/s; {count_text(rate * float(kept.share))} over the month"),
+        ("energy", energy, f"{power}PUE {float(r.economics.overhead):g}"),
+        ("tokens/s/GPU", show(run.tokens_per_s_per_device), tokens),
         ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}: operations that are recomputed counted too"),
-    ]  # fmt: skip
-
-
-def _headline(run: TrainRun) -> Any:
-    table = plain_table(show_header=False)
-    for row in run_rows(run):
-        table.add_row(*row)
-    return titled(run_title(run), table)
+    ]
 
 
 def days_text(days: float) -> str:
@@ -192,20 +163,29 @@ def _memory_bars(run: TrainRun) -> list[Any]:
 
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
     purposes = [name for name, each in held.items() if np.max(each) > 0]
-    stages = len(next(iter(held.values())))
-    lines = []
-    for stage in _shown_stages(stages):
+    labels, lines = stage_names(run), []
+    for stage in _shown_stages(len(labels)):
         if stage is None:
             lines.append("  ...")
             continue
         sizes = [float(held[name][stage]) for name in purposes]
-        label = f"stage {stage}" if stages > 1 else "fullest" if run.plan.pp > 1 else "device"
-        lines.append(f" {label:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
+        lines.append(f" {labels[stage]:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
     full = int(np.argmax(sum(held.values())))
     legend = [f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)]
-    used = show(float(run.result.metrics.memory_used), "B")
-    title = f"memory of a device, {used} of {show(limit, 'B')} at most"
-    return [titled(title, Text("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
+    return [titled(memory_title(run), Text("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
+
+
+def stage_names(run: TrainRun) -> list[str]:
+    """What bars of memory are called."""
+    stages = len(next(iter(stage_memory(run.result).values())))
+    alone = "fullest" if run.plan.pp > 1 else "device"
+    return [f"stage {i}" for i in range(stages)] if stages > 1 else [alone]
+
+
+def memory_title(run: TrainRun) -> str:
+    """What a device holds, of what it may."""
+    used, limit = run.result.metrics.memory_used, run.result.metrics.memory_limit
+    return f"memory of a device, {show(float(used), 'B')} of {show(float(limit), 'B')} at most"
 
 
 def legend_lines(words: list[str], width: int = BAR + 20) -> list[str]:
@@ -257,14 +237,11 @@ def step_parts(run: TrainRun) -> dict[str, float]:
 
 def _step_table(run: TrainRun) -> Any:
     whole = float(run.result.metrics.step_time)
-    table = plain_table(show_header=False)
-    for column in range(3):
-        table.add_column(justify="right" if column in (1, 2) else "left")
-    table.add_column()
-    for name, time in step_parts(run).items():
-        share = time / whole
-        table.add_row(STEP_WORDS.get(name, name), show(time, "s"), f"{share:.1%}", "█" * round(share * BAR))
-    return titled(f"a step of {show(whole, 's')} on the mean device", table)
+    rows = (
+        (STEP_WORDS.get(name, name), show(time, "s"), f"{time / whole:.1%}", "█" * round(time / whole * BAR))
+        for name, time in step_parts(run).items()
+    )
+    return bare(f"a step of {show(whole, 's')} on the mean device", rows, "|)|)|")
 
 
 def goodput_table(run: TrainRun) -> Any:
@@ -276,20 +253,11 @@ def goodput_table(run: TrainRun) -> Any:
         "restarts": f"{kept.failures:.3g} failures a month (one in {_clock(kept.mtbf)}), "
         f"{_clock(kept.recovery)} each",
         "work done again": "since the last checkpoint",
-        "planned stops": "",
         "stragglers": "machines slower than the rest",
     }
-    table = plain_table(show_header=False)
-    for column in range(2):
-        table.add_column(justify="right" if column else "left")
-    table.add_column()
-    for name, share in kept.lost.items():
-        table.add_row(name, f"{share:.2%}", about.get(name, ""))
-    trained = kept.share * MONTH / DAY
-    return titled(
-        f"goodput {float(kept.share):.1%}: {trained:.1f} days of training in a month of 30; the rest is",
-        table,
-    )
+    rows = ((name, f"{share:.2%}", about.get(name, "")) for name, share in kept.lost.items())
+    trained = f"{kept.share * MONTH / DAY:.1f} days of training in a month of 30"
+    return bare(f"goodput {float(kept.share):.1%}: {trained}; the rest is", rows, "|)|")
 
 
 def _clock(span: Number) -> str:
@@ -311,18 +279,35 @@ def _lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
 
 
 def _others_table(run: TrainRun, found: TrainingSearch) -> list[Any]:
-    best, rows = float(found.nearest.metrics.tokens_per_s), []
+    header = ("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan")
+    below = [f" {line}" for line in others_remarks(found)]
+    return [
+        _bold(OTHERS),
+        _lines(header, [(*cells, plan) for plan, *cells in other_rows(run, found)]),
+        *below,
+    ]
+
+
+OTHERS = "the best plans, one for each division of the devices"
+
+
+def other_rows(run: TrainRun, found: TrainingSearch) -> list[tuple[str, ...]]:
+    """The best plans: each with tokens/s of a device, days, MFU, memory, and how far it is behind."""
+    best = float(found.nearest.metrics.tokens_per_s)
+    rows: list[tuple[str, ...]] = []
     for choice in found.choices:
-        r = choice.result
-        told = _choice_dict(run, r)
-        behind = float(r.metrics.tokens_per_s) / best - 1.0
+        told = _choice_dict(run, choice.result)
+        behind = float(choice.result.metrics.tokens_per_s) / best - 1.0
         cells = (show(told["tokens_per_s_per_device"]), few_digits(told["days"]), f"{told['mfu']:.1%}")
         held = show(told["memory_B"], "B")
-        rows.append((*cells, held, f"{behind:+.1%}" if behind else "", plan_text(r.plan)))
-    table = _lines(("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan"), rows)
-    below = [f" second: {why_behind(c.result, found.nearest)}" for c in found.choices[1:2]]
-    below += [f" {count:,} plans are out: {why}" for why, count in found.out.items()]
-    return [_bold("the best plans, one for each division of the devices"), table, *below]
+        rows.append((told["plan"], *cells, held, f"{behind:+.1%}" if behind else ""))
+    return rows
+
+
+def others_remarks(found: TrainingSearch) -> list[str]:
+    """Why the second plan is behind, and how many are out, and why."""
+    below = [f"second: {why_behind(c.result, found.nearest)}" for c in found.choices[1:2]]
+    return below + [f"{count:,} plans are out: {why}" for why, count in found.out.items()]
 
 
 def _bold(title: str) -> Any:
@@ -336,10 +321,8 @@ def levers_table(found: TrainingSearch) -> Any:
     lines: dict[str, list[LeverWorth]] = {}
     for one in found.levers:
         lines.setdefault(one.name, []).append(one)
-    table = plain_table(show_header=False)
-    for name, tried in lines.items():
-        table.add_row(name.replace("_", " "), _lever_texts(tried))
-    return titled("levers: loss against the best with all others at their best", table)
+    rows = ((name.replace("_", " "), _lever_texts(tried)) for name, tried in lines.items())
+    return bare("levers: loss against the best with all others at their best", rows)
 
 
 def _lever_texts(tried: list[LeverWorth]) -> str:
@@ -354,16 +337,29 @@ def _lever_texts(tried: list[LeverWorth]) -> str:
 
 def scaling_lines(curve: ScalingCurve) -> list[Any]:
     """A line for each device count."""
+    header, rows = scaling_rows(curve)
+    return [_bold(scaling_title(curve)), _lines(tuple(header), rows)]
+
+
+def scaling_title(curve: ScalingCurve) -> str:
+    """What a curve holds fixed."""
+    what = {"strong": "the same batch for all", "weak": "the batch grows with the devices"}[curve.kind]
+    return f"{curve.kind} scaling: {what}"
+
+
+SCALED = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "days", "USD", "plan")
+
+
+def scaling_rows(curve: ScalingCurve, without: str = "") -> tuple[list[str], list[tuple[str, ...]]]:
+    """Header and cells, a row for each device count, or why it has no plan; one column may be left out."""
     efficiency, rows = iter(curve.efficiency()), []
     for point in curve.points:
-        run, first = point.run, (f"{point.devices:,}", f"{point.batch:g}")
-        if run is None:
-            rows.append((*first, *[""] * 6, point.why_none))
-            continue
-        cells = [show(run.tokens_per_s_per_device), f"{next(efficiency):.1%}", f"{run.mfu:.1%}"]
-        cells += [f"{run.goodput.share:.1%}", few_digits(run.days)]
-        cells += [f"{run.cost:,.0f}" if run.cost == run.cost else ""]
-        rows.append((*first, *cells, plan_text(run.plan)))
-    what = {"strong": "the same batch for all", "weak": "the batch grows with the devices"}[curve.kind]
-    header = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "days", "USD", "plan")
-    return [_bold(f"{curve.kind} scaling: {what}"), _lines(header, rows)]
+        run, first = point.run, [f"{point.devices:,}", f"{point.batch:g}"]
+        cells = [*[""] * 6, point.why_none]
+        if run is not None:
+            cells = [show(run.tokens_per_s_per_device), f"{next(efficiency):.1%}", f"{run.mfu:.1%}"]
+            cells += [f"{run.goodput.share:.1%}", few_digits(run.days)]
+            cells += [f"{run.cost:,.0f}" if run.cost == run.cost else "", plan_text(run.plan)]
+        rows.append(dict(zip(SCALED, [*first, *cells], strict=True)))
+    header = [name for name in SCALED if name != without]
+    return header, [tuple(row[name] for name in header) for row in rows]

@@ -4,44 +4,48 @@ stops take, other plans, scaling, sources.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from strata.app.render.figures import colour_of, picture
 from strata.app.render.page import (
+    RESOURCE_COLOURS,
+    bars_html,
+    bars_section,
     cards_html,
     figure_html,
     html_page,
     html_table,
     paragraphs,
     plotly_graphs,
-    section,
-)
-from strata.app.render.page_bars import (
-    RESOURCE_COLOURS,
-    bars_html,
-    bars_section,
     resource_colour,
+    section,
     stacked_html,
 )
 from strata.app.render.page_told import printed_html, result_records, sources_html
 from strata.app.render.training import (
+    OTHERS,
     STEP_WORDS,
     days_text,
-    few_digits,
     goodput_table,
     levers_table,
+    memory_title,
+    other_rows,
+    others_remarks,
     plan_words,
     run_rows,
     run_title,
+    scaling_rows,
+    scaling_title,
+    stage_names,
     step_parts,
-    train_dict,
 )
-from strata.drawing import COLOURS, DARK, GREY, STYLE, keep, pyplot_of, save
-from strata.evaluate import stage_memory
+from strata.drawing import COLOURS, DARK, GREY, keep
 from strata.mapping.plan import plan_text
-from strata.search.plan_for import why_behind
+from strata.one_step import stage_memory
 from strata.training.reliability import MONTH
 from strata.training.run import TrainRun, count_text
 from strata.training.scaling import ScalingCurve
@@ -75,21 +79,14 @@ def train_report(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
 def _memory(run: TrainRun) -> str:
     """A bar a stage, filled by purpose up to what a device may hold."""
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
-    stages = len(next(iter(held.values())))
-    places = np.unique(np.rint(np.linspace(0, stages - 1, min(stages, STAGE_BARS))).astype(int))
+    labels = stage_names(run)
+    places = np.unique(np.rint(np.linspace(0, len(labels) - 1, min(len(labels), STAGE_BARS))).astype(int))
     parts = {name: [float(sizes[i]) for i in places] for name, sizes in held.items()}
     sums = np.sum(list(parts.values()), axis=0)
-    fullest = int(np.argmax(sums))
-    names = [f"stage {i}" for i in places] if stages > 1 else ["fullest" if run.plan.pp > 1 else "device"]
-    bars = stacked_html(
-        names,
-        parts,
-        [show(float(size), "B") for size in sums],
-        max(limit, float(sums.max())),
-        says={name: show(sizes[fullest], "B") for name, sizes in parts.items()},
-    )
-    used = show(float(run.result.metrics.memory_used), "B")
-    return section(f"Memory of a device: {used} of {show(limit, 'B')} at most", bars)
+    says = {name: show(sizes[int(np.argmax(sums))], "B") for name, sizes in parts.items()}
+    texts, whole = [show(float(size), "B") for size in sums], max(limit, float(sums.max()))
+    bars = stacked_html([labels[i] for i in places], parts, texts, whole, says=says)
+    return section(memory_title(run).replace("memory", "Memory", 1).replace(",", ":", 1), bars)
 
 
 def _step(run: TrainRun) -> str:
@@ -113,38 +110,22 @@ def _month(run: TrainRun) -> str:
 
 def _scaling(curves: list[ScalingCurve]) -> list[str]:
     """Tokens/s of a device and days over devices, then a table a curve."""
-    charts = []
-    for title, value in (
-        (
-            "tokens/s/GPU, goodput included",
-            lambda run: run.tokens_per_s_per_device * float(run.goodput.share),
-        ),
-        ("days", lambda run: run.days),
-    ):
-        charts.append(
-            figure_html(_scaling_figure(curves, title, value), 340, f"scaling-{title.split()[0][:4]}")
-        )
+    values: dict[str, Callable[[TrainRun], float]] = {
+        "tokens/s/GPU, goodput included": lambda run: run.tokens_per_s_per_device * float(run.goodput.share),
+        "days": lambda run: run.days,
+    }
+    charts = [
+        figure_html(_scaling_figure(curves, title, value), 340, f"scaling-{title.split()[0][:4]}")
+        for title, value in values.items()
+    ]
     drawn = section("Scaling", f"<div class='two'>{''.join(charts)}</div>")
     return [drawn, *(_scaling_table(curve) for curve in curves)]
 
 
 def _scaling_table(curve: ScalingCurve) -> str:
     """A line for each number of devices; why, where there is no plan."""
-    efficiency, rows = iter(curve.efficiency()), []
-    for point in curve.points:
-        first = [f"{point.devices:,}", f"{point.batch:g}"]
-        if point.run is None:
-            rows.append([*first, *[""] * 5, point.why_none])
-            continue
-        run = point.run
-        cells = [show(run.tokens_per_s_per_device), f"{next(efficiency):.1%}", f"{run.mfu:.1%}"]
-        cells += [few_digits(run.days), f"{run.cost:,.0f}" if run.cost == run.cost else ""]
-        rows.append([*first, *cells, plan_text(run.plan)])
-    header = ["devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "days", "USD", "plan"]
-    said = {"strong": "the same batch for all", "weak": "the batch grows with the devices"}.get(
-        curve.kind, ""
-    )
-    return section(f"{curve.kind} scaling: {said}", html_table(header, rows, (7,)))
+    header, rows = scaling_rows(curve, without="goodput")
+    return section(scaling_title(curve), html_table(header, rows, (7,)))
 
 
 def _scaling_figure(curves: list[ScalingCurve], title: str, value: Any) -> Any:
@@ -161,24 +142,11 @@ def _scaling_figure(curves: list[ScalingCurve], title: str, value: Any) -> Any:
 def _others(run: TrainRun) -> list[str]:
     found = run.search
     assert found is not None
-    told = train_dict(run, [])["search"]["plans"]
-    best = told[0]["tokens_per_s_per_device"]
-    rows = [
-        [
-            p["plan"],
-            show(p["tokens_per_s_per_device"]),
-            few_digits(p["days"]),
-            f"{p['mfu']:.1%}",
-            show(p["memory_B"], "B"),
-            f"{p['tokens_per_s_per_device'] / best - 1.0:+.1%}" if i else "",
-        ]
-        for i, p in enumerate(told)
-    ]
+    first, *rest = other_rows(run, found)
+    rows = [first, *([*cells, behind or "+0.0%"] for *cells, behind in rest)]
     table = html_table(["plan", "tokens/s/GPU", "days", "MFU", "memory", "behind"], rows, best=0)
-    below = [f"second: {why_behind(c.result, found.nearest)}" for c in found.choices[1:2]]
-    below += [f"{count:,} plans are out: {why}" for why, count in found.out.items()]
-    heading = "The best plans, one for each division of the devices"
-    return [section(heading, table, paragraphs(below, "dim")), printed_html(levers_table(found))]
+    below = paragraphs(others_remarks(found), "dim")
+    return [section(f"T{OTHERS[1:]}", table, below), printed_html(levers_table(found))]
 
 
 WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
@@ -187,23 +155,17 @@ WAIT_COLOUR, WORK_COLOUR = COLOURS[1], COLOURS[0]
 
 def draw_run(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
     """The picture, as SVG; scaling curves as a second row where there are any."""
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        rows = 2 if curves else 1
-        figure, axes = pyplot.subplots(
-            rows,
-            3,
-            figsize=(WIDTH, ROW * rows + HEAD),
-            squeeze=False,
-            gridspec_kw={"width_ratios": (1.25, 1, 1)},
-        )
+    rows = 2 if curves else 1
+    height = ROW * rows + HEAD
+    shape = {"squeeze": False, "gridspec_kw": {"width_ratios": (1.25, 1, 1)}, "layout": None}
+    with picture(path, (WIDTH, height), rows, 3, **shape) as (figure, axes):
         _draw_memory(axes[0][0], run)
         _draw_step(axes[0][1], run)
         _draw_month(axes[0][2], run)
         if curves:
             _draw_scaling(axes[1], curves)
-        _head(figure, run, ROW * rows + HEAD)
-        return save(pyplot, figure, path)
+        _head(figure, run, height)
+    return path
 
 
 def _head(figure: Any, run: TrainRun, height: float) -> None:
@@ -219,16 +181,14 @@ def _head(figure: Any, run: TrainRun, height: float) -> None:
 def _draw_memory(axes: Any, run: TrainRun) -> None:
     """Stages as bars that lie, the first on top, filled by purpose."""
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
-    stages = len(next(iter(held.values())))
+    names = [name.replace("fullest", "fullest stage") for name in stage_names(run)]
+    stages = len(names)
     places, left = np.arange(stages), np.zeros(stages)
     for place, (name, sizes) in enumerate((n, s) for n, s in held.items() if np.max(s) > 0):
-        axes.barh(places, sizes / 1e9, left=left, color=COLOURS[place % len(COLOURS)], label=name, height=0.8)
+        axes.barh(places, sizes / 1e9, left=left, color=colour_of(place), label=name, height=0.8)
         left = left + sizes / 1e9
     axes.axvline(limit / 1e9, color=DARK, linewidth=1.0, linestyle="--")
     axes.text(limit / 1e9, -0.7, show(limit, "B"), ha="right", va="bottom", fontsize=8, color=DARK)
-    names = (
-        [f"stage {i}" for i in places] if stages > 1 else ["fullest stage" if run.plan.pp > 1 else "device"]
-    )
     few = places if stages <= 16 else places[:: max(stages // 8, 1)]
     axes.set_yticks(few, [names[i] for i in few])
     axes.set_ylim(stages - 0.4 + max(0.8, 0.42 * stages), -0.75)
@@ -239,20 +199,24 @@ def _draw_memory(axes: Any, run: TrainRun) -> None:
 
 def _draw_step(axes: Any, run: TrainRun) -> None:
     """Where a step's time goes, the work first."""
-    whole = float(run.result.metrics.step_time)
+    whole, waits = float(run.result.metrics.step_time), run.waits
     parts = {name: time for name, time in step_parts(run).items() if time > 2e-3 * whole}
-    waits = run.waits
-    places = np.arange(len(parts))
-    colours = [WAIT_COLOUR if name in waits else WORK_COLOUR for name in parts]
     shares = [100 * time / whole for time in parts.values()]
-    axes.barh(places, shares, color=colours, height=0.7)
-    for place, (share, time) in enumerate(zip(shares, parts.values(), strict=True)):
-        axes.text(
-            share + 1.0, place, f"{show(time, 's')}, {share:.1f} %", va="center", fontsize=8, color=DARK
-        )
-    axes.set_yticks(places, [_folded(STEP_WORDS.get(name, name)) for name in parts])
-    axes.invert_yaxis()
+    said = [f"{show(time, 's')}, {share:.1f} %" for time, share in zip(parts.values(), shares, strict=True)]
+    colours = [WAIT_COLOUR if name in waits else WORK_COLOUR for name in parts]
+    _lying_bars(axes, [STEP_WORDS.get(name, name) for name in parts], shares, said, colours, beside=1.0)
     axes.set(title=f"a step of {show(whole, 's')} [%]", xlim=(0, max(shares) * 1.45))
+
+
+def _lying_bars(
+    axes: Any, names: list[str], sizes: list[float], said: list[str], colours: Any, *, beside: float
+) -> None:
+    """Bars that lie, the first on top, with words beside their ends."""
+    axes.barh(np.arange(len(sizes)), sizes, color=colours, height=0.7)
+    for place, (size, words) in enumerate(zip(sizes, said, strict=True)):
+        axes.text(size + beside, place, words, va="center", fontsize=8, color=DARK)
+    axes.set_yticks(np.arange(len(sizes)), [_folded(name) for name in names])
+    axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
 
 
@@ -267,15 +231,11 @@ def _folded(words: str, most: int = 16) -> str:
 
 def _draw_month(axes: Any, run: TrainRun) -> None:
     """What a month loses, in hours."""
-    kept = run.goodput
-    places, hours = np.arange(len(kept.lost)), [float(s) * MONTH / 3600.0 for s in kept.lost.values()]
-    axes.barh(places, hours, color=COLOURS[3], height=0.7)
-    for place, each in enumerate(hours):
-        axes.text(each + 0.02 * max(hours), place, f"{each:.1f} h", va="center", fontsize=8, color=DARK)
-    axes.set_yticks(places, [_folded(name) for name in kept.lost])
-    axes.invert_yaxis()
+    lost = run.goodput.lost
+    hours = [float(s) * MONTH / 3600.0 for s in lost.values()]
+    said = [f"{each:.1f} h" for each in hours]
+    _lying_bars(axes, list(lost), hours, said, COLOURS[3], beside=0.02 * max(hours))
     axes.set(title="hours lost in a month", xlim=(0, max(*hours, 1e-9) * 1.25))
-    axes.grid(axis="y", visible=False)
 
 
 def _draw_scaling(axes: Any, curves: list[ScalingCurve]) -> None:

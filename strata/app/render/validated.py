@@ -4,10 +4,9 @@ predictors, where the error is, single rows, and seals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any
 
-from strata.app.terminal import plain_table, titled
+from strata.app.render.tables import cells_of, table
 from strata.validation.accuracy.headline import (
     FAMILIES,
     HEADLINE,
@@ -25,66 +24,51 @@ def validated_tables(outcome: dict[str, Any]) -> list[Any]:
     """Families left out, the files, other predictors on the same rows, then where the error is."""
     tables = [_families_table(outcome)] if outcome.get("families") else []
     tables.append(_files_table(outcome))
-    if outcome.get("arena"):
-        tables.append(_arena_table(outcome["arena"]))
+    tables += [_arena_table(outcome["arena"])] if outcome.get("arena") else []
     return tables + (_worst_tables(outcome["worst"]) if outcome.get("worst") else [])
 
 
 def _families_table(outcome: dict[str, Any]) -> Any:
     """Each family predicted by numbers refitted to the others, as the project's last full run found."""
     few = len(outcome["families"]) <= MOST_FAMILIES
-    columns, rows = (
-        (FAMILIES, family_cells(outcome["families"])) if few else (HEADLINE, headline_cells(outcome))
-    )
+    columns = FAMILIES if few else HEADLINE
+    rows = family_cells(outcome["families"]) if few else headline_cells(outcome)
     text = 3 if few else 2
-    return titled(
-        "families left out in turn, numbers refitted without each (the last full run)",
-        _table([f"<{name}" if i < text else name for i, name in enumerate(columns)], rows),
-    )
+    head = [f"<{name}" if i < text else f">{name}" for i, name in enumerate(columns)]
+    return table("families left out in turn, numbers refitted without each (the last full run)", head, rows)
 
 
 def _files_table(outcome: dict[str, Any]) -> Any:
     """One line a file, with its groups below it."""
-    columns = ("points", "failed", "MAPE", "median", "P90", "in 15 %", "in 30 %", "worst", "bias", "weighted")
-    table = _table(["<file", *columns], [])
+    rows: list[list[str]] = []
+    styles = []
     for entry in outcome["files"]:
-        table.add_row(entry["file"], *_cells(entry), style="bold")
-        for name, group in entry["groups"].items():
-            table.add_row(f"  {name}", *_cells(group), style="dim")
-    for name in outcome["not_yet"]:
-        table.add_row(f"{name}: not predicted yet", style="yellow")
-    for name in outcome["unknown"]:
-        said = "unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its chip)"
-        table.add_row(f"{name}: {said}", style="red")
+        rows.append([entry["file"], *_cells(entry)])
+        rows += [[f"  {name}", *_cells(group)] for name, group in entry["groups"].items()]
+        styles += ["bold", *["dim"] * len(entry["groups"])]
+    rows += [[f"{name}: not predicted yet"] for name in outcome["not_yet"]]
+    styles += ["yellow"] * len(outcome["not_yet"])
+    said = "unknown file (h200/gemm.csv is a known one; a folder of kernels is named after its chip)"
+    rows += [[f"{name}: {said}"] for name in outcome["unknown"]]
+    styles += ["red"] * len(outcome["unknown"])
     below = [
         f"{row['file']}{' line ' + str(row['row']) if row['row'] else ''}: cannot be read: {row['why']}"
         for row in outcome.get("unread", [])
     ]
     if held_out := [entry["file"] for entry in outcome["files"] if entry.get("seen") == HELD_OUT]:
         below.append(f"only the held-out third, which no fit has seen, of: {', '.join(held_out)}")
-    return titled("predicted against measured: error = predicted / measured - 1", table, "\n".join(below))
-
-
-def _table(headings: Iterable[str], rows: Iterable[Iterable[str]]) -> Any:
-    """A plain table: columns of text begin with <, all others stand at the right."""
-    table = plain_table(*(name if name[0] == "<" else f">{name}" for name in headings))
-    for row in rows:
-        table.add_row(*row)
-    return table
+    head = "<file|>points|>failed|>MAPE|>median|>P90|>in 15 %|>in 30 %|>worst|>bias|>weighted"
+    title = "predicted against measured: error = predicted / measured - 1"
+    return table(title, head, rows, "\n".join(below), styles)
 
 
 def _arena_table(entries: list[dict[str, Any]]) -> Any:
     """Other predictors beside ours."""
-    rows = [
-        [
-            *rival_cells(one),
-            f"as published: {one['as_published']}" if "as_published" in one else _same_points(one),
-        ]
-        for one in entries
-    ]
-    return titled(
-        "other predictors", _table(["<predictor", "<file", "points", "MAPE", "Strata", "<on"], rows)
-    )
+    rows = []
+    for one in entries:
+        where = f"as published: {one['as_published']}" if "as_published" in one else _same_points(one)
+        rows.append([*rival_cells(one), where])
+    return table("other predictors", "<predictor|<file|>points|>MAPE|>Strata|<on", rows)
 
 
 def _same_points(entry: dict[str, Any]) -> str:
@@ -96,8 +80,7 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
     """Families left out with the most error, families of the rows, and the rows that are off the most."""
     by = worst["by"]
     left_out = [
-        [one["family"], one["kind"], one["file"], one["metric"], str(one["rows"])]
-        + [percent(one[key]) for key in ("mape", "shown")]
+        cells_of(one, "family kind file metric rows") + [percent(one[key]) for key in ("mape", "shown")]
         for one in worst["left_out"]
     ]
     families = [
@@ -106,45 +89,35 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
         for one in worst["families"]
     ]
     rows = [
-        [
-            f"{one['file']} line {one['row']}",
-            one["group"],
-            f"{one['measured']:.6g}",
-            f"{one['predicted']:.6g}",
-            f"{one['error']:+.1%}",
-        ]
+        [f"{one['file']} line {one['row']}", *cells_of(one, "group measured:.6g predicted:.6g error:+.1%")]
         for one in worst["rows"]
     ]
-    heads = [*(f"<{name}" for name in by), "points", "MAPE", "median", "bias", "share"]
-    tables = [titled(f"where the error is, by {', '.join(by)}", _table(heads, families))]
-    if left_out:
-        heads = ["<left out", "<by", "<file", "<metric", "rows", "MAPE", "as shipped"]
-        tables.insert(0, titled("families left out with the most error", _table(heads, left_out)))
     commands = "\n".join(one["command"] for one in worst["rows"])
-    heads = ["<row", "<group", "measured", "predicted", "error"]
-    return [*tables, titled("rows off by the largest factors, in SI units", _table(heads, rows), commands)]
+    head = [*(f"<{name}" for name in by), ">points", ">MAPE", ">median", ">bias", ">share"]
+    tables = [table(f"where the error is, by {', '.join(by)}", head, families)]
+    if left_out:
+        columns = "<left out|<by|<file|<metric|>rows|>MAPE|>as shipped"
+        tables.insert(0, table("families left out with the most error", columns, left_out))
+    columns = "<row|<group|>measured|>predicted|>error"
+    return [*tables, table("rows off by the largest factors, in SI units", columns, rows, commands)]
 
 
 def sealed_table(scored: dict[str, Any]) -> Any:
     """Sealed predictions beside results that came later."""
+    inside = {True: "inside", False: "outside", None: ""}
     rows = [
         [
             f"{one['seal']} {one['entry']}",
-            one["metric"],
-            f"{one['predicted']:.6g}",
-            f"{one['measured']:.6g}",
-            f"{one['error']:+.1%}",
-            {True: "inside", False: "outside", None: ""}[one["inside"]],
+            *cells_of(one, "metric predicted:.6g measured:.6g error:+.1%"),
+            inside[one["inside"]],
         ]
         for one in scored["entries"]
     ]
-    seals = len(scored["seals"])
-    below = (
-        f"{scored['predictions']} predictions in {seals} seal{'s' if seals != 1 else ''}, {scored['open']} "
-        "without a result yet"
-    )
-    heads = ["<sealed", "<metric", "predicted", "measured", "error", "<interval"]
-    return titled("sealed predictions, in SI units", _table(heads, rows), below)
+    count = len(scored["seals"])
+    seals = f"{count} seal{'s' if count != 1 else ''}"
+    below = f"{scored['predictions']} predictions in {seals}, {scored['open']} without a result yet"
+    head = "<sealed|<metric|>predicted|>measured|>error|<interval"
+    return table("sealed predictions, in SI units", head, rows, below)
 
 
 def seal_table(content: dict[str, Any]) -> Any:
@@ -153,11 +126,9 @@ def seal_table(content: dict[str, Any]) -> Any:
     for one in content["entries"]:
         low, high = (one["interval"] or {}).get("low"), (one["interval"] or {}).get("high")
         ends = "" if low is None else f"{low:.4g} to {high:.4g}"
-        rows.append([one["name"], one["metric"], f"{one['predicted']:.4g}", one["unit"], ends])
+        rows.append([*cells_of(one, "name metric predicted:.4g unit"), ends])
     below = f"{content['sealed']}, strata {content['version']}, sha256 {content['sha256']}"
-    return titled(
-        content["title"], _table(["<entry", "<metric", "predicted", "<unit", "<interval"], rows), below
-    )
+    return table(content["title"], "<entry|<metric|>predicted|<unit|<interval", rows, below)
 
 
 def row_table(rows: list[dict[str, Any]]) -> Any:
@@ -169,8 +140,8 @@ def row_table(rows: list[dict[str, Any]]) -> Any:
             predicted, error = f"{row['predicted']:.6g}", f"{row['predicted'] / row['measured'] - 1.0:+.1%}"
         cells.append([row["group"], row["at"], predicted, f"{row['measured']:.6g}", error])
     commands = "\n".join(dict.fromkeys(row["command"] for row in rows if row["command"]))
-    table = _table(["<group", "<at", "predicted", "measured", "error"], cells)
-    return titled("predicted against measured, in SI units", table, commands)
+    head = "<group|<at|>predicted|>measured|>error"
+    return table("predicted against measured, in SI units", head, cells, commands)
 
 
 def validated_rows(outcome: dict[str, Any]) -> list[dict[str, Any]]:
@@ -190,11 +161,8 @@ def unread_line(outcome: dict[str, Any]) -> str:
         return ""
     whole = [row["file"] for row in unread if not row["row"]]
     lines = [f"{row['file']} line {row['row']}" for row in unread if row["row"]]
-    counts = [
-        f"{len(of)} {what}{'s' if len(of) > 1 else ''}"
-        for of, what in ((whole, "file"), (lines, "row"))
-        if of
-    ]
+    kinds = ((whole, "file"), (lines, "row"))
+    counts = [f"{len(of)} {what}{'s' if len(of) > 1 else ''}" for of, what in kinds if of]
     named = ", ".join((whole + lines)[:8]) + (" ..." if len(unread) > 8 else "")
     return f"{' and '.join(counts)} could not be read: {named}; the first: {unread[0]['why']}"
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from functools import wraps
+from typing import Annotated, Any, TypeVar, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from strata.errors import BadValue
 
 
 def _no_file(name: str) -> str:
@@ -16,6 +19,7 @@ def _no_file(name: str) -> str:
 
 
 Answer = TypeVar("Answer", bound=Callable[..., Any])
+Tell = Callable[[dict[str, Any]], None]
 Name = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+:-]*$", max_length=80),
@@ -42,6 +46,13 @@ class NoQuestion(WebQuestion):
     """A request that says nothing."""
 
 
+def first_mistake(mistakes: Sequence[Any]) -> str:
+    """The first thing that is wrong with a question, in one line."""
+    place = ".".join(str(p) for p in mistakes[0]["loc"] if p not in ("body", "query", "path"))
+    said = mistakes[0]["msg"].removeprefix("Value error, ")
+    return f"{place}: {said}" if place else said
+
+
 @dataclass(frozen=True, kw_only=True)
 class Route:
     """One thing that can be asked: its path under /api/, the function that answers, what it takes."""
@@ -50,7 +61,7 @@ class Route:
     call: str  # "module.function" of `answers`
     says: str  # one line of documentation
     question: type[WebQuestion] = NoQuestion
-    job: bool = False  # long: started, watched and cancelled
+    job: bool = False  # long: started, watched and cancelled; it takes `tell` and reports on the way
     kept: bool = False  # of a job: it goes on where nobody watches, as what it finds is kept
     example: dict[str, Any] | None = None
 
@@ -58,11 +69,21 @@ class Route:
 def answers(
     path: str, says: str, question: type[WebQuestion] = NoQuestion, **more: Any
 ) -> Callable[[Answer], Answer]:
-    """Make a function of `answers` the one that answers what is asked at a path."""
+    """Make a function of `answers` the one that answers what is asked at a path; it is given the whole
+    question, with what was not said as it usually is.
+    """
 
     def named(function: Answer) -> Answer:
+        @wraps(function)
+        def answer(asked: dict[str, Any], *tell: Tell) -> Any:
+            try:
+                whole = question(**asked)
+            except ValidationError as error:
+                raise BadValue(first_mistake(error.errors())) from None
+            return function(whole.model_dump(), *tell)
+
         call = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
-        function.__dict__["route"] = Route(path=path, call=call, says=says, question=question, **more)
-        return function
+        answer.__dict__["route"] = Route(path=path, call=call, says=says, question=question, **more)
+        return cast(Answer, answer)
 
     return named

@@ -21,7 +21,7 @@ from starlette.exceptions import HTTPException
 from strata import __version__
 from strata.app.web.answers import all_routes
 from strata.app.web.guard import LOOPBACK, Door, Guard
-from strata.app.web.questions import Route
+from strata.app.web.questions import Route, first_mistake
 from strata.app.web.workers import Busy, Workers
 
 STATIC = Path(__file__).parent / "static"
@@ -166,10 +166,7 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def unread(_: Request, error: RequestValidationError) -> JSONResponse:
-        first = error.errors()[0]
-        place = ".".join(str(p) for p in first["loc"] if p not in ("body", "query", "path"))
-        said = first["msg"].removeprefix("Value error, ")
-        return JSONResponse({"error": f"{place}: {said}" if place else said}, 422)
+        return JSONResponse({"error": first_mistake(error.errors())}, 422)
 
     @app.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> JSONResponse:

@@ -1,23 +1,41 @@
 """A worker process: it reads questions from its standard input, answers one after the other, and ends when
-the server does; it may not reach out of its fence. `python -m strata.app.web.worker`.
+the server does; it may not reach out of its fence. One JSON object a line, of plain types, goes either way.
+`python -m strata.app.web.worker`.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any, BinaryIO
 
-from strata.app.web.wire import frame, parsed, plain
+from strata.app.terminal import plain_json
+from strata.app.web.questions import Tell
 from strata.errors import StrataError, Unforeseen, printable_line
 
+LONGEST_FRAME = 64 << 20  # bytes of one answer
 READABLE = ("/proc", "/sys", "/dev", "/usr/share", "/etc/fonts", "/usr/lib")  # what libraries look at
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+
+def frame(told: dict[str, Any]) -> bytes:
+    """An object as a line.
+
+    >>> frame({"done": [1, None]})
+    b'{"done":[1,null]}\\n'
+    """
+    return json.dumps(told, separators=(",", ":"), allow_nan=False, default=str).encode() + b"\n"
+
+
+def parsed(line: bytes) -> dict[str, Any]:
+    """A line as an object."""
+    told: dict[str, Any] = json.loads(line)
+    return told
 
 
 class Fenced(PermissionError):
@@ -81,12 +99,10 @@ def fence(folder: str) -> None:
 
 
 ANSWERS = "strata.app.web.answers"
-Tell = Callable[[dict[str, Any]], None]
-Answer = Callable[..., Any]
 
 
 def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANSWERS) -> dict[str, Any]:
-    """The answer of a function of `answers`, by "module.function"; those that take `tell` report on the way.
+    """The answer of a function of `answers`, by "module.function"; jobs take `tell` and report on the way.
 
     >>> answered("catalogue.shipped_names", {}, print)["done"]["chips"][0]["name"]
     'a100-40'
@@ -96,7 +112,8 @@ def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANS
     module, _, name = call.partition(".")
     function = getattr(import_module(f"{package}.{module}"), name)
     try:
-        done = function(question, tell) if getattr(function, "tells", False) else function(question)
+        reports = "route" in vars(function) and vars(function)["route"].job
+        done = function(question, tell) if reports else function(question)
     except Unforeseen as error:
         return {"error": str(error), "status": 500}
     except StrataError as error:
@@ -116,20 +133,14 @@ def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANS
             "error": printable_line(f"a fault of strata's: {type(error).__name__}: {error}"),
             "status": 500,
         }
-    return {"done": plain(done)}
-
-
-def tells(function: Answer) -> Answer:
-    """Mark an answer that reports on the way: it takes the question and `tell`."""
-    function.tells = True  # type: ignore[attr-defined]
-    return function
+    return {"done": plain_json(done)}
 
 
 def work(inward: BinaryIO, outward: BinaryIO, package: str) -> None:
     """Answer questions until there are no more."""
 
     def tell(told: dict[str, Any]) -> None:
-        outward.write(frame({"told": plain(told)}))
+        outward.write(frame({"told": plain_json(told)}))
         outward.flush()
 
     while line := inward.readline():

@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strata.app.web.wire import LONGEST_FRAME, frame, parsed
-from strata.app.web.worker import ANSWERS
+from strata.app.web.worker import ANSWERS, LONGEST_FRAME, frame, parsed
 
 SHORT_LIMIT = 20.0  # s for one short question
 JOB_LIMIT = 900.0  # s for one job

@@ -1,6 +1,4 @@
-"""What banks do with visits to their rows: turns of the bus, row cycles, banks that wait for each other, and
-bounds that come near each other.
-"""
+"""Visits to rows: turns of the bus, row cycles, banks that wait for each other, blurred bounds."""
 
 from __future__ import annotations
 

@@ -13,51 +13,56 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, namespace, register_pytree
+from strata.arrays import Number, ceil_div, namespace
 from strata.errors import BadValue, require
 from strata.hardware.dram.banks import ACTIVATES, bank_time, blurred, in_step, turns
-from strata.params import Sources, find, override, part, quantity, read_record, remembered, text
+from strata.params import (
+    Sources,
+    find,
+    override,
+    part,
+    positive,
+    quantity,
+    read_record,
+    record,
+    remembered,
+    text,
+)
 from strata.units import show
 
 LEGAL = {"run": "positive", "read_share": "from 0 to 1", "banks": "at least 1", "outstanding": "positive"}
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Timing:
     """Times between commands, by their JEDEC names without the t: `rcd` is tRCD. `_s` to another bank group,
     `_l` to the same.
     """
 
-    clock: Number = quantity("s", "one period of the command clock, tCK", positive=True)
-    ccd_s: Number = quantity(
-        "s", "burst to burst in different bank groups: the time of a burst on the bus", positive=True
-    )
-    ccd_l: Number = quantity("s", "burst to burst in one bank group", positive=True)
+    clock: Number = positive("s", "one period of the command clock, tCK")
+    ccd_s: Number = positive("s", "burst to burst in different bank groups: the time of a burst on the bus")
+    ccd_l: Number = positive("s", "burst to burst in one bank group")
     cl: Number = quantity("s", "read command to data")
     cwl: Number = quantity("s", "write command to data")
-    rcd: Number = quantity("s", "activation to the first read or write", positive=True)
-    rp: Number = quantity("s", "precharge to the next activation of a bank", positive=True)
-    ras: Number = quantity("s", "activation to precharge, at least", positive=True)
-    rc: Number | None = quantity(
-        "s", "activation to activation of one bank; left out: ras + rp", optional=True
-    )
+    rcd: Number = positive("s", "activation to the first read or write")
+    rp: Number = positive("s", "precharge to the next activation of a bank")
+    ras: Number = positive("s", "activation to precharge, at least")
+    rc: Number | None = quantity("s", "activation to activation of one bank; left out: ras + rp")
     rtp: Number = quantity("s", "last read to precharge")
     wr: Number = quantity("s", "last written data to precharge")
     wtr_s: Number = quantity("s", "written data to a read in another bank group")
     wtr_l: Number = quantity("s", "written data to a read in the same bank group")
     rtw: Number | None = quantity(
-        "s", "read to write; left out: cl + ccd_s - cwl and one clock for the bus to turn", optional=True
+        "s", "read to write; left out: cl + ccd_s - cwl and one clock for the bus to turn"
     )
-    rrd_s: Number = quantity("s", "activation to activation in different bank groups", positive=True)
-    rrd_l: Number = quantity("s", "activation to activation in one bank group", positive=True)
-    faw: Number = quantity("s", "window that holds at most four activations", positive=True)
+    rrd_s: Number = positive("s", "activation to activation in different bank groups")
+    rrd_l: Number = positive("s", "activation to activation in one bank group")
+    faw: Number = positive("s", "window that holds at most four activations")
     rfc: Number = quantity("s", "one refresh of all banks")
-    refi: Number = quantity("s", "time between refreshes, up to 85 C", positive=True)
+    refi: Number = positive("s", "time between refreshes, up to 85 C")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Controller:
     """How a memory controller orders requests: open rows first, writes held back and drained together."""
 
@@ -65,10 +70,8 @@ class Controller:
         "1", "transactions it sees ahead of the banks, and writes it holds back", minimum=1
     )
     bank_queue: Number = quantity("1", "transactions that wait at one bank", minimum=1)
-    rounds: Number = quantity(
-        "1",
-        "rounds over the banks between two turns from reads to writes, where a visit fits a bank's queue",
-        positive=True,
+    rounds: Number = positive(
+        "1", "rounds over the banks between two turns from reads to writes, where a visit fits a bank's queue"
     )
     jitter: Number = quantity(
         "1", "how far bounds that are near each other add up when reads and writes come at random"
@@ -76,24 +79,22 @@ class Controller:
     spill: Number = quantity(
         "1", "the same where a visit does not fit a bank's queue, so that reads and writes meet in its row"
     )
-    drift: Number = quantity(
+    drift: Number = positive(
         "1",
         "length of a visit, in row cycles of its bank, at which two banks that wait for each other come "
         "apart",
-        positive=True,
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Dram:
     """One channel: an independent bus with its banks."""
 
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
-    burst: Number = quantity("B", "one transaction, the least that is moved", positive=True)
-    row: Number = quantity("B", "open row of a bank, as this channel sees it", positive=True)
+    burst: Number = positive("B", "one transaction, the least that is moved")
+    row: Number = positive("B", "open row of a bank, as this channel sees it")
     bank_groups: Number = quantity("1", "bank groups", minimum=1)
     banks_per_group: Number = quantity("1", "banks of a group", minimum=1)
     timing: Timing = part(Timing, "times between commands")
@@ -164,8 +165,7 @@ def dram_channel(name: str, /, **changes: Any) -> Dram:
         return stated
     changed, given = override(stated, changes, "memory")
     check_dram(changed, find("memory", name).name)
-    known: Dram = replace(changed, sources=stated.sources.updated(given))
-    return known
+    return replace(changed, sources=stated.sources.updated(given))
 
 
 @remembered
@@ -309,9 +309,7 @@ class Bus:
 
 @dataclass(frozen=True, eq=False, slots=True, kw_only=True)
 class Visit:
-    """One visit to a bank: bytes of use in it, less refresh [B]; times that bound it, and the time it takes
-    [s].
-    """
+    """One visit to a bank: useful bytes, less refresh [B]; times that bound it, and the time it takes [s]."""
 
     useful: Number
     moving: Number
@@ -339,9 +337,7 @@ def bus_of(dram: Dram, banks: Number | None = None, hot: Number = 0.0) -> Bus:
 
 
 def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
-    """A visit of `run` bytes, of which the share `reads` reads: the equations of `sustained_channel` but for
-    buffer and port.
-    """
+    """A visit of `run` bytes, a share of which `reads`: as `sustained_channel`, without buffer and port."""
     dram, banks, step = bus.dram, bus.banks, bus.step
     t, controller = dram.timing, dram.controller
     xp = namespace(run, banks, reads, step, bus.left, dram.row, dram.burst, controller.queue)
@@ -361,8 +357,6 @@ def visit(bus: Bus, run: Number, reads: Number, packed: bool) -> Visit:
 
 
 def in_flight_bound(t: Timing, outstanding: Number, latency: Number | None = None) -> Number:
-    """Bandwidth that bytes outstanding over the latency of a request allow [B/s]; no request is faster than
-    its row opens.
-    """
+    """Bandwidth that bytes outstanding over a request's latency, at least a row's opening, allow [B/s]."""
     first = t.rcd + t.cl + t.ccd_s
     return outstanding / (first if latency is None else namespace(latency, first).maximum(latency, first))

@@ -2,54 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, namespace, register_pytree
-from strata.errors import UnknownName, require
+from strata.arrays import Number, ceil_div, namespace
+from strata.errors import require
 from strata.hardware.dram.channel import Dram, dram_channel
-from strata.params import load_table, merged, names, part, quantity, text
+from strata.params import part, positive, quantity, record, table_named, text
 
 PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it once
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Stack:
     """DRAM layers bonded onto a logic die; unconnected layers add capacity and banks, not peak bandwidth."""
 
     layers: Number = quantity("1", "DRAM layers in the stack", minimum=1, more="faster")
     channels_per_layer: Number = quantity("1", "independent channels (vaults) of one layer", minimum=1)
     channel_width: Number = quantity("B", "bytes a channel moves in one transfer", minimum=1)
-    transfer_rate: Number = quantity("Hz", "transfers a second of one channel", positive=True)
-    capacity_per_layer: Number = quantity("B", "capacity of one layer", positive=True)
+    transfer_rate: Number = positive("Hz", "transfers a second of one channel")
+    capacity_per_layer: Number = positive("B", "capacity of one layer")
     connected_layers: Number | None = quantity(
-        "1",
-        "layers with their own data connection to the logic die; left out: all",
-        optional=True,
-        minimum=1,
-        more="faster",
+        "1", "layers with their own data connection to the logic die; left out: all", minimum=1, more="faster"
     )
     memory: str = text(
         "the banks behind a channel: a memory's name or TOML path; left out: a fixed efficiency of the peak",
         default="",
     )
-    dram: Dram | None = part(Dram, "that memory's quantities, from its file", optional=True)
+    dram: Dram | None = part(Dram, "that memory's quantities, from its file")
 
 
 def with_memory(table: dict[str, Any]) -> dict[str, Any]:
-    """A chip's table with the memory its stack names written out; what the stack says itself of it goes
-    before.
-    """
+    """A chip's table with the memory its stack names written out, under what the stack says itself of it."""
     stack = table.get("stack")
     if not isinstance(stack, dict) or not stack.get("memory"):
         return table
-    name, known = str(stack["memory"]), names("memory")
-    if not name.endswith(".toml") and name not in known:
-        raise UnknownName("memory", name, known, ", ".join(known))
-    return table | {"stack": stack | {"dram": merged(load_table("memory", name), stack.get("dram", {}))}}
+    dram = table_named("memory", str(stack["memory"]), stack.get("dram", {}))
+    return table | {"stack": stack | {"dram": dram}}
 
 
 def dram_of(stack: Stack) -> Dram | None:
@@ -144,8 +135,6 @@ def channel_in_stack(stack: Stack, dram: Dram) -> Dram:
 
 
 def stack_banks(stack: Stack, dram: Dram, banks: Number | None = None) -> Number:
-    """Banks behind a channel of a connected layer: its own (all, or so many), and its part of those of
-    unconnected layers.
-    """
+    """Banks behind a channel of a connected layer: its own, and its part of unconnected layers' banks."""
     own = dram.bank_groups * dram.banks_per_group if banks is None else banks
     return own * (stack.layers / connected_layers(stack))

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, has_axes, leaves, namespace, register_pytree
+from strata.arrays import Number, has_axes, leaves, namespace
 from strata.errors import UnknownName, require
-from strata.hardware.components import LinkPhy, Logic, MemoryDevice
+from strata.hardware.components import LinkPhy, Logic, MemoryDevice, check_shipped
 from strata.hardware.generate.template import Template, check_template
 from strata.hardware.generate.voltage import Supplied
-from strata.params import Sources, by_name, names, quantity, remembered, sourced_record, text
+from strata.params import (
+    Sources,
+    by_name,
+    positive,
+    quantity,
+    record,
+    remembered,
+    sourced_record,
+    text,
+)
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Budget:
     """Limits of one chip with its memory, and their split over its components.
 
@@ -28,18 +36,16 @@ class Budget:
     name: str = text("short name, as in the file's name")
     title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
-    die_area: Number = quantity("m2", "logic silicon of the chip, all its dies", positive=True)
-    dies: Number | None = quantity("1", "dies it is cut into; left out: one", optional=True, minimum=1)
-    node_area: Number = quantity("m2", "dies and the memory beside them: the package", positive=True)
+    die_area: Number = positive("m2", "logic silicon of the chip, all its dies")
+    dies: Number | None = quantity("1", "dies it is cut into; left out: one", minimum=1)
+    node_area: Number = positive("m2", "dies and the memory beside them: the package")
     power: Number = quantity("W", "power of the chip with its memory")
-    perimeter: Number | None = quantity(
-        "m", "edge of its dies; left out: of square ones", optional=True, positive=True
-    )
+    perimeter: Number | None = positive("m", "edge of its dies; left out: of square ones")
     height: Number | None = quantity(
-        "m", "height over the die for memory on top of it; left out: one device high", optional=True
+        "m", "height over the die for memory on top of it; left out: one device high"
     )
-    money: Number | None = quantity("USD", "what it may cost to make", optional=True)
-    devices: Number | None = quantity("1", "most memory devices", optional=True)
+    money: Number | None = quantity("USD", "what it may cost to make")
+    devices: Number | None = quantity("1", "most memory devices")
     device: str = text("memory off the die, a file of devices/; left out: the template's", default="")
     link: str = text("links of the outermost network, a file of links/; left out: the template's", default="")
     split: str = text(
@@ -47,12 +53,13 @@ class Budget:
         choices=("stated", "auto"),
         default="auto",
     )
-    area_share: dict[str, Number] | None = by_name("1", "share of the die, by component", optional=True)
-    power_share: dict[str, Number] | None = by_name("1", "share of the power, by component", optional=True)
-    perimeter_share: dict[str, Number] | None = by_name("1", "share of the edge, by component", optional=True)
+    area_share: dict[str, Number] | None = by_name("1", "share of the die, by component")
+    power_share: dict[str, Number] | None = by_name("1", "share of the power, by component")
+    perimeter_share: dict[str, Number] | None = by_name("1", "share of the edge, by component")
     sources: Sources = field(default_factory=Sources)
 
 
+@remembered
 def budget(name: str) -> Budget:
     """A budget by name or TOML path: a file of `budgets`.
 
@@ -60,14 +67,7 @@ def budget(name: str) -> Budget:
     >>> float(v100.power), round(float(die_edge(v100)) * 1e3, 2)  # W, mm
     (300.0, 114.19)
     """
-    found: Budget = _budget(str(name))
-    return found
-
-
-@remembered
-def _budget(name: str) -> Budget:
-    if not name.endswith(".toml") and name.lower() not in names("budget"):
-        raise UnknownName("budget", name, names("budget"), "strata list budgets")
+    check_shipped("budget", str(name), more="strata list budgets")
     return sourced_record(Budget, "budget", name)
 
 
@@ -175,7 +175,6 @@ def check_inputs(
     if any(not isinstance(v, (float, int, np.ndarray, np.generic)) for v in given):
         return
     check_template(template)
-    assert template.rules is not None
     check_shares(budget, names, sums=template.rules.sums == "at most 1")
     supplied: list[tuple[str, Supplied]] = [("logic", logic), (device.name, device)]
     supplied += [(link.name, link) for link in links]
@@ -191,3 +190,86 @@ def check_inputs(
             nominal=part.voltage,
             highest=part.max_voltage,
         )
+
+
+def power_split(
+    total: Number,
+    stated: Mapping[str, Number],
+    *,
+    rest: Number,
+    wanted: Mapping[str, Number],
+    most: Mapping[str, Number],
+    at_rest: Mapping[str, Number],
+    weights: Mapping[str, Number],
+) -> dict[str, Number]:
+    r"""Power of each component [W] where a budget leaves it open: loads come in turn, and each keeps the
+    budget.
+
+    .. math::
+        P_i = p_i + \frac{e_i}{\sum e} \left(P - P_0 - \sum p\right), \quad P_j = \min(w_j, m_j P)
+
+    i: units and levels on the die in a large product, with p_i at rest and e_i an operation [J/FLOP]: half a
+    multiply-add, or the bytes that an operation moves through a level times their energy. Memory takes part
+    in the sums, with the few bytes of a product. P_0: what the rest of the die leaks. j: memory and networks
+    when all their pins and lanes run, which wants w_j and gets at most the share m_j, and together no more
+    than all others at rest leave. Stated shares come first.
+
+    Ours: in a product every component runs out of power at the same rate of operations; datasheets, too,
+    state peaks that do not come at once.
+
+    >>> power_split(100.0, {}, rest=10.0, wanted={"memory": 40.0}, most={"memory": 0.3},
+    ...             at_rest={"core": 10.0, "l2": 0.0, "memory": 0.0},
+    ...             weights={"core": 2.0, "l2": 1.0, "memory": 1.0})
+    {'core': 50.0, 'l2': 20.0, 'memory': 30.0}
+    """
+    xp = namespace(total, rest, *stated.values(), *wanted.values(), *at_rest.values(), *weights.values())
+    given = {name: stated[name] * total for name in weights if name in stated and name not in wanted}
+    left = xp.maximum(total - rest - sum(given.values(), 0.0), 0.0)
+    pool = [name for name in weights if name not in given]
+    idle = sum((at_rest[name] for name in pool), 0.0)
+    some = idle > 0.0
+    kept = xp.where(some, xp.minimum(1.0, left / xp.where(some, idle, 1.0)), 0.0)
+    switching = xp.maximum(left - idle, 0.0)
+    whole = sum((weights[name] for name in pool), 0.0)
+    for name in pool:
+        if name not in wanted:
+            given[name] = at_rest[name] * kept + switching * (weights[name] / whole)
+    asked = {
+        name: xp.minimum(want, most.get(name, 1.0) * total)
+        for name, want in wanted.items()
+        if name not in stated
+    }
+    given |= {name: stated[name] * total for name in wanted if name in stated}
+    others = sum((at_rest[name] for name in at_rest if name not in wanted), 0.0)
+    spent = sum((given[name] for name in wanted if name in stated), 0.0)
+    room = xp.maximum(total - rest - others - spent, 0.0)
+    sum_asked = sum(asked.values(), 0.0)
+    some = sum_asked > 0.0
+    cut = xp.where(some, xp.minimum(1.0, room / xp.where(some, sum_asked, 1.0)), 1.0)
+    return given | {name: want * cut for name, want in asked.items()}
+
+
+def peak_power(
+    total: Number,
+    *,
+    rest: Number,
+    at_rest: Mapping[str, Number],
+    weights: Mapping[str, Number],
+    busy: Collection[str],
+    of: str,
+) -> Number:
+    r"""Power of a component when only some are busy and all others at rest [W].
+
+    .. math:: P = p_i + \frac{e_i}{\sum_{busy} e} \left(P - P_0 - \sum p\right)
+
+    The load that peaks are quoted for: multiply-adds on operands in registers, without the traffic of a
+    product from further memories; a product then runs at the clock that the power leaves it.
+
+    >>> peak_power(100.0, rest=10.0, at_rest={"core": 10.0, "l2": 0.0}, weights={"core": 2.0, "l2": 1.0},
+    ...            busy=("core",), of="core")
+    90.0
+    """
+    left = total - rest - sum(at_rest.values(), 0.0)
+    xp = namespace(left)
+    whole = sum((weights[name] for name in busy), 0.0)
+    return at_rest[of] + xp.maximum(left, 0.0) * (weights[of] / whole)

@@ -14,17 +14,15 @@ from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.fabric import Fabric
 from strata.hardware.fabric_parts import Dimension
-from strata.hardware.generate.core import format_rates, operation_energies
 from strata.hardware.generate.made import Made
+from strata.hardware.generate.onchip import format_rates, operation_energies
 from strata.hardware.generate.voltage import clock_ratio
 from strata.hardware.money import economics
 from strata.params import Param, Sources, leaf_paths, value_at
 
 
 def _some(value: Number) -> Number:
-    """A quantity, and 1 where it is 0: a chip that cannot be built says so by `cores_fit`, not by divisions
-    by zero.
-    """
+    """A quantity, and 1 where it is 0: `cores_fit` says that a chip cannot be built, not a division."""
     xp = namespace(value)
     return xp.where(value > 0.0, value, 1.0)
 
@@ -129,9 +127,7 @@ def _levels(made: Made) -> tuple[MemoryLevel, ...]:
 
 
 def _highest_clock(made: Made) -> Number:
-    """The highest clock of the units [Hz]: at their highest voltage, or the one that their share of the power
-    allows.
-    """
+    """The highest clock of the units [Hz]: at their highest voltage, or as their share of power allows."""
     if _by_share(made):
         return _some(made.running.core.clock)
     return _some(clock_ratio(_top_voltage(made), made.logic) * made.logic.clock)
@@ -147,13 +143,11 @@ def _quoted_over_running(made: Made) -> Number:
 
 
 def _by_share(made: Made) -> bool:
-    assert made.template.rules is not None
     return made.template.rules.power == "by share"
 
 
 def _top_voltage(made: Made) -> Number:
     """Voltage of the highest clock: the cap, or the one it runs at where there is none."""
-    assert made.template.rules is not None
     if made.template.rules.voltage_caps == "all" and not _by_share(made):
         return made.logic.max_voltage
     point = made.running.core.point
@@ -243,9 +237,7 @@ def _sources(chip: Chip, known: Mapping[str, Param]) -> Sources:
 
 
 def fabric_of(made: Made, names: Sequence[str] | None = None) -> Fabric | None:
-    """The fabric its networks make, innermost first, with open sizes: of those named, or of all that have
-    bandwidth; None where it has none.
-    """
+    """The fabric of the named networks, or of all with bandwidth, sizes open; None where it has none."""
     dimensions = tuple(
         Dimension(
             name=network.name,

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import field, replace
+from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
-from strata.hardware.generate.budget import Budget, check_inputs, die_edge, shared_out
-from strata.hardware.generate.core import (
-    BuiltCore,
-    RunningCore,
-    built_core,
-    on_node,
-    operation_energies,
-    running_core,
+from strata.hardware.generate.budget import (
+    Budget,
+    check_inputs,
+    die_edge,
+    peak_power,
+    power_split,
+    shared_out,
 )
 from strata.hardware.generate.offchip import (
     BuiltLanes,
@@ -32,23 +32,28 @@ from strata.hardware.generate.offchip import (
     running_memory_of_level,
 )
 from strata.hardware.generate.onchip import (
+    BuiltCore,
     BuiltLevel,
+    RunningCore,
     RunningLevel,
     bank_area,
+    built_core,
     built_level,
     component_of,
     level_ports,
+    on_node,
+    operation_energies,
+    running_core,
     running_level,
 )
-from strata.hardware.generate.split import peak_power, power_split
 from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
 from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
 from strata.hardware.silicon.cost import chip_cost
 from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging
+from strata.params import record
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Built:
     """What is built of each component."""
 
@@ -58,8 +63,7 @@ class Built:
     networks: tuple[BuiltLanes, ...]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Running:
     """How each component runs."""
 
@@ -70,8 +74,7 @@ class Running:
     networks: tuple[RunningLanes, ...]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Made:
     """Everything a budget was turned into: what is built, and how it runs."""
 
@@ -80,22 +83,20 @@ class Made:
     template: Template
     device: MemoryDevice
     links: tuple[LinkPhy, ...]
+    logic: Logic  # the technology's, at most at the voltage of the template's highest clock
     components: tuple[OnChipMemory, ...]  # of the template's levels
-    area: dict[str, Number]  # allotted to each component [m2]
-    power: dict[str, Number]  # in a large product; memory and networks in turn, at full rate [W]
-    peak_power: Number  # of the units at the peak that is quoted [W]
-    turn_power: dict[str, Number]  # of each level when what is streamed comes from it [W]
-    edge: dict[str, Number]  # [m]
-    built: Built
-    running: Running
-    rest_leakage: Number  # of the die around units and memories [W]
-    static_power: Number  # of the chip with its memory [W]
-    cost: Number | None  # to make it [USD]; None where its process or its memory has no price
-
-    @property
-    def logic(self) -> Logic:
-        """The technology's, at most at the voltage of the template's highest clock."""
-        return _timed(self.technology, self.template)
+    # what follows, in the order in which `make` works it out
+    room: Number = 0.0  # memory devices there is room for
+    area: dict[str, Number] = field(default_factory=dict)  # allotted to each component [m2]
+    edge: dict[str, Number] = field(default_factory=dict)  # [m]
+    built: Built = None  # type: ignore[assignment]
+    rest_leakage: Number = 0.0  # of the die around units and memories [W]
+    power: dict[str, Number] = field(default_factory=dict)  # in a product; others in turn, at full rate [W]
+    peak_power: Number = 0.0  # of the units at the peak that is quoted [W]
+    turn_power: dict[str, Number] = field(default_factory=dict)  # of each level while it is streamed from [W]
+    running: Running = None  # type: ignore[assignment]
+    static_power: Number = 0.0  # of the chip with its memory [W]
+    cost: Number | None = None  # to make it [USD]; None where its process or its memory has no price
 
 
 def make(
@@ -124,59 +125,40 @@ def make(
     template = on_node(template, logic)
     if refuse:
         check_inputs(logic, budget, template, device, links, names=component_names(template))
-    components = tuple(component_of(technology, level) for level in template.levels)
-    area, edge, room = _places(logic, budget, template, device, components)
-    built = _built(logic, budget, template, device, links, components, (area, edge, room))
-    leak = _rest_leakage(logic, budget, template, built)
-    fed = replace(budget, power=budget.power * delivered(template))
-    power, peak, turns = _powers(logic, fed, template, device, links, components, built, leak)
-    made = Made(
+    design = Made(
         technology=technology,
         budget=budget,
         template=template,
         device=device,
         links=links,
-        components=components,
-        area=area,
-        power=power,
-        peak_power=peak,
-        turn_power=turns,
-        edge=edge,
-        built=built,
-        running=None,  # type: ignore[arg-type]
-        rest_leakage=leak,
-        static_power=0.0,
-        cost=None,
+        logic=logic,
+        components=tuple(component_of(technology, level) for level in template.levels),
     )
-    made = replace(made, running=_run(made), cost=generated_cost(made))
-    return replace(made, static_power=_static(made))
+    design = replace(design, **_places(design))
+    design = replace(design, built=_built(design))
+    design = replace(design, rest_leakage=_rest_leakage(design))
+    design = replace(design, **_powers(design))
+    design = replace(design, running=_run(design), cost=generated_cost(design))
+    return replace(design, static_power=_static(design))
 
 
-def _built(
-    logic: Logic,
-    budget: Budget,
-    template: Template,
-    device: MemoryDevice,
-    links: tuple[LinkPhy, ...],
-    components: tuple[OnChipMemory, ...],
-    places: tuple[dict[str, Number], dict[str, Number], Number],
-) -> Built:
+def _built(made: Made) -> Built:
     """What fits the places of all components."""
-    area, edge, room = places
-    core = built_core(area[CORE], logic, template)
+    area, edge, template, device = made.area, made.edge, made.template, made.device
+    core = built_core(area[CORE], made.logic, template)
     levels = tuple(
-        built_level(area[level.name], component, level, core, template, budget.dies)
-        for level, component in zip(template.levels, components, strict=True)
+        built_level(area[level.name], component, level, core, template, made.budget.dies)
+        for level, component in zip(template.levels, made.components, strict=True)
     )
     return Built(
         core=core,
         levels=levels,
         memory=memory_of_level(levels[-1])
         if device.mount == "on die"
-        else built_memory(room, area[MEMORY], edge[MEMORY], device, template),
+        else built_memory(made.room, area[MEMORY], edge[MEMORY], device, template),
         networks=tuple(
             built_lanes(area[net.name], edge[net.name], link)
-            for net, link in zip(template.networks or (), links, strict=True)
+            for net, link in zip(template.networks or (), made.links, strict=True)
         ),
     )
 
@@ -213,14 +195,9 @@ def component_names(template: Template) -> tuple[str, ...]:
     return (CORE, *(level.name for level in levels), MEMORY, *(net.name for net in nets))
 
 
-def _places(
-    logic: Logic,
-    budget: Budget,
-    template: Template,
-    device: MemoryDevice,
-    components: tuple[OnChipMemory, ...],
-) -> tuple[dict[str, Number], dict[str, Number], Number]:
+def _places(made: Made) -> dict[str, Any]:
     """Area [m2] and edge [m] of each component, and memory devices there is room for."""
+    budget, template, device = made.budget, made.template, made.device
     names = component_names(template)
     auto = budget.split == "auto"
     edge_share = shared_out(budget.perimeter_share, template.perimeter if auto else None, names)
@@ -236,19 +213,18 @@ def _places(
         # controllers of all devices that room and edge allow
         wanted = built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
         stated[MEMORY] = wanted / budget.die_area
-    usual = _usual_area(logic, budget, template, components) if auto else None
-    area_share = shared_out(stated, usual, names)
-    return {name: share * budget.die_area for name, share in area_share.items()}, edge, room
+    area_share = shared_out(stated, _usual_area(made) if auto else None, names)
+    area = {name: share * budget.die_area for name, share in area_share.items()}
+    return {"area": area, "edge": edge, "room": room}
 
 
-def _usual_area(
-    logic: Logic, budget: Budget, template: Template, components: tuple[OnChipMemory, ...]
-) -> dict[str, Number]:
+def _usual_area(made: Made) -> dict[str, Number]:
     """The template's shares of the die, with those of levels that go by the lanes of the units."""
+    budget, template = made.budget, made.template
     usual = dict(template.area or {})
     core = (budget.area_share or {}).get(CORE, usual.get(CORE, 0.0))
-    built = built_core(core * budget.die_area, logic, template)
-    for level, component in zip(template.levels, components, strict=True):
+    built = built_core(core * budget.die_area, made.logic, template)
+    for level, component in zip(template.levels, made.components, strict=True):
         if level.bytes_per_lane is not None:
             wanted = built.units * template.vector_lanes * level.bytes_per_lane
             ports = level_ports(level, built, template, budget.dies)
@@ -256,72 +232,66 @@ def _usual_area(
     return usual
 
 
-def _rest_leakage(logic: Logic, budget: Budget, template: Template, built: Built) -> Number:
-    r"""What the die leaks around units and memories at the nominal voltage [W]: wires, controllers, PHYs,
-    spare bundles, what nothing fills.
-    """
-    assert template.rules is not None
-    if template.rules.leakage == "ignored":
+def _rest_leakage(made: Made) -> Number:
+    """What wires, controllers, PHYs, spare bundles and empty die leak at the nominal voltage [W]."""
+    built = made.built
+    if made.template.rules.leakage == "ignored":
         return 0.0
     running = built.core.units * built.core.unit_area
-    around = budget.die_area - running - sum((level.area for level in built.levels), 0.0)
-    return logic.leakage * namespace(around).maximum(around, 0.0)
+    around = made.budget.die_area - running - sum((level.area for level in built.levels), 0.0)
+    return made.logic.leakage * namespace(around).maximum(around, 0.0)
 
 
-def _powers(
-    logic: Logic,
-    budget: Budget,
-    template: Template,
-    device: MemoryDevice,
-    links: tuple[LinkPhy, ...],
-    components: tuple[OnChipMemory, ...],
-    built: Built,
-    leak: Number,
-) -> tuple[dict[str, Number], Number, dict[str, Number]]:
+def _powers(made: Made) -> dict[str, Any]:
     """Power of each component [W], of the units at the peak that is quoted, and of each level in its turn."""
+    budget, template, device, built = made.budget, made.template, made.device, made.built
+    total = budget.power * delivered(template)
     stated = budget.power_share or {}
     names = component_names(template)
     if budget.split == "stated":
-        given = {name: stated.get(name, 0.0) * budget.power for name in names}
-        return given, given[CORE], given
+        given = {name: stated.get(name, 0.0) * total for name in names}
+        return {"power": given, "peak_power": given[CORE], "turn_power": given}
     nets = template.networks or ()
     wanted = {
         MEMORY: built.memory.static_power + built.memory.pins * device.pin_rate * device.access_energy
     } | {
         net.name: lanes.lanes * link.lane_rate * link.lane_energy
-        for net, link, lanes in zip(nets, links, built.networks, strict=True)
+        for net, link, lanes in zip(nets, made.links, built.networks, strict=True)
     }
     at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
     weights: dict[str, Number] = {
-        CORE: operation_energies(logic, template)[template.format],
+        CORE: operation_energies(made.logic, template)[template.format],
         MEMORY: device.access_energy * or_zero(template.memory_bytes_per_flop),
     }
-    for level, component, banks in zip(template.levels, components, built.levels, strict=True):
+    for level, component, banks in zip(template.levels, made.components, built.levels, strict=True):
         at_rest[level.name] = banks.static_power
         weights[level.name] = component.read_energy * or_zero(level.bytes_per_flop)
     split = power_split(
-        budget.power,
+        total,
         stated,
-        rest=leak,
+        rest=made.rest_leakage,
         wanted=wanted,
         most=template.power or {},
         at_rest=at_rest,
         weights=weights,
     )
     power = {name: split[name] for name in names}
+    others: Any = {"rest": made.rest_leakage, "at_rest": at_rest}
     peak = power[CORE]
     if CORE not in stated:
         busy = (CORE, *(level.name for level in template.levels if level.scope == "unit"))
-        peak = peak_power(budget.power, rest=leak, at_rest=at_rest, weights=weights, busy=busy, of=CORE)
+        peak = peak_power(total, busy=busy, of=CORE, weights=weights, **others)
     # a byte that comes from a level passes all levels inside it
-    through = {level.name: part.read_energy for level, part in zip(template.levels, components, strict=True)}
+    through = {
+        level.name: part.read_energy for level, part in zip(template.levels, made.components, strict=True)
+    }
     turns = {
         name: power[name]
         if name in stated
-        else peak_power(budget.power, rest=leak, at_rest=at_rest, weights=through, busy=inner, of=name)
+        else peak_power(total, busy=inner, of=name, weights=through, **others)
         for name, inner in ((name, tuple(through)[: i + 1]) for i, name in enumerate(through))
     }
-    return power, peak, turns
+    return {"power": power, "peak_power": peak, "turn_power": turns}
 
 
 def _run(made: Made) -> Running:

@@ -1,23 +1,20 @@
-"""Memory devices beside, on top of or away from the die: how many there is room for, and what they carry;
-lanes of a network.
-"""
+"""Memory devices and lanes of networks: how many there is room for, and what they carry."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
-from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.arrays import Number, floor_div, namespace
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.onchip import BuiltLevel, RunningLevel
 from strata.hardware.generate.template import THROTTLE, Template, TemplateNetwork
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
 from strata.hardware.lanes import edge_lanes
+from strata.params import record
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class BuiltMemory:
     """The memory devices of a chip."""
 
@@ -32,8 +29,7 @@ class BuiltMemory:
     controller_area: Number  # on the die [m2]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RunningMemory:
     """The memory devices of a chip at work."""
 
@@ -91,7 +87,6 @@ def built_memory(
     >>> got.devices, got.pins
     (4.0, 2283.0)
     """
-    assert template.rules is not None
     xp = namespace(room, controllers, edge, device.controller_area, device.pins, device.pins_per_edge)
     some = device.controller_area > 0.0
     by_controller = xp.where(
@@ -149,8 +144,7 @@ def running_memory(power: Number, built: BuiltMemory, device: MemoryDevice) -> R
 
 
 def on_die_device(component: OnChipMemory, logic: Logic) -> MemoryDevice:
-    """A memory of the die as the device of a chip that has no other: its banks are those of a level, which
-    has their area and power.
+    """A memory of the die as the device of a chip without another: a level's banks have its area and power.
 
     >>> from strata.hardware.technology import technology
     >>> n7 = technology("n7")
@@ -204,8 +198,7 @@ def running_memory_of_level(built: BuiltLevel, level: RunningLevel, device: Memo
     return RunningMemory(point=point, pin_rate=rate, bandwidth=level.bandwidth, power=0.0)
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class BuiltLanes:
     """The lanes of a network."""
 
@@ -215,8 +208,7 @@ class BuiltLanes:
     area: Number  # of their PHYs [m2]
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RunningLanes:
     """The lanes of a network at work."""
 
@@ -268,7 +260,6 @@ def running_lanes(
     51.6054
     """
     rules = template.rules
-    assert rules is not None
     lane = link.lane_energy * link.lane_rate
     if rules.at_min_voltage == THROTTLE:
         point = run_slower(power, built.lanes, lane, link, capped=rules.voltage_caps == "all")

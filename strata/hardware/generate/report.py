@@ -101,7 +101,7 @@ def product_rate(made: Made) -> Number:
     bytes b_i of energy e_i that an operation moves through level i, of power P_i in a product and p_i at
     rest.
 
-    >>> from strata.hardware.generate.generate import generation
+    >>> from strata.hardware.generate.recipe import generation
     >>> made = generation("n5", "b200", "gpu").made
     >>> round(float(product_rate(made) / made.running.core.rate), 2)
     0.77
@@ -124,7 +124,6 @@ def fits_budgets(made: Made) -> Number:
     for banks, run in zip(built.levels, running.levels, strict=True):
         ok = ok & (banks.banks > 0.0) & (run.bandwidth > 0.0)
     rules = made.template.rules
-    assert rules is not None
     ok = ok & keeps_whole(made.budget, sums=rules.sums == "at most 1")
     if rules.sums == "at most 1":
         for parts in used(made).values():
@@ -242,7 +241,6 @@ def _outside(made: Made) -> list[Infeasible]:
     """A split that is none: shares of more than there is, a die larger than its package."""
     found = []
     rules = made.template.rules
-    assert rules is not None
     budget = made.budget
     if budget.die_area > budget.node_area:
         levers = ("a smaller die", "a larger package")
@@ -260,7 +258,6 @@ def _outside(made: Made) -> list[Infeasible]:
 def _over(made: Made) -> list[Infeasible]:
     found = []
     rules = made.template.rules
-    assert rules is not None
     if rules.sums == "at most 1":
         words = {"area": "area of all components", "edge": "edge of all components"}
         words |= {
@@ -285,7 +282,6 @@ def binding(made: Made) -> dict[str, str]:
     """What keeps each component of a single chip from more, in a few words."""
     built, running = made.built, made.running
     rules = made.template.rules
-    assert rules is not None
     capped = rules.voltage_caps == "all"
     core = running.core
     fewer = float(core.units) < float(built.core.units)

@@ -5,29 +5,32 @@ counting. A file of `templates`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
-from strata.errors import UnknownName, require
+from strata.arrays import Number
+from strata.errors import require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
+from strata.hardware.components import check_shipped
 from strata.hardware.fabric_parts import COLLECTIVES, ONE_RING, GroupDivisor
 from strata.hardware.fabric_parts import KINDS as TOPOLOGIES
 from strata.params import (
     Sources,
     build,
     by_name,
+    choice,
     data_folder,
     find,
     load_table,
     merged,
-    names,
     part,
+    positive,
     quantity,
     read_toml,
+    record,
     remembered,
     text,
 )
@@ -46,32 +49,27 @@ def or_zero(stated: Number | None) -> Number:
     return 0.0 if stated is None else stated
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class TemplateLevel:
     """A level of memory on the die."""
 
     name: str = text("what it is called, in budgets too: registers, l1, l2")
     component: str = text("the technology's memory it is made of")
     scope: str = text("who shares one of it: a unit, a bundle of them, the whole chip", choices=SCOPES)
-    efficiency: Number = quantity("1", "sustained fraction of its peak bandwidth", positive=True)
+    efficiency: Number = positive("1", "sustained fraction of its peak bandwidth")
     bytes_per_flop: Number | None = quantity(
         "B/FLOP",
         "bytes it carries for an operation of a well tiled product: its part of the power where a budget "
         "does not state it",
-        optional=True,
     )
-    bytes_per_lane: Number | None = quantity(
+    bytes_per_lane: Number | None = positive(
         "B",
         "capacity for each vector lane of the units: its area where a budget does not state it; left out: by "
         "the template's share of the die",
-        optional=True,
-        positive=True,
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class TemplateNetwork:
     """A network the chip takes part in: inside its package, or between packages."""
 
@@ -79,69 +77,47 @@ class TemplateNetwork:
     link: str = text("the links it is made of: a file of links/")
     topology: str = text("how they join", choices=TOPOLOGIES)
     degree: Number = quantity("1", "neighbours that share the lanes of a chip", minimum=1)
-    efficiency: Number = quantity("1", "sustained fraction of the peak for long messages", positive=True)
-    collectives: str = text(
-        "as in a fabric's dimension: memory-ring, or as is usual when left out",
-        choices=COLLECTIVES,
-        default="",
+    efficiency: Number = positive("1", "sustained fraction of the peak for long messages")
+    collectives: str = choice(
+        "as in a fabric's dimension: memory-ring, or as is usual when left out", *COLLECTIVES
     )
-    crossing: str = text("as in a fabric's dimension", choices=("", ONE_RING), default="")
+    crossing: str = choice("as in a fabric's dimension", "", ONE_RING)
     divisors: tuple[GroupDivisor, ...] | None = part(
-        GroupDivisor, "as in a fabric's dimension; none when left out", many=True, optional=True
+        GroupDivisor, "as in a fabric's dimension; none when left out", many=True
     )
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class GeneratorRules:
     """How counting and clocking is done; the defaults are ours, the others are those of the 2021 program."""
 
-    at_min_voltage: str = text(
-        "where power is short at the lowest voltage: units are left out, or all run slower",
-        choices=(REMOVE, THROTTLE),
-        default=REMOVE,
+    at_min_voltage: str = choice(
+        "where power is short at the lowest voltage: units are left out, or all run slower", REMOVE, THROTTLE
     )
-    voltage_caps: str = text("what keeps its highest voltage", choices=("all", "memory only"), default="all")
-    power: str = text(
+    voltage_caps: str = choice("what keeps its highest voltage", "all", "memory only")
+    power: str = choice(
         "whether units may clock higher while other parts leave of their power, or keep their own share",
-        choices=("one limit", "by share"),
-        default="one limit",
+        "one limit",
+        "by share",
     )
-    ports: str = text(
-        "whether the ports of its banks bound a memory, or power alone",
-        choices=("bound", "unbounded"),
-        default="bound",
+    ports: str = choice("whether the ports of its banks bound a memory, or power alone", "bound", "unbounded")
+    edge: str = choice(
+        "whether die edge bounds the number of memory devices, or only their pins", "devices", "pins"
     )
-    edge: str = text(
-        "whether die edge bounds the number of memory devices, or only their pins",
-        choices=("devices", "pins"),
-        default="devices",
+    crossbar: str = choice(
+        "who a bank is joined to: those that share it, or every bundle of the chip", "sharers", "all bundles"
     )
-    crossbar: str = text(
-        "who a bank is joined to: those that share it, or every bundle of the chip",
-        choices=("sharers", "all bundles"),
-        default="sharers",
-    )
-    count: str = text(
-        "whether only whole bundles count, or units beside them too",
-        choices=("bundles", "units"),
-        default="bundles",
-    )
-    fp32: str = text(
+    count: str = choice("whether only whole bundles count, or units beside them too", "bundles", "units")
+    fp32: str = choice(
         "where products of fp32 run: on the matrix units, by their area, or on the vector lanes beside them",
-        choices=("units", "lanes"),
-        default="units",
+        "units",
+        "lanes",
     )
-    leakage: str = text("whether logic leaks", choices=("counted", "ignored"), default="counted")
-    sums: str = text(
-        "whether shares of a budget may add up to more than it",
-        choices=("at most 1", "any"),
-        default="at most 1",
-    )
+    leakage: str = choice("whether logic leaks", "counted", "ignored")
+    sums: str = choice("whether shares of a budget may add up to more than it", "at most 1", "any")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Template:
     """An architecture without sizes: what a unit is, what shares what, and how a budget is split."""
 
@@ -156,50 +132,40 @@ class Template:
         choices=DATAFLOWS,
         default="best",
     )
-    arithmetic: str = text(
+    arithmetic: str = choice(
         "where multiply-adds run: on matrix units beside the vector lanes, or on the lanes themselves, as "
         "many of a format as fit 32 bits",
-        choices=(UNITS, LANES),
-        default=UNITS,
+        UNITS,
+        LANES,
     )
     array_rows: Number = quantity("1", "rows of a matrix unit's array", minimum=1)
     array_columns: Number = quantity("1", "columns of that array", minimum=1)
     macs: Number = quantity("1", "multiply-adds of a matrix unit a clock", minimum=1)
-    unit_area: Number | None = quantity(
+    unit_area: Number | None = positive(
         "m2",
         "silicon of a unit on every node: its multiply-adds are those that fit, and lanes and array, stated "
         "for `macs`, grow with the side of the array; left out: `macs` on every node",
-        optional=True,
-        positive=True,
     )
     units_per_bundle: Number = quantity("1", "matrix units of a bundle (an SM, a core)", minimum=1)
-    vector_lanes: Number = quantity("1", "fp32 vector lanes beside a matrix unit", positive=True)
-    special_lanes: Number = quantity("1", "special functions beside a matrix unit, a clock", positive=True)
+    vector_lanes: Number = positive("1", "fp32 vector lanes beside a matrix unit")
+    special_lanes: Number = positive("1", "special functions beside a matrix unit, a clock")
     lane_activity: Number | None = quantity(
         "1",
         "energy of a vector lane a clock while its matrix unit works, over that of its multiply-add: "
         "instructions and addresses; left out: none",
-        optional=True,
     )
-    delivery: Number | None = quantity(
+    delivery: Number | None = positive(
         "1",
         "share of the power that reaches die and memory, the rest being lost in regulators; left out: all",
-        optional=True,
-        positive=True,
     )
-    max_clock: Number | None = quantity(
-        "1",
-        "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone",
-        optional=True,
-        positive=True,
+    max_clock: Number | None = positive(
+        "1", "highest clock the design closes timing at, over the nominal one; left out: by the voltage alone"
     )
     spare: Number = quantity("1", "share of bundles built and switched off, so that some may be bad")
     matrix_efficiency: Number = quantity("1", "fraction of the matrix peak a large product sustains")
     memory_efficiency: Number = quantity("1", "sustained fraction of DRAM's peak")
     memory_bytes_per_flop: Number | None = quantity(
-        "B/FLOP",
-        "bytes of DRAM for an operation of a large product, where a budget states no power shares",
-        optional=True,
+        "B/FLOP", "bytes of DRAM for an operation of a large product, where a budget states no power shares"
     )
     levels: tuple[TemplateLevel, ...] = part(TemplateLevel, "memories on the die, innermost first", many=True)
     device: str = text(
@@ -213,20 +179,21 @@ class Template:
     packaging: str = text("what they are put into: a file of packaging/", default="cowos")
     repairable: Number = quantity("1", "share of the die in which a defect is repaired or switched off")
     area: dict[str, Number] | None = by_name(
-        "1", "share of the die for core, levels and networks where a budget states none", optional=True
+        "1", "share of the die for core, levels and networks where a budget states none"
     )
     power: dict[str, Number] | None = by_name(
-        "1", "most of the power for memory and networks where a budget states none", optional=True
+        "1", "most of the power for memory and networks where a budget states none"
     )
     perimeter: dict[str, Number] | None = by_name(
-        "1", "share of the edge for memory and networks where a budget states none", optional=True
+        "1", "share of the edge for memory and networks where a budget states none"
     )
-    rules: GeneratorRules | None = part(GeneratorRules, "rules of counting", optional=True)
+    rules: GeneratorRules = part(GeneratorRules, "rules of counting", default=GeneratorRules)
     # a chip of this kind with the template's own efficiencies and floors; generated numbers replace the rest
     chip: Chip | None = None
     sources: Sources = field(default_factory=Sources)
 
 
+@remembered
 def template(name: str) -> Template:
     """A template by name or TOML path: a file of `templates`.
 
@@ -234,14 +201,7 @@ def template(name: str) -> Template:
     >>> gpu.kind, [level.scope for level in gpu.levels]
     ('gpu', ['unit', 'bundle', 'global'])
     """
-    found: Template = _template(str(name))
-    return found
-
-
-@remembered
-def _template(name: str) -> Template:
-    if not name.endswith(".toml") and name.lower() not in names("template"):
-        raise UnknownName("template", name, names("template"), "strata list templates")
+    check_shipped("template", str(name), more="strata list templates")
     file = find("template", name).name
     table = load_table("template", name)
     chip = table.pop("chip", {})
@@ -257,9 +217,7 @@ def _template(name: str) -> Template:
         f"{file}: a template has a level of a bundle, and a global one or its outermost level as memory",
         levels=named,
     )
-    return replace(
-        read, rules=read.rules or GeneratorRules(), chip=skeleton(read, chip, file), sources=Sources(params)
-    )
+    return replace(read, chip=skeleton(read, chip, file), sources=Sources(params))
 
 
 def check_template(read: Template) -> None:

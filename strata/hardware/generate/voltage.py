@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
 
-from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.arrays import Number, floor_div, namespace
+from strata.params import record
 
 STEPS = 8  # of Newton's method; it starts within a factor of 1.5 of the root's distance from the threshold
 
@@ -23,8 +23,7 @@ class Supplied(Protocol):
     def max_voltage(self) -> Number: ...
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class OperatingPoint:
     """Where elements run under a power budget."""
 

@@ -20,8 +20,7 @@ LEVERS = (
 
 
 def area(chip: str | Chip, /, *, cores: Number | None = None, **changes: Any) -> Area:
-    """The parts of a chip's logic die, and the cores that fit it; keywords replace quantities of the chip and
-    of how it is made.
+    """The parts of a chip's logic die and the cores that fit; keywords change the chip and how it is made.
 
     `cores` fixes their number: `unused` is then what is left, negative where they do not fit.
 
@@ -33,8 +32,7 @@ def area(chip: str | Chip, /, *, cores: Number | None = None, **changes: Any) ->
 
 
 def area_as_stated(chip: Chip, silicon: Silicon) -> Area:
-    """The parts of a chip's logic die with the cores it states, spare ones included; `unused` is negative
-    where they do not fit.
+    """The parts of a logic die with the cores it states and spare ones; `unused` < 0 where they do not fit.
 
     >>> from strata.hardware.chip import chip
     >>> many = chip("stack-ref", compute__cores=16)
@@ -62,9 +60,7 @@ def why_not_built(fit: Area, stated: Area) -> Infeasible | None:
 
 
 def why_no_core(area: Area) -> Infeasible | None:
-    """Why not one core fits a die, with what would help; None where one does (or where arrays hold several
-    answers).
-    """
+    """Why not one core fits a die, with what would help; None where one does, or for several answers."""
     if getattr(area.cores, "size", 1) != 1 or float(area.cores) >= 1.0:
         return None
     if float(area.edge_used) > float(area.edge):

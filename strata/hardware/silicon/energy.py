@@ -101,9 +101,7 @@ def leakage_power(process: Process, area: Number) -> Number:
 
 @dataclass(frozen=True, eq=False, slots=True)
 class EnergyComparison:
-    """An energy by geometry and process beside the one a chip states [J/B]; leakage [W]. None: the chip
-    states none.
-    """
+    """An energy by geometry and process beside the stated one [J/B], or leakage [W]; None: none is stated."""
 
     name: str
     geometry: Number
@@ -112,8 +110,7 @@ class EnergyComparison:
 
 
 def energies_of(chip: Chip, silicon: Silicon) -> tuple[EnergyComparison, ...]:
-    """What geometry and process make of a chip's energies, beside what it states: how far its numbers can be
-    believed.
+    """A chip's energies by geometry and process beside what it states: how far these can be believed.
 
     Local memory is cut into banks with a port of 8 bytes each, as many as its width needs; wires go along the
     side of a die.

@@ -7,29 +7,22 @@ each connected one. What they take is no longer there for cores, so deeper stack
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from strata.arrays import Number, floor_div, namespace, register_pytree
-from strata.params import quantity
+from strata.arrays import Number, floor_div, namespace
+from strata.params import positive, quantity, record
 
 BITS = 8.0  # of a byte
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Floorplan:
     """Areas of the parts of a logic die. Its budget is `package.die_area`."""
 
-    utilisation: Number = quantity(
+    utilisation: Number = positive(
         "1",
         "share of the die that parts may fill; the rest is power grid, clock, decoupling, seal ring, gaps",
-        positive=True,
     )
-    core_area: Number = quantity(
-        "m2",
-        "one core without its local memory, that memory's port, and its router",
-        positive=True,
-        more="fewer cores",
+    core_area: Number = positive(
+        "m2", "one core without its local memory, that memory's port, and its router", more="fewer cores"
     )
     sram_area: Number = quantity(
         "m2/B", "local memory of a core, with its banks' periphery", more="fewer cores"
@@ -47,19 +40,13 @@ class Floorplan:
         "m", "edge of the die taken by interfaces to DRAM beside it; 0 where DRAM is stacked on the die"
     )
     phy_depth: Number = quantity("m", "how deep interfaces reach into the die from its edge")
-    via_pitch: Number | None = quantity(
-        "m", "side of the square of logic a via takes, keep-out included", optional=True, positive=True
-    )
+    via_pitch: Number | None = positive("m", "side of the square of logic a via takes, keep-out included")
     channel_signals: Number | None = quantity(
-        "1",
-        "vias of a channel beside its data: commands, addresses, strobes, check bits, spares",
-        optional=True,
+        "1", "vias of a channel beside its data: commands, addresses, strobes, check bits, spares"
     )
-    controller_area: Number | None = quantity(
-        "m2", "controller of one channel of a connected layer", optional=True
-    )
+    controller_area: Number | None = quantity("m2", "controller of one channel of a connected layer")
     layer_vias: Number | None = quantity(
-        "1", "supply, ground, clock and test vias of a layer, connected or not", optional=True
+        "1", "supply, ground, clock and test vias of a layer, connected or not"
     )
 
 
@@ -196,12 +183,9 @@ def cores_that_fit(floorplan: Floorplan, die: Number, others: Number, each: Numb
     return xp.where(edge >= -1e-12, floor_div(xp.maximum(room, 0.0), each), 0.0)
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Area:
-    """A die and its parts [m2]. Parts add up to the die; `unused` is negative where fixed parts alone do not
-    fit.
-    """
+    """A die and its parts [m2], which add up to it; `unused` < 0 where fixed parts alone do not fit."""
 
     die: Number
     cores: Number  # whole cores that fit

@@ -8,15 +8,14 @@ Nothing here reads chips: what a chip's file leaves out may follow from how it i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, require
 from strata.hardware.noc import Noc, router_area
 from strata.hardware.silicon.floorplan import Area, Floorplan, area_parts
 from strata.hardware.technology import bonding, packaging, technology
-from strata.params import names, part, quantity, text
+from strata.params import names, part, positive, quantity, record, text
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
@@ -29,8 +28,7 @@ NAMES: dict[str, Callable[[str], Any]] = {
 }
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Silicon:
     """How a chip is made: process, joints, package and floorplan."""
 
@@ -47,13 +45,11 @@ class Silicon:
         "DRAM: as whole stacks where it stands beside the logic, as thinned dies with vias where it is "
         "bonded here",
     )
-    known_good: Number = quantity(
-        "1", "share of layers tested good before bonding that are good", positive=True
-    )
+    known_good: Number = positive("1", "share of layers tested good before bonding that are good")
     repairable: Number = quantity("1", "share of a logic die in which a defect is repaired or switched off")
     spare_cores: Number = quantity("1", "cores of a die that are built and not sold, so that some may be bad")
-    floorplan: Floorplan | None = part(Floorplan, "areas of the parts of the logic die", optional=True)
-    noc: Noc | None = part(Noc, "network between cores and vaults", optional=True)
+    floorplan: Floorplan | None = part(Floorplan, "areas of the parts of the logic die")
+    noc: Noc | None = part(Noc, "network between cores and vaults")
 
 
 def check_silicon(silicon: Silicon, file: str) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, namespace, register_pytree, repeated
+from strata.arrays import Array, Number, namespace, repeated
 from strata.errors import require
 from strata.hardware.dram.stack import Stack, connected_layers
 from strata.hardware.thermal.cooling import (
@@ -34,6 +34,7 @@ from strata.hardware.thermal.cooling import (
     stack_thickness,
 )
 from strata.hardware.thermal.solve import Problem
+from strata.params import record
 
 SOURCES = ("logic", "connected DRAM", "idle DRAM")
 MOST_GEOMETRIES = 2000  # distinct ones in a batch; each is a solution of its own
@@ -49,9 +50,7 @@ Geometry = tuple[Cooling, int, float, int | None]  # cooling, layers, area [m2],
 
 @dataclass(frozen=True, eq=False)
 class Reduction:
-    """Cells that can be the hottest of a layer: resistances [cells, sources] to powers of logic, connected
-    and idle DRAM [K/W].
-    """
+    """Cells that can be hottest: resistances [cells, sources] to logic, connected and idle DRAM [K/W]."""
 
     rows: dict[str, Array]  # by die
     dram: Array  # of all DRAM
@@ -64,8 +63,7 @@ class Reduction:
 def reduce(
     cooling: Cooling, layers: int, area: float, connected: int | None = None, cells: int = CELLS
 ) -> Reduction:
-    """The reduction of one stack: all its quantities plain numbers. A watt of DRAM is spread evenly over the
-    layers of its kind.
+    """The reduction of one stack of plain numbers; a watt of DRAM is even over the layers of its kind.
 
     Connected layers are those next to the logic die.
     """
@@ -152,12 +150,9 @@ def _outermost(points: Array) -> Array:
 # ---------------------------------------------------------------------------------------------- batches
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ThermalModel:
-    """What a batch needs of heat: resistances of the cells that can be hottest, limits, and how leakage
-    follows temperature.
-    """
+    """Resistances of the cells that can be hottest, limits, and how leakage follows temperature."""
 
     logic: tuple[Row, ...]  # K/W to powers of logic, connected DRAM, idle DRAM
     dram: tuple[Row, ...]
@@ -189,8 +184,7 @@ def tabulate(geometries: Sequence[Geometry], cells: int = CELLS) -> tuple[Array,
 
 
 def heat_of(stack: Stack, cooling: Cooling, area: Number, cells: int = CELLS) -> ThermalModel:
-    """Heat of a stack whose quantities may be arrays: distinct geometries are solved once and handed out to
-    the array's shape.
+    """Heat of a stack whose quantities may be arrays: each distinct geometry is solved once.
 
     >>> from strata.hardware.chip import chip
     >>> stack = chip("stack-ref", layers=np.array([1.0, 8.0])).stack
@@ -213,9 +207,7 @@ class UnsolvedHeat:
     cells: int
 
     def solve(self) -> ThermalModel:
-        """Resistances of every geometry, handed out to the points. Where a stack has no room in its package,
-        it is hotter than any limit at any power.
-        """
+        """Resistances of every geometry, handed out to the points; endless without room in its package."""
         fitting = [g for g, fits in zip(self.geometries, self.room, strict=True) if fits]
         logic, dram = (self._rows(table) for table in tabulate(fitting, self.cells))
         taken = {name: getattr(self.cooling, name) for name in TAKEN}

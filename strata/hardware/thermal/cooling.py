@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, register_pytree
-from strata.errors import UnknownName, require
+from strata.arrays import Array, Number
+from strata.errors import require
+from strata.hardware.components import check_shipped
 from strata.hardware.thermal.grid import Assembly, Layer
-from strata.params import names, override, quantity, read_record, text
+from strata.params import override, positive, quantity, read_record, record, text
 
 ARRANGEMENTS = ("logic_bottom", "logic_top")
 CELLS = 16  # across a die, for the temperatures of a search
 BLOCKS = 4  # blocks of the logic die's power map along a side
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Cooling:
     """Dies, what is between them and above them up to the coolant, and the temperatures they may have."""
 
@@ -28,63 +28,45 @@ class Cooling:
         "coolant",
         choices=ARRANGEMENTS,
     )
-    logic_thickness: Number = quantity("m", "silicon of the logic die", positive=True)
-    dram_thickness: Number = quantity("m", "silicon of one DRAM die", positive=True)
+    logic_thickness: Number = positive("m", "silicon of the logic die")
+    dram_thickness: Number = positive("m", "silicon of one DRAM die")
     source_depth: Number = quantity(
         "m", "depth of the face of a die in which its heat arises, on the side away from the coolant; 0: all"
     )
-    silicon_conductivity: Number = quantity("W/m/K", "conductivity of the dies", positive=True)
-    bond_thickness: Number = quantity(
-        "m", "what lies between the silicon of two dies: wires, dielectric, bond", positive=True
+    silicon_conductivity: Number = positive("W/m/K", "conductivity of the dies")
+    bond_thickness: Number = positive(
+        "m", "what lies between the silicon of two dies: wires, dielectric, bond"
     )
-    bond_conductivity: Number = quantity(
-        "W/m/K", "its conductivity upwards, vias and pads included", positive=True
+    bond_conductivity: Number = positive("W/m/K", "its conductivity upwards, vias and pads included")
+    interface_thickness: Number = positive("m", "thermal interface material on the stack")
+    interface_conductivity: Number = positive("W/m/K", "its conductivity")
+    lid_thickness: Number = positive("m", "lid, spreader or base of a cold plate")
+    lid_conductivity: Number = positive("W/m/K", "its conductivity, and the sink's")
+    lid_side: Number | None = positive("m", "its side; left out: that of the dies")
+    sink_thickness: Number | None = positive("m", "base of a sink on the lid; left out: none")
+    sink_side: Number | None = positive("m", "its side")
+    transfer: Number | None = positive(
+        "W/m2/K", "heat transfer coefficient on the topmost face, fins counted in"
     )
-    interface_thickness: Number = quantity("m", "thermal interface material on the stack", positive=True)
-    interface_conductivity: Number = quantity("W/m/K", "its conductivity", positive=True)
-    lid_thickness: Number = quantity("m", "lid, spreader or base of a cold plate", positive=True)
-    lid_conductivity: Number = quantity("W/m/K", "its conductivity, and the sink's", positive=True)
-    lid_side: Number | None = quantity(
-        "m", "its side; left out: that of the dies", optional=True, positive=True
+    sink_resistance: Number | None = positive(
+        "K/W", "resistance from the topmost face to the coolant, in place of the coefficient"
     )
-    sink_thickness: Number | None = quantity(
-        "m", "base of a sink on the lid; left out: none", optional=True, positive=True
-    )
-    sink_side: Number | None = quantity("m", "its side", optional=True, positive=True)
-    transfer: Number | None = quantity(
-        "W/m2/K",
-        "heat transfer coefficient on the topmost face, fins counted in",
-        optional=True,
-        positive=True,
-    )
-    sink_resistance: Number | None = quantity(
-        "K/W",
-        "resistance from the topmost face to the coolant, in place of the coefficient",
-        optional=True,
-        positive=True,
-    )
-    ambient: Number = quantity("K", "temperature of the coolant", positive=True)
+    ambient: Number = positive("K", "temperature of the coolant")
     hot_share: Number = quantity(
         "1", "share of the logic die's power in the middle quarter of its area; 0.25 is even"
     )
-    logic_limit: Number = quantity("K", "highest temperature of logic", positive=True)
-    dram_limit: Number = quantity("K", "highest temperature of DRAM", positive=True)
-    refresh_limit: Number = quantity(
-        "K", "temperature of DRAM above which it is refreshed twice as often", positive=True
-    )
+    logic_limit: Number = positive("K", "highest temperature of logic")
+    dram_limit: Number = positive("K", "highest temperature of DRAM")
+    refresh_limit: Number = positive("K", "temperature of DRAM above which it is refreshed twice as often")
     leakage_share: Number = quantity(
         "1", "leakage of logic, as a share of static power at the temperature of the next line"
     )
-    leakage_temperature: Number = quantity("K", "temperature at which static power is stated", positive=True)
-    leakage_doubling: Number = quantity("K", "rise of temperature that doubles leakage", positive=True)
-    silicon_capacity: Number = quantity(
-        "J/m3/K", "heat capacity of silicon, for temperatures in time", positive=True
-    )
-    bond_capacity: Number = quantity("J/m3/K", "heat capacity of bond and interface", positive=True)
-    lid_capacity: Number = quantity("J/m3/K", "heat capacity of lid and sink", positive=True)
-    height: Number | None = quantity(
-        "m", "height a package has for dies, lid and sink; left out: any", optional=True, positive=True
-    )
+    leakage_temperature: Number = positive("K", "temperature at which static power is stated")
+    leakage_doubling: Number = positive("K", "rise of temperature that doubles leakage")
+    silicon_capacity: Number = positive("J/m3/K", "heat capacity of silicon, for temperatures in time")
+    bond_capacity: Number = positive("J/m3/K", "heat capacity of bond and interface")
+    lid_capacity: Number = positive("J/m3/K", "heat capacity of lid and sink")
+    height: Number | None = positive("m", "height a package has for dies, lid and sink; left out: any")
 
 
 # Temperatures are linear in these; all other quantities shape the resistances.
@@ -109,8 +91,7 @@ def cooling(name: str, /, **changes: Any) -> Cooling:
     >>> cooling("liquid", ambient="40 degC").ambient
     313.15
     """
-    if not name.endswith(".toml") and name.lower() not in names("cooling"):
-        raise UnknownName("cooling", name, names("cooling"), ", ".join(names("cooling")))
+    check_shipped("cooling", name)
     stated, _, _ = read_record(Cooling, "cooling", name)
     changed: Cooling = override(stated, changes, "cooling")[0]
     check_cooling(changed)
@@ -172,8 +153,7 @@ def _check_on_top(relation: str, **sides: Number) -> None:
 
 
 def power_map(hot_share: float) -> Array:
-    """Shares of the logic die's power in equal blocks, row by row: the middle quarter of the area has
-    `hot_share` of it.
+    """Shares of the logic die's power in equal blocks; the middle quarter of the area has `hot_share`.
 
     >>> power_map(0.4)[1].round(3).tolist(), float(power_map(0.4).sum().round(9))
     ([0.05, 0.1, 0.1, 0.05], 1.0)
@@ -204,8 +184,7 @@ MOST_LAYERS = 128  # of DRAM in a stack: each is a sheet of cells of its own
 
 
 def assembly(cooling: Cooling, layers: int, area: float, cells: int = CELLS, lid_slices: int = 2) -> Assembly:
-    """The layers of a stack of so many DRAM dies on a logic die of some area [m2], from the board to the
-    coolant.
+    """Layers of DRAM dies on a logic die of some area [m2], from the board to the coolant.
 
     >>> [layer.name for layer in assembly(cooling("liquid"), 1, 1e-4).layers]
     ['logic', 'logic bulk', 'bond0', 'dram0', 'dram0 bulk', 'interface', 'lid']

@@ -109,8 +109,7 @@ def _check_layer(layer: Layer) -> None:
 
 
 def edges(assembly: Assembly) -> Array:
-    """Edges of the cells along one side [m], the centre at 0: equal cells in the smallest layer, growing ones
-    outside.
+    """Edges of the cells along one side [m], the centre at 0: equal in the smallest layer, growing outside.
 
     >>> layers = (Layer("die", 2e-3, 1e-4, 130.0), Layer("lid", 4e-3, 1e-3, 400.0))
     >>> wide = Assembly(layers, 1e4, 300.0, cells=2)
@@ -145,9 +144,7 @@ def _sides(assembly: Assembly) -> list[float]:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LayerBlock:
-    """Layers of one side: slices from below, cells of one dimension, and the conductances between them for
-    unit area.
-    """
+    """Layers of one side: slices from below, cells of one dimension, and conductances for unit area."""
 
     first: int  # its first cell among all edges' cells
     widths: Array  # [n] m
@@ -169,32 +166,25 @@ class LayerBlock:
     @cached_property
     def vertical(self) -> Array:
         """Conductance between neighbouring slices [W/m2/K]."""
-        made: Array = 1.0 / (self.half[1:] + self.half[:-1])
-        return made
+        return 1.0 / (self.half[1:] + self.half[:-1])
 
     @cached_property
     def stiffness(self) -> Array:
-        """Conduction between neighbouring cells of one dimension, for unit conductivity and section: a matrix
-        [1/m].
-        """
+        """Conduction between neighbours of one dimension, for unit conductivity and section [1/m]."""
         link = 2.0 / (self.widths[1:] + self.widths[:-1])
         made = np.diag(np.append(link, 0.0) + np.append(0.0, link)) - np.diag(link, 1) - np.diag(link, -1)
         return made
 
     @cached_property
     def modes(self) -> tuple[Array, Array]:
-        """Eigenvalues [1/m2] and eigenvectors of conduction along one dimension, of unit length when weighted
-        by widths.
-        """
+        """Eigenvalues [1/m2] and eigenvectors of conduction in one dimension, of unit weighted length."""
         scale = self.widths**-0.5
         values, vectors = np.linalg.eigh(scale[:, None] * self.stiffness * scale)
         values[0] = 0.0  # a uniform temperature moves no heat
         return values, scale[:, None] * vectors
 
     def diagonals(self, shift: float) -> Array:
-        """Diagonal of the tridiagonal system of every pair of modes [slices, n, n], with heat capacity times
-        `shift` [1/s].
-        """
+        """Diagonal of every pair of modes' system [slices, n, n], with heat capacity times `shift` [1/s]."""
         values = self.modes[0]
         upward = (
             np.append(0.0, self.vertical)
@@ -214,8 +204,7 @@ def strip_shares(lines: Array, count: int) -> Array:
     strips = np.linspace(lines[0], lines[-1], count + 1)
     low = np.maximum(strips[:-1, None], lines[None, :-1])
     high = np.minimum(strips[1:, None], lines[None, 1:])
-    shares: Array = np.maximum(high - low, 0.0) / (strips[1] - strips[0])
-    return shares
+    return np.maximum(high - low, 0.0) / (strips[1] - strips[0])
 
 
 Places = dict[str, tuple[LayerBlock, slice]]  # of each layer: its block, and its slices there

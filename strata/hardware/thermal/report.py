@@ -181,8 +181,7 @@ def _shares(map: str | Any, cooling: Cooling) -> Array:
         bool(np.all(np.isfinite(given) & (given >= 0)) and given.sum() > 0),
         "a power map has finite numbers, none negative, not all zero",
     )
-    shares: Array = given / given.sum()
-    return shares
+    return given / given.sum()
 
 
 def read_map(path: Path) -> Array:

@@ -26,9 +26,7 @@ LARGEST_RISE = 700.0
 
 
 class Factored:
-    """A block ready to be solved for many right-hand sides: forward elimination of every mode's tridiagonal
-    system, done once.
-    """
+    """A block ready for many right-hand sides: every mode's tridiagonal system eliminated once."""
 
     def __init__(self, block: LayerBlock, shift: float):
         self.block = block
@@ -46,14 +44,11 @@ class Factored:
         x[:, -1] /= self.pivots[-1]
         for i in range(len(link) - 1, -1, -1):
             x[:, i] = (x[:, i] + link[i] * x[:, i + 1]) / self.pivots[i]
-        solved: Array = vectors @ x @ vectors.T
-        return solved
+        return vectors @ x @ vectors.T
 
 
 class Problem:
-    """The discrete equations of an assembly: conduction matrix, heat capacities, and where each layer's cells
-    are.
-    """
+    """The discrete equations of an assembly: conduction matrix, heat capacities, places of the layers."""
 
     def __init__(self, assembly: Assembly):
         self.assembly = assembly
@@ -64,9 +59,7 @@ class Problem:
 
     @cached_property
     def matrix(self) -> Any:
-        """Conduction [W/K], symmetric and positive definite: matrix @ (T - ambient) is the heat that leaves
-        each cell.
-        """
+        """Conduction [W/K], positive definite: matrix @ (T - ambient) is the heat that leaves each cell."""
         from scipy import sparse  # a tenth of a second that every start would pay
 
         low, high, g = (np.concatenate(part) for part in zip(*self.links, strict=True))
@@ -148,9 +141,7 @@ class Problem:
     def solve(
         self, heat: Array, shift: float = 0.0, start: Array | None = None, tolerance: float = 1e-13
     ) -> Array:
-        """Rise [k, cells] where (matrix + shift x capacities) rise = heat [k, cells]; conjugate gradients
-        where there are several blocks.
-        """
+        """Rise [k, cells] where (matrix + shift x capacities) rise = heat; several blocks by iteration."""
         if len(self.blocks) == 1:
             return self._nearly(heat, shift)
 
@@ -182,9 +173,7 @@ class Problem:
     # ------------------------------------------------------------------------------- heat in and out
 
     def heat_in(self, powers: Mapping[str, Any]) -> Array:
-        """Heat put into every cell [W] by powers of layers: a number spread evenly, or a square map of the
-        layer's blocks [W each].
-        """
+        """Heat put into every cell [W] by powers of layers: even, or a square map of a layer's blocks."""
         made = np.zeros(self.size)
         for name, power in powers.items():
             if name not in self.places:
@@ -214,8 +203,7 @@ class Problem:
         """Heat that leaves by the top face [W]."""
         b = self.blocks[-1]
         last = rise[..., b.start + b.size - len(b.widths) ** 2 : b.start + b.size]
-        out: Array = b.top * last @ np.outer(b.widths, b.widths).ravel()
-        return out
+        return b.top * last @ np.outer(b.widths, b.widths).ravel()
 
     def field(self, rise: Array, name: str) -> Array:
         """A layer's part of a solution [..., slices, y, x]."""
@@ -257,9 +245,7 @@ class Field:
 
     @property
     def infeasible(self) -> Infeasible | None:
-        """Why these temperatures mean nothing, where they leave the range in which materials keep their
-        properties.
-        """
+        """Why these temperatures mean nothing, where materials do not keep their properties."""
         ambient, most = self.problem.assembly.ambient, float(np.max(self.rise))
         if most <= LARGEST_RISE:
             return None
@@ -305,8 +291,7 @@ def transient(
     start: Field | None = None,
     implicit: float = 1.0,
 ) -> History:
-    """Temperatures after powers are switched on, or follow a function of time; from the coolant's temperature
-    or a given state.
+    """Temperatures after powers are switched on, or follow a function of time; from the coolant's or a state.
 
     `implicit` 1 is backward Euler: first order, never overshoots; 0.5 is Crank-Nicolson: second order.
     """

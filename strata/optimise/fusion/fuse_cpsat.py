@@ -7,31 +7,25 @@ one of the real problem; the mapping it finds is priced again without rounding.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from strata.optimise.fuse import Fusion, price_mapping, priced_path
+from strata.arrays import ceil_div
+from strata.optimise.fuse import Fusion, no_fusion, price_mapping, priced_path
 from strata.optimise.fusion.fuse_path import PathResult, in_line
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps, fills
-from strata.pricing.fusion import tile_columns
 from strata.shipped import extra_package
 
 TIME_BITS = 32  # of the time of the kernel-by-kernel mapping; fewer where the fill of pipelines multiplies it
 ROOM_BITS = 40  # of a memory's capacity
-Progress = Callable[[float, float], None]
 
 
-def fuse_by_cpsat(
-    problem: FusionProblem, *, seconds: float = 60.0, workers: int = 1, progress: Progress | None = None
-) -> Fusion:
-    """The best mapping found in so many seconds, with the proven bound; an interrupt (Ctrl-C) ends the search
-    with the best so far.
-    """
+def fuse_by_cpsat(problem: FusionProblem, *, seconds: float = 60.0) -> Fusion:
+    """The best mapping found in so many seconds, with the proven bound; Ctrl-C ends the search early."""
     cp_model = extra_package("ortools.sat.python.cp_model", "a proof by CP-SAT", "map")
 
     pricer = PartitionPricer(problem)
@@ -40,8 +34,8 @@ def fuse_by_cpsat(
         model.hint(start)
     solver = cp_model.CpSolver()
     solver.parameters.max_time_in_seconds = seconds
-    solver.parameters.num_workers = workers
-    status = solver.solve(model.model, _reporter(cp_model, progress, model.unit) if progress else None)
+    solver.parameters.num_workers = 1
+    status = solver.solve(model.model)
     bound = max(0.0, solver.best_objective_bound) * model.unit
     rounding = f"times in units of {model.unit:.2g} s, rounded down"
     known = [] if start is None else [priced_path(problem, pricer, start)]
@@ -52,15 +46,7 @@ def fuse_by_cpsat(
     best = min((k for k in known if k.feasible), key=lambda k: k.time, default=None)
     if best is None:
         proof = "no mapping fits, by CP-SAT" if math.isinf(bound) else "none found in time, by CP-SAT"
-        return Fusion(
-            partitions=(),
-            time=float("inf"),
-            lower_bound=bound,
-            proof=proof,
-            method="cp-sat",
-            seconds=solver.wall_time,
-            reason=proof,
-        )
+        return no_fusion(proof, "cp-sat", solver.wall_time, proof, bound)
     found = replace(best, lower_bound=min(bound, best.time), method="cp-sat", seconds=solver.wall_time)
     proof = (
         f"optimal by CP-SAT to {found.gap:.1e} ({rounding})"
@@ -71,14 +57,6 @@ def fuse_by_cpsat(
         )
     )
     return replace(found, proof=proof)
-
-
-def _reporter(cp_model: Any, progress: Progress, unit: float) -> Any:
-    class Reporter(cp_model.CpSolverSolutionCallback):
-        def on_solution_callback(self) -> None:
-            progress(self.objective_value * unit, self.best_objective_bound * unit)
-
-    return Reporter()
 
 
 class _Model:
@@ -176,9 +154,7 @@ class _Model:
         return found
 
     def _sram(self, p: int) -> None:
-        """Buffers and weights fit, or one kernel is alone and takes its weights in passes, or itself in
-        pieces.
-        """
+        """Buffers and weights fit; or a kernel alone takes its weights in passes, or itself in pieces."""
         problem, model, alone = self.problem, self.model, self._alone
         byte = problem.chip.sram * 2.0**-ROOM_BITS
         copies = min(problem.micro_batches, 2.0)
@@ -266,7 +242,7 @@ class _Model:
         problem, model, k = self.problem, self.model, self.problem.kernels[kernel]
         cores, cycles, chosen = [], [], []
         for n, tiles in enumerate(problem.tiles):
-            folded = float(tile_columns(k.columns, float(tiles)))
+            folded = float(ceil_div(k.columns, float(tiles)))
             steps = core_steps(k.rows, folded, k.depth, problem.chip.array, problem.chip.cores)
             options = [model.new_bool_var("") for _ in steps[0]]
             for option, time, used in zip(options, *steps, strict=True):

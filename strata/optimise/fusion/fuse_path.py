@@ -14,11 +14,11 @@ from functools import cached_property
 import numpy as np
 
 from strata.arrays import Array
-from strata.optimise.fusion.fusion_problem import FusionProblem
-from strata.optimise.fusion.ideals import as_rows, nested_pairs
+from strata.optimise.fusion.fusion_problem import FusionProblem, as_rows, nested_pairs
 from strata.optimise.fusion.partition_prices import PartitionPricer
 
 SLACK = 1 + 1e-9  # of a bound against an incumbent, for rounding
+BLOCK = 1 << 16  # steps priced at once
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -53,8 +53,8 @@ def fusion_steps(pricer: PartitionPricer, masks: Sequence[int], limit: int) -> S
     return Steps(first=steps.first[keep], second=steps.second[keep], rows=rows, section=section[keep])
 
 
-def _blocks(count: int, size: int = 1 << 16) -> list[slice]:
-    return [slice(start, start + size) for start in range(0, max(count, 1), size)]
+def _blocks(count: int) -> list[slice]:
+    return [slice(start, start + BLOCK) for start in range(0, max(count, 1), BLOCK)]
 
 
 def _allowed(problem: FusionProblem, sets: Array) -> tuple[Array, Array]:
@@ -148,9 +148,7 @@ class Paths:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PathResult:
-    """The best chain: rows of its partitions and their numbers of tiles; how many ideals there are, how many
-    steps, and how many were priced in full.
-    """
+    """The best chain: its partitions and their tiles; how many ideals, steps and full prices it took."""
 
     time: float
     sets: Array
@@ -190,9 +188,7 @@ def shortest_fusion(pricer: PartitionPricer, steps: Steps, worst: float = np.inf
     """
     problem = pricer.problem
     bounds = step_bounds(pricer, steps)
-    one = problem.rules.tiles == "one"
-    rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
-    paths = Paths(steps, problem.max_partitions, problem.apart)
+    rounds, paths = problem.rounds, Paths(steps, problem.max_partitions, problem.apart)
     ahead = [paths.forward(bounds[r].min(0)) for r in rounds]
     best, priced = None, 0
     for place in sorted(range(len(rounds)), key=lambda i: ahead[i][-1][-1]):
@@ -242,9 +238,7 @@ def _one_round(
 
 
 def in_line(pricer: PartitionPricer) -> PathResult | None:
-    """A good mapping in no time: the best one whose partitions are runs of a topological order, of two such
-    orders.
-    """
+    """A good mapping in no time: the best whose partitions are runs of one of two topological orders."""
     best = None
     for order in (pricer.problem.order, _depth_first(pricer.problem)):
         masks = [0]
@@ -273,25 +267,21 @@ def _depth_first(problem: FusionProblem) -> list[int]:
 def ranked_fusions(
     pricer: PartitionPricer, steps: Steps, count: int, best: float
 ) -> Iterator[tuple[float, Array, tuple[int, ...]]]:
-    """The `count` best mappings in order of time: k shortest paths, over steps priced in full as far as they
-    can lie on one.
-    """
+    """The `count` best mappings in order of time: k shortest paths over steps that can lie on one."""
     problem = pricer.problem
-    one = problem.rules.tiles == "one"
-    rounds = [[i] for i in range(len(problem.tiles))] if one else [list(range(len(problem.tiles)))]
     bounds = step_bounds(pricer, steps)
     paths = Paths(steps, 0, problem.apart)
     stretch = 1.02
     while True:
         worst, every = best * stretch, []
-        for which in rounds:
+        for which in problem.rounds:
             least = bounds[which].min(0)
             through = paths.forward(least)[-1][steps.first] + paths.backward(least)[steps.second]
             for i in which:
                 chosen = np.nonzero(through + bounds[i] <= worst)[0]
                 times = _times(pricer, steps, problem.tiles[i], chosen)
                 every += [(int(s), float(t), i) for s, t in zip(chosen, times, strict=True) if np.isfinite(t)]
-        found = _k_shortest(steps, every, count, one)
+        found = _k_shortest(steps, every, count, problem.rules.tiles == "one")
         if (len(found) >= count and found[count - 1][0] <= worst) or stretch > 1e3:
             break
         stretch = 1 + (stretch - 1) * 4
@@ -303,9 +293,7 @@ def ranked_fusions(
 def _k_shortest(
     steps: Steps, every: list[tuple[int, float, int]], count: int, one: bool
 ) -> list[tuple[float, tuple[tuple[int, int], ...]]]:
-    """The best chains over (step, time, tiles) as time and steps; with one number of tiles for all of a
-    chain.
-    """
+    """The best chains over (step, time, tiles); with one number of tiles for a chain where `one`."""
     keys = sorted({i for _, _, i in every}) if one else [-1]
     found: list[tuple[float, tuple[tuple[int, int], ...]]] = []
     for key in keys:

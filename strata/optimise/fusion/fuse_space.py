@@ -2,94 +2,72 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from strata.optimise.fusion.fuse_path import fusion_steps
-from strata.optimise.fusion.fusion_problem import FusionProblem
-from strata.optimise.fusion.ideals import order_ideals
+from strata.optimise.fusion.fusion_problem import FusionProblem, order_ideals
 from strata.optimise.fusion.partition_prices import PartitionPricer
 
-STEPS = 1_000_000
+IDEALS, STEPS = 20_000, 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
-class MappingSpace:
-    """Numbers of mappings: chains of partitions, those with numbers of tiles, those with cores shared out;
-    `counts` says in words what the last one counts.
+class MapSpace:
+    """How many mappings there are, as integers: of degrees and placements, layouts over all of these, and
+    fused mappings of one rank's blocks; `mappings` is their sum over candidates, `counts` says of what.
     """
 
-    chains: int
-    with_tiles: int
+    candidates: int
+    layouts: int
+    fusions: int
     mappings: int
     counts: str
 
 
-def mapping_space(problem: FusionProblem, limit: int = 20_000) -> MappingSpace | None:
-    """All mappings of a problem, whether or not they fit; None where it has more than `limit` order ideals.
+def fused_space(problems: Iterable[FusionProblem]) -> tuple[int, str] | None:
+    """Fused mappings of some blocks together, and what is counted; None where one has too many."""
+    mappings, words = 1, ""
+    for problem in problems:
+        found = mapping_space(problem)
+        if found is None:
+            return None
+        mappings, words = mappings * found[0], found[1]
+    return mappings, words
+
+
+def mapping_space(problem: FusionProblem) -> tuple[int, str] | None:
+    """All mappings of a problem without pins and limits of partitions, whether or not they fit, and in words
+    what is counted; None where it has more than `IDEALS` order ideals.
 
     Ordered partitions that respect the graph (chains of order ideals), times the numbers of tiles (one for
     all or one for each), times, where rules share out cores, every way to give each kernel lanes x stages
     (element-wise ones lanes alone) of the cores.
     """
+    problem = replace(problem, pinned=(), max_partitions=0)
     pricer = PartitionPricer(problem)
     pricer.weights = 0.0 * pricer.weights  # what does not fit counts too
-    masks = order_ideals(problem.before, limit)
+    masks = order_ideals(problem.before, IDEALS)
     steps = None if masks is None else fusion_steps(pricer, masks, STEPS)
     if steps is None:
         return None
     products = np.array([k.depth > 0 for k in problem.kernels])
-    every = [
-        rows.sum(1)[steps.second] - rows.sum(1)[steps.first]
+    made, plain = (
+        (rows.sum(1)[steps.second] - rows.sum(1)[steps.first]).astype(int).tolist()
         for rows in (steps.rows[:, products], steps.rows[:, ~products])
-    ]
-    made, plain = (counts.astype(int).tolist() for counts in every)
-    shared = problem.rules.compute == "cores"
-    pairs = set(zip(made, plain, strict=True))
-    ways = _core_shares(pairs, problem.chip.cores) if shared else dict.fromkeys(pairs, 1)
-    choices = len(problem.tiles)
-    each = choices if problem.rules.tiles == "each" else 1
-    halves = problem.apart and problem.max_partitions
-    sections = steps.section.tolist() if halves else [0] * len(made)
-    limit = problem.max_partitions // 2 if halves else problem.max_partitions
-    first, second = steps.first.tolist(), steps.second.tolist()
-    counted = [
-        _chains(list(zip(first, second, factors, sections, strict=True)), steps.ideals, limit)
-        for factors in (
-            [1] * len(first),
-            [each] * len(first),
-            [each * ways[pair] for pair in zip(made, plain, strict=True)],
-        )
-    ]
-    once = choices if each == 1 else 1
-    words = f"chains of order ideals x {'a number of tiles each' if each > 1 else 'one number of tiles'}"
-    return MappingSpace(
-        chains=counted[0],
-        with_tiles=counted[1] * once,
-        mappings=counted[2] * once,
-        counts=words + (f" x lanes and stages of {problem.chip.cores} cores" if shared else ""),
     )
-
-
-def _chains(steps: list[tuple[int, int, int, int]], ideals: int, limit: int) -> int:
-    """Sum over chains of the product of their steps' factors, within a number of steps of each section (0:
-    any). Steps are (first, second, factor, section), by the second: all before it are done.
-    """
-    total = [1] + [0] * (ideals - 1)
-    if not limit:
-        for i, j, factor, _ in steps:
-            total[j] += total[i] * factor
-        return total[-1]
-    for section in sorted({s for *_, s in steps}):
-        own = [(i, j, factor) for i, j, factor, s in steps if s == section]
-        layer, total = total, [0] * ideals
-        for _ in range(limit):
-            after = [0] * ideals
-            for i, j, factor in own:
-                after[j] += layer[i] * factor
-            layer, total = after, [a + b for a, b in zip(total, after, strict=True)]
-    return total[-1]
+    shared, pairs = problem.rules.compute == "cores", list(zip(made, plain, strict=True))
+    ways = _core_shares(set(pairs), problem.chip.cores) if shared else dict.fromkeys(pairs, 1)
+    choices, own = len(problem.tiles), problem.rules.tiles == "each"
+    each = choices if own else 1
+    total = [1] + [0] * (steps.ideals - 1)  # over chains to each ideal; steps are sorted by their second
+    for i, j, pair in zip(steps.first.tolist(), steps.second.tolist(), pairs, strict=True):
+        total[j] += total[i] * each * ways[pair]
+    words = f"chains of order ideals x {'a number of tiles each' if each > 1 else 'one number of tiles'}"
+    words += f" x lanes and stages of {problem.chip.cores} cores" if shared else ""
+    return total[-1] * (1 if each > 1 else choices), words
 
 
 def _core_shares(pairs: set[tuple[int, int]], cores: int) -> dict[tuple[int, int], int]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from strata.arrays import Number
 from strata.errors import BadValue
@@ -16,25 +18,26 @@ from strata.optimise.fusion.fusion_problem import (
     FusionProblem,
     FusionTensor,
 )
-from strata.precision import bytes_of
 from strata.pricing.fusion import STREAM_AXES, is_streamed
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.pricers import Rank, on_chip, price_op
-from strata.workload.graph import Block, Collective, Extent, Op, is_collective
+from strata.workload.graph import Block, Collective, Op, is_collective
+from strata.workload.graph_axes import extents_of
+from strata.workload.ops import is_vector
 
 TILES = tuple(2**i for i in range(11))
+Shape = Callable[[Op], dict[str, Any]]  # rows, columns, depth and FLOP of a kernel
 
 
 def fusion_problem(
-    block: Block | Sequence[Op],
+    block: Block,
     rank: Rank,
+    shape: Shape,
     *,
     rules: FusionRules | str = "strata",
     stream_axes: tuple[str, ...] = STREAM_AXES,
     tiles: tuple[int, ...] = TILES,
     sizes: Mapping[str, Number] | None = None,
-    sram: float | None = None,
-    utilisation: float = 1.0,
     **more: Any,
 ) -> FusionProblem:
     """The fusion problem of one rank's ops, sharded already, with every collective as network time of the
@@ -43,44 +46,35 @@ def fusion_problem(
     A kernel's own time is its price on the same chip with DRAM out of the way, without its start. An operand
     is needed whole where the op that makes it has a streamed axis and its reader has none (keys and values of
     attention). What lies in memory between steps (a cache) is read beside the tensors, and never held.
-    `sizes`: bytes of tensors from outside that neither the block's entry nor the reading op states
-    (`tensor_sizes` of a graph has those of its blocks). There are no more tiles than the shortest kernel has
-    rows along the streamed axes. `sram`:
-    bytes for buffers and weights; the chip's shared on-chip memory unless given. `utilisation`
-    of the 16-bit peak is for rules that ask for it. `more`: other fields of the
-    problem.
+    `shape` says what an array of multipliers sees of an op. `sizes`: bytes of tensors from outside that
+    neither the block's entry nor the reading op states (`tensor_sizes` of a graph has those of its blocks).
+    There are no more tiles than the shortest kernel has rows along the streamed axes. Buffers and weights lie
+    in the chip's shared on-chip memory, and DRAM has room for all. `more`: other fields of the problem.
     """
-    ops = block.ops if isinstance(block, Block) else tuple(block)
     known = dict(sizes or {})
-    left = set[str]()
-    if isinstance(block, Block):
-        if block.entry is not None:
-            known.setdefault(block.entry.name, block.entry.bytes())
-        left = set(block.leaves)
-    made = _Reader(rank, stream_axes, known)
-    for op in ops:
+    if block.entry is not None:
+        known.setdefault(block.entry.name, block.entry.bytes())
+    made = _Reader(rank, stream_axes, shape, known)
+    for op in block.ops:
         made.take(op)
     units = min(made.streamed, default=1.0)
-    chip, rates = rank.device.chip, rank.device.chip.compute.matrix_rate
+    chip = rank.device.chip
     limits = FusionChip(
-        sram=float(chip.cache.capacity) if sram is None else sram,
+        sram=float(chip.cache.capacity),
         dram_bandwidth=float(rank.device.bandwidth),
-        dram_capacity=float(chip.memory.capacity),
         cores=int(rank.device.cores),
         array=(float(chip.compute.tile_m), float(chip.compute.tile_n)),
         clock=float(chip.compute.max_clock),
-        peak=float(rates.get("bf16", max(rates.values()))),
-        utilisation=utilisation,
         start=float(rank.device.floor),
         grain=float(rank.device.grain),
     )
     return FusionProblem(
         kernels=tuple(made.kernels.values()),
-        tensors=(*made.tensors, *made.leaving(left)),
+        tensors=(*made.tensors, *made.leaving(set(block.leaves))),
         chip=limits,
         tiles=tuple(n for n in tiles if n <= units) or (1,),
         rules=fusion_rules(rules),
-        **{"held_bytes": made.tables} | more,
+        **more,
     )
 
 
@@ -99,12 +93,12 @@ class _Reader:
 
     rank: Rank
     axes: tuple[str, ...]
+    shape: Shape
     sizes: dict[str, Number]
     kernels: dict[str, FusionKernel] = field(default_factory=dict)
     tensors: list[FusionTensor] = field(default_factory=list)
     there: dict[str, _Made] = field(default_factory=dict)
     read: set[str] = field(default_factory=set)
-    tables: float = 0.0  # bytes of weights of which a step reads a few rows
     streamed: list[float] = field(default_factory=list)  # rows of each kernel along the streamed axes
 
     def take(self, op: Op) -> None:
@@ -121,12 +115,11 @@ class _Reader:
         held = float(op.weight_bytes() + op.tied_bytes() + (weight.bytes() if weight else 0.0))
         moved, rows_read = float(price.cache_bytes), 0.0
         if held > moved * (1.0 + 1e-6):  # rows of a table, of which a step reads a few
-            self.tables += held
             held, rows_read = 0.0, max(0.0, moved - float(op.output_bytes()))
         self.kernels[name] = FusionKernel(
             name=name,
             time=float(price.time - price.overhead),
-            **self._shape(op),
+            **self.shape(op),
             weight_bytes=held,
             extra_bytes=extra + rows_read,
             pieces=1.0 if rows else _pieces(op),
@@ -136,25 +129,8 @@ class _Reader:
 
     def _rows(self, op: Op) -> list[float]:
         """Rows along the streamed axes, where it has any: no more tiles than these can follow one another."""
-        sizes = [float(e.size) for e in _extents(op) if is_streamed(e.axis, self.axes)]
+        sizes = [float(e.size) for e in extents_of(op) if is_streamed(e.axis, self.axes)]
         return [math.prod(sizes)] if sizes else []
-
-    def _shape(self, op: Op) -> dict[str, Any]:
-        """Rows, columns and depth of a kernel: columns are the streamed axis of its result, or the first of
-        its axes where it sums over the streamed one. Element-wise work counts an operation an element.
-        """
-        extents = [e for e in _extents(op) if e.axis in op.result_axes()]
-        streamed = [float(e.size) for e in extents if is_streamed(e.axis, self.axes)]
-        first = [float(e.size) for e in extents][:1]
-        columns = math.prod(streamed) if streamed else math.prod(first)
-        format = getattr(op, "activation", "") or getattr(op, "precision", "") or "bf16"
-        elements = max(float(op.output_bytes() / bytes_of(format)), 1.0)
-        return {
-            "rows": max(elements / columns, 1.0),
-            "columns": columns,
-            "depth": float(op.flop()) / (2.0 * elements),
-            "flop": float(op.flop()) or elements,
-        }
 
     def _streams(self, axes: tuple[str, ...]) -> bool:
         return any(is_streamed(axis, self.axes) for axis in axes)
@@ -183,9 +159,7 @@ class _Reader:
         return float(stated)
 
     def _communicate(self, op: Collective) -> None:
-        """A collective is time of the kernel that makes what it carries; one that carries what comes from
-        outside is a kernel of its own.
-        """
+        """A collective is time of the kernel whose result it carries, or a kernel of its own."""
         time = float(price_op(op, self.rank).time)
         source = next((self.there[t] for t in op.inputs if t in self.there), None)
         kernel = source.kernel if source is not None else OUTSIDE
@@ -210,9 +184,21 @@ class _Reader:
         ]
 
 
-def _extents(op: Op) -> list[Extent]:
-    held = [getattr(op, f.name) for f in fields(op)]
-    return [e for v in held for e in (v if isinstance(v, tuple) else (v,)) if isinstance(e, Extent)]
+def kernel_shape(op: Op, columns: Number, element: float) -> dict[str, Number]:
+    """Rows, columns, depth and FLOP of a kernel as an array of multipliers sees it: M x K x N with N
+    streamed.
+
+    Element-wise work has no depth; DFModel (2024) counts its operations beside those of products.
+    """
+    outputs, flop = op.output_bytes() / element, op.flop()
+    # scores of keys leave nothing behind
+    product = float(np.min(flop)) > 0 and float(np.min(outputs)) > 0
+    return {
+        "rows": outputs / columns,
+        "columns": columns,
+        "depth": flop / (2.0 * outputs) if product else 0.0 * flop,
+        "flop": flop + (op.vector_flop() if is_vector(op) else 0.0),
+    }
 
 
 def _pieces(op: Op) -> float:
@@ -222,4 +208,4 @@ def _pieces(op: Op) -> float:
     operands = [op.operand_axes(place) for place in range(len(op.inputs))]
     free = set(op.result_axes()).difference(op.indivisible_axes(), op.contracted_axes())
     shared = free.intersection(*operands)
-    return max((float(e.size) for e in _extents(op) if e.axis in shared), default=1.0)
+    return max((float(e.size) for e in extents_of(op) if e.axis in shared), default=1.0)

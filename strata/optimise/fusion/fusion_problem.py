@@ -1,7 +1,12 @@
-"""The problem of fusion inside a chip: kernels, the tensors between them, the chip's limits, the rules."""
+"""The problem of fusion inside a chip: kernels, the tensors between them, the chip's limits, the rules; and
+the order ideals of its kernels: sets that hold, with each kernel, all that must come before it.
+
+Partitions that run one after the other are the steps of a chain of ideals, from the empty one to all kernels.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -11,6 +16,7 @@ from strata.arrays import Array
 from strata.errors import BadValue, UnknownName, require
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 
+ROWS = 512  # ideals that are held against all others at once
 OUTSIDE = ""  # the source of a tensor that comes from outside of the graph, the target of one that leaves it
 
 
@@ -110,6 +116,12 @@ class FusionProblem:
     def index(self) -> dict[str, int]:
         return {kernel.name: i for i, kernel in enumerate(self.kernels)}
 
+    @property
+    def rounds(self) -> list[list[int]]:
+        """Numbers of tiles, by their places, that one mapping may mix: each alone, or all of them."""
+        every = list(range(len(self.tiles)))
+        return [[i] for i in every] if self.rules.tiles == "one" else [every]
+
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
         """Pairs of kernels (source, target) that a tensor joins."""
@@ -124,9 +136,7 @@ class FusionProblem:
 
     @cached_property
     def before(self) -> tuple[frozenset[int], ...]:
-        """Kernels that must not come in a later partition than each kernel: producers, and what rules and
-        pins order.
-        """
+        """Kernels that must not come later than each kernel: producers, and what rules and pins order."""
         found: list[set[int]] = [set() for _ in self.kernels]
         for source, target in self.edges:
             found[target].add(source)
@@ -166,3 +176,63 @@ class FusionProblem:
                 level[i] = max(level[i], level[s] + 1)
                 whole[i] = max(whole[i], whole[s] + ((s, i) in whole_edges))
         return level, whole
+
+
+def order_ideals(before: Sequence[frozenset[int]], limit: int) -> list[int] | None:
+    """All ideals as bit masks, smaller ones first; None where there are more than `limit`.
+
+    >>> [bin(i)[2:] for i in order_ideals([frozenset(), frozenset({0}), frozenset({0})], 10)]
+    ['0', '1', '11', '101', '111']
+    >>> order_ideals([frozenset()] * 4, 15) is None  # 2^4
+    True
+    """
+    needs = [sum(1 << b for b in found) for found in before]
+    level, every = {0}, [0]
+    while level:
+        grown = set()
+        for ideal in level:
+            for i, need in enumerate(needs):
+                if not ideal >> i & 1 and need & ~ideal == 0:
+                    grown.add(ideal | 1 << i)
+        every += sorted(grown)
+        if len(every) > limit:
+            return None
+        level = grown
+    return every
+
+
+def as_rows(masks: Sequence[int], count: int) -> Array:
+    """Bit masks as rows of zeros and ones, one column for each kernel.
+
+    >>> as_rows([1, 6], 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 1.0]]
+    """
+    width = (count + 7) // 8
+    packed = b"".join(mask.to_bytes(width, "little") for mask in masks)
+    raw = np.frombuffer(packed, dtype=np.uint8).reshape(len(masks), width)
+    rows: Array = np.unpackbits(raw, axis=1, count=count, bitorder="little").astype(np.float32)
+    return rows
+
+
+def nested_pairs(rows: Array, heaviest: float, weights: Array, limit: int) -> tuple[Array, Array] | None:
+    """Places (i, j) of ideals with the first inside of the second and what lies between them at most so
+    heavy, unless it is one kernel; None where there are more than `limit`.
+
+    >>> first, second = nested_pairs(as_rows([0, 1, 3], 2), 1.0, np.array([1.0, 1.0]), 10)
+    >>> list(zip(first.tolist(), second.tolist()))
+    [(0, 1), (1, 2)]
+    """
+    size, load = rows.sum(1), rows @ weights.astype(np.float64)
+    found_i, found_j, count = [], [], 0
+    for start in range(0, len(rows), ROWS):
+        part = slice(start, start + ROWS)
+        inside = rows @ rows[part].T == size[:, None]
+        added = size[None, part] - size[:, None]
+        inside &= (added > 0) & ((load[None, part] - load[:, None] <= heaviest) | (added == 1))
+        j, i = np.nonzero(inside.T)
+        found_i.append(i.astype(np.int32))
+        found_j.append((j + start).astype(np.int32))
+        count += len(i)
+        if count > limit:
+            return None
+    return np.concatenate(found_i), np.concatenate(found_j)

@@ -6,6 +6,7 @@ mappings and single prices all end here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 
@@ -13,25 +14,27 @@ import numpy as np
 
 from strata.arrays import Array, Number, ceil_div
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem
-from strata.pricing.fused_partition import (
+from strata.pricing.fusion import (
     PartitionFlows,
     PartitionLimits,
     PartitionWork,
     TensorUse,
+    core_cycles,
     live_bytes,
+    padded_work,
     partition_flows,
+    pipelined_time,
     price_partition,
+    utilised_time,
 )
-from strata.pricing.fusion import core_cycles, padded_work, pipelined_time, tile_columns, utilised_time
 
+KernelSides = tuple[float, float, float]  # rows, columns and depth
 ROUNDING = 1 + 1e-12  # of a bound that sums the same numbers in another order
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionPrices:
-    """Times [s], rooms [B] and passes over weights of partitions at one number of tiles; `time` is infinite
-    where one does not fit.
-    """
+    """Times [s], rooms [B] and passes of partitions at one number of tiles; `time` is inf where out."""
 
     compute: Array
     memory: Array
@@ -79,10 +82,14 @@ def _useful(extent: float, side: float, cores: int) -> Array:
 
 
 class PartitionPricer:
-    """What partitions of a problem cost; built once for a problem, asked for many partitions at a time."""
+    """What partitions of a problem cost; built once for a problem, asked for many partitions at a time.
 
-    def __init__(self, problem: FusionProblem):
+    `shapes`: rows, columns and depths that each kernel may still have, where it may have several.
+    """
+
+    def __init__(self, problem: FusionProblem, shapes: Sequence[Sequence[KernelSides]] = ()):
         self.problem = problem
+        self.shapes = shapes or [[(k.rows, k.columns, k.depth)] for k in problem.kernels]
         kernels, rules, count = problem.kernels, problem.rules, len(problem.kernels)
         self.weights = np.array([k.weight_bytes for k in kernels])
         channels = max((len(k.network) for k in kernels), default=0) or 1
@@ -127,30 +134,31 @@ class PartitionPricer:
         return (_spread(held, self.level) + 1.0, _spread(held, self.whole_level))
 
     def grid(self, tiles: int) -> tuple[Array, Array, Array]:
-        """Candidate cycles of a tile (rising), the least cores each kernel needs for them, and its least
-        core-cycles.
+        """Candidate cycles of a tile (rising), the least cores each kernel needs for them in any of its
+        shapes, and its least core-cycles.
         """
         if tiles not in self._grids:
             chip = self.problem.chip
             steps = [
-                core_steps(
-                    k.rows, float(tile_columns(k.columns, float(tiles))), k.depth, chip.array, chip.cores
-                )
-                for k in self.problem.kernels
+                [
+                    core_steps(m, float(ceil_div(n, float(tiles))), k, chip.array, chip.cores)
+                    for m, n, k in own
+                ]
+                for own in self.shapes
             ]
-            candidates = np.unique(np.concatenate([cycles for cycles, _ in steps]))
-            cores = np.empty((len(candidates), len(steps)))
-            for i, (cycles, used) in enumerate(steps):
-                at = np.searchsorted(-cycles, -candidates)
-                cores[:, i] = np.where(at < len(used), used[np.minimum(at, len(used) - 1)], np.inf)
-            areas = np.array([(cycles * used).min() for cycles, used in steps])
-            self._grids[tiles] = candidates, np.where(np.isinf(cores), chip.cores + 1.0, cores), areas
+            candidates = np.unique(np.concatenate([cycles for own in steps for cycles, _ in own]))
+            cores = np.full((len(candidates), len(steps)), chip.cores + 1.0)
+            for i, own in enumerate(steps):
+                for cycles, used in own:
+                    at = np.searchsorted(-cycles, -candidates)
+                    needed = np.where(at < len(used), used[np.minimum(at, len(used) - 1)], np.inf)
+                    cores[:, i] = np.minimum(cores[:, i], needed)
+            areas = np.array([min((c * u).min() for c, u in own) for own in steps])
+            self._grids[tiles] = candidates, cores, areas
         return self._grids[tiles]
 
     def shared_cycles(self, sets: Array, tiles: int) -> Array:
-        """Least cycles of the slowest kernel of each partition with all cores shared out: bisection over the
-        candidates.
-        """
+        """Least cycles of each partition's slowest kernel with all cores shared out, by bisection."""
         candidates, cores, _ = self.grid(tiles)
         limit = self.problem.chip.cores
         low, high = np.zeros(len(sets), dtype=np.int64), np.full(len(sets), len(candidates) - 1)
@@ -228,18 +236,15 @@ class PartitionPricer:
         tiles: int,
         *,
         live: Array | None = None,
-        flows: PartitionFlows | None = None,
-        span: tuple[Array, Array] | None = None,
         compute: Array | None = None,
     ) -> PartitionPrices:
-        """Prices of partitions; what does not depend on the number of tiles may be handed in, and a bound
-        instead of the compute time before its fill. Without `live` tensors only weights must fit the
-        DRAM.
+        """Prices of partitions; a bound may be handed in for the compute time before its fill. Without `live`
+        tensors only weights must fit the DRAM.
         """
         problem = self.problem
         sets = np.asarray(sets, dtype=np.float64)
         own = self.compute(sets, tiles) if compute is None else compute
-        work = self.work(sets, compute=own, live=live, flows=flows, span=span)
+        work = self.work(sets, compute=own, live=live)
         price = price_partition(work, self.limits, problem.rules, float(tiles), problem.micro_batches)
         fits = price.fits & np.isfinite(price.time)
         found = {f.name: np.broadcast_to(getattr(price, f.name), len(sets)) for f in fields(PartitionPrices)}

@@ -15,10 +15,11 @@ import numpy as np
 from strata.arrays import Array
 from strata.optimise.layouts.factor_graph import (
     Assignment,
-    Factor,
     FactorGraph,
     eliminated,
     elimination_order,
+    narrowed,
+    neighbours,
     restricted,
 )
 
@@ -40,12 +41,7 @@ def consistent(graph: FactorGraph) -> dict[str, Array]:
             if not keep.all():
                 changed = True
                 alive[v] = alive[v][keep]
-                factors = [
-                    Factor(f.scope, f.table.take(np.nonzero(keep)[0], f.scope.index(v)))
-                    if v in f.scope
-                    else f
-                    for f in factors
-                ]
+                factors = [narrowed(f, v, np.nonzero(keep)[0]) for f in factors]
     return alive
 
 
@@ -131,8 +127,6 @@ class ConditionedSearch:
     deadline: float
     best: Assignment | None = None
     bound: float = 0.0
-    leaves: int = 0
-    pruned: int = 0
     stopped: bool = False
 
     @property
@@ -187,10 +181,8 @@ class ConditionedSearch:
         if any(len(found) == 0 for found in alive.values()):
             return np.inf
         if self._met(least):
-            self.pruned += 1
             return least
         if self._take(alive, LEAF_LIMIT):
-            self.leaves += 1
             return np.inf
         if time.perf_counter() > self.deadline:
             self.stopped = True
@@ -218,7 +210,7 @@ class ConditionedSearch:
 
         return min(several, key=left)
 
-    def _improve(self, alive: Alive, costs: dict[str, Array], rounds: int = ROUNDS) -> None:
+    def _improve(self, alive: Alive, costs: dict[str, Array]) -> None:
         """Choices from neighbourhoods: some variables free, the others as in the best choice so far."""
         for few in (4, 3, 2, 1):
             part = {
@@ -230,12 +222,8 @@ class ConditionedSearch:
                 break
         if self.best is None:
             return
-        near: dict[str, set[str]] = {v: set() for v in self.graph.domains}
-        for f in self.graph.factors:
-            for v in f.scope:
-                near[v].update(f.scope)
-        random = np.random.default_rng(0)
-        for _ in range(rounds):
+        near, random = neighbours(self.graph), np.random.default_rng(0)
+        for _ in range(ROUNDS):
             if time.perf_counter() > self.deadline or self._met(self.bound):
                 return
             self._neighbourhood(alive, near, random)

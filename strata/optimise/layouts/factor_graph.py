@@ -9,7 +9,6 @@ elimination, Biophysical Journal 66 (1994), eq. 2: dead-end elimination).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -43,14 +42,6 @@ class FactorGraph:
     domains: dict[str, int]
     factors: list[Factor] = field(default_factory=list)
 
-    def value(self, choice: dict[str, int]) -> float:
-        """The sum of the tables at a choice."""
-        return float(sum(f.table[tuple(choice[v] for v in f.scope)] for f in self.factors))
-
-    def combinations(self) -> float:
-        """How many choices there are."""
-        return float(np.prod([float(size) for size in self.domains.values()]))
-
 
 @dataclass(frozen=True)
 class Assignment:
@@ -62,24 +53,18 @@ class Assignment:
     entries: int = 0
 
 
-def exhaustive(graph: FactorGraph) -> Assignment:
-    """The best of all choices, one by one: for tests of tiny graphs."""
-    names = list(graph.domains)
-    every = itertools.product(*(range(graph.domains[n]) for n in names))
-    best = min((dict(zip(names, c, strict=True)) for c in every), key=graph.value)
-    return Assignment(best, graph.value(best))
-
-
-def elimination_order(graph: FactorGraph) -> tuple[list[str], int, int]:
-    """Variables in the order that leaves the smallest table next, the induced width, and the entries of the
-    largest table.
-    """
+def neighbours(graph: FactorGraph) -> dict[str, set[str]]:
+    """The variables that share a table with each."""
     near: dict[str, set[str]] = {v: set() for v in graph.domains}
     for factor in graph.factors:
         for v in factor.scope:
-            near[v].update(factor.scope)
-    for v, found in near.items():
-        found.discard(v)
+            near[v].update(other for other in factor.scope if other != v)
+    return near
+
+
+def elimination_order(graph: FactorGraph) -> tuple[list[str], int, int]:
+    """Variables, that with the smallest table next; the induced width; entries of the largest table."""
+    near = neighbours(graph)
     order: list[str] = []
     width = entries = 0
 
@@ -109,13 +94,7 @@ def eliminated(graph: FactorGraph, limit: int = ENTRIES_LIMIT) -> Assignment | N
     steps: list[tuple[str, tuple[str, ...], Array]] = []
     value = 0.0
     for variable in order:
-        own = [f for f in left if variable in f.scope]
-        left = [f for f in left if variable not in f.scope]
-        rest = tuple(dict.fromkeys(v for f in own for v in f.scope if v != variable))
-        scope = (*rest, variable)
-        table = np.zeros([graph.domains[v] for v in scope])
-        for f in own:
-            table += aligned(f, scope)
+        rest, table, left = _bucket(left, variable, graph.domains)
         best = table.argmin(-1)
         steps.append((variable, rest, best))
         if rest:
@@ -127,6 +106,18 @@ def eliminated(graph: FactorGraph, limit: int = ENTRIES_LIMIT) -> Assignment | N
     for variable, rest, best in reversed(steps):
         choice[variable] = int(best[tuple(choice[v] for v in rest)])
     return Assignment({v: choice[v] for v in graph.domains}, value, width, entries)
+
+
+def _bucket(
+    factors: list[Factor], variable: str, domains: dict[str, int]
+) -> tuple[tuple[str, ...], Array, list[Factor]]:
+    """The other variables of a variable's factors, their sum with it as the last axis, and what is left."""
+    own = [f for f in factors if variable in f.scope]
+    rest = tuple(dict.fromkeys(v for f in own for v in f.scope if v != variable))
+    table = np.zeros([domains[v] for v in (*rest, variable)])
+    for f in own:
+        table += aligned(f, (*rest, variable))
+    return rest, table, [f for f in factors if variable not in f.scope]
 
 
 def aligned(factor: Factor, scope: tuple[str, ...]) -> Array:
@@ -145,12 +136,7 @@ def min_marginals(factors: list[Factor], domains: dict[str, int], variable: str)
     for v in elimination_order(graph)[0]:
         if v == variable:
             continue
-        own = [f for f in left if v in f.scope]
-        left = [f for f in left if v not in f.scope]
-        rest = tuple(dict.fromkeys(o for f in own for o in f.scope if o != v))
-        table = np.zeros([domains[o] for o in (*rest, v)])
-        for f in own:
-            table += aligned(f, (*rest, v))
+        rest, table, left = _bucket(left, v, domains)
         left.append(Factor(rest, table.min(-1)))
     total = np.zeros(domains[variable])
     for f in left:
@@ -178,7 +164,7 @@ def surviving(graph: FactorGraph, states: Iterable[str] = ()) -> dict[str, Array
             keep = _kept(v, factors, parts, {name: len(found) for name, found in alive.items()})
             if not keep.all():
                 alive[v] = alive[v][keep]
-                factors = [_restricted(f, v, np.nonzero(keep)[0]) for f in factors]
+                factors = [narrowed(f, v, np.nonzero(keep)[0]) for f in factors]
                 changed = True
     return alive
 
@@ -235,7 +221,7 @@ def _alone(factor: Factor, variable: str) -> Array:
     return np.stack([(row[None, :] - flat).min(-1) for row in flat])
 
 
-def _restricted(factor: Factor, variable: str, keep: Array) -> Factor:
+def narrowed(factor: Factor, variable: str, keep: Array) -> Factor:
     if variable not in factor.scope:
         return factor
     return Factor(factor.scope, factor.table.take(keep, factor.scope.index(variable)))
@@ -246,5 +232,5 @@ def restricted(graph: FactorGraph, alive: dict[str, Array]) -> FactorGraph:
     factors = graph.factors
     for v, keep in alive.items():
         if len(keep) < graph.domains[v]:
-            factors = [_restricted(f, v, keep) for f in factors]
+            factors = [narrowed(f, v, keep) for f in factors]
     return FactorGraph({v: len(keep) for v, keep in alive.items()}, factors)

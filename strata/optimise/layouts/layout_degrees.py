@@ -16,18 +16,19 @@ import numpy as np
 
 from strata.arrays import Number
 from strata.errors import require
+from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import Placement, place
 from strata.mapping.shard import shard
 from strata.optimise.layout import LayoutSetting, layout_setting
-from strata.optimise.layouts.layout_rules import LayoutRules
+from strata.optimise.layouts.layout_options import LayoutRules
 from strata.optimise.layouts.layout_states import RankMemory
 from strata.precision import bytes_of
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.overlap.equations import beside
-from strata.pricing.pipeline import pipeline_time
+from strata.pricing.schedules import pipeline_time
 from strata.pricing.training_memory import state_bytes
 from strata.workload.graph import Collective, Graph
 from strata.workload.program import Program
@@ -133,18 +134,22 @@ class DegreeSearch:
         setting, share = self.setting(candidate), self.stage_layers(candidate) / self.layers
         sharding = layout.sharding(setting.graph, setting.work, layout.active())
         local = shard(setting.graph, sharding)
-        groups, fabric, training = candidate.placement.groups, setting.rank.fabric, trains(setting)
+        spread, fabric, training = candidate.placement, setting.rank.fabric, trains(setting)
         entry = next((b.entry for b in local.blocks if b.entry is not None), None)
         send = gradients = 0.0
-        if STAGES in groups and entry is not None:
-            op = Collective(pattern="send", group=STAGES, payload=entry.bytes())
-            send = float(price_collective(op, groups[STAGES], fabric).time) * (2.0 if training else 1.0)
-        if training and REPLICAS in groups:
+        if STAGES in spread.groups and entry is not None:
+            send = group_time("send", STAGES, entry.bytes(), spread, fabric) * (2.0 if training else 1.0)
+        if training and REPLICAS in spread.groups:
             held = float(sum(b.count * op.weight_elements() for b, op in local.ops() if not op.backward))
-            op = Collective(pattern="all_reduce", group=REPLICAS, payload=self.gradient_bytes * share * held)
-            sent = float(price_collective(op, groups[REPLICAS], fabric).time)
+            sent = group_time("all_reduce", REPLICAS, self.gradient_bytes * share * held, spread, fabric)
             gradients = float(beside(sent, backward, 0.0))  # beside the last backward pass
         return local, send, gradients
+
+
+def group_time(pattern: str, group: str, payload: Number, spread: Placement, fabric: Fabric) -> float:
+    """Seconds of a collective of a group, or of a hand-over along it, where it lies."""
+    op = Collective(pattern=pattern, group=group, payload=payload)
+    return float(price_collective(op, spread.groups[group], fabric).time)
 
 
 def trains(setting: LayoutSetting) -> bool:

@@ -16,16 +16,16 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import BadValue
 from strata.mapping.divide import divide
-from strata.mapping.gradients import held_before
 from strata.mapping.layout import Conversion, conversions
+from strata.mapping.sharded_collectives import held_before
 from strata.optimise.layouts.factor_graph import FactorGraph
 from strata.optimise.layouts.layout_options import (
+    LayoutRules,
     ModuleOptions,
     per_option,
     sharding_of_all,
     sharding_of_each,
 )
-from strata.optimise.layouts.layout_rules import LayoutRules
 from strata.optimise.layouts.layout_states import (
     Holder,
     LayoutTables,
@@ -75,7 +75,7 @@ class _BlockTables:
         for tensor in (*(t for op in ops for t in op.inputs), *leaves):
             self.uses[tensor] = self.uses.get(tensor, 0) + 1
         if block.entry is not None:
-            sizes = self._boundary_bytes("entry")
+            sizes = tables.entry_bytes(block)
             axes = block.entry.axes
             self.holders[block.entry.name] = self._left(block.role, axes, (), sizes, sizes)
         for op in ops:
@@ -84,28 +84,19 @@ class _BlockTables:
             self._op(op, divide(op, tables.every, {}))
         self._close(leaves)
 
-    def _boundary_bytes(self, side: str) -> Array:
-        tensor, role, known = getattr(self.block, side), self.block.role, self.tables.every
-        made = replace(tensor, extents=tuple(known.axis(role, e.axis).local(e) for e in tensor.extents))
-        return per_option(made.bytes(), len(self.tables.options.get(role, (0,))))
-
     def _left(
         self, module: str, axes: tuple[str, ...], contracted: tuple[str, ...], size: Array, summed: Array
     ) -> Holder:
         """How a module's options leave a tensor."""
 
         def state(k: int) -> LeftState:
-            sharding = self.tables.each[k]
-            spec = sharding.spec(module, axes)
-            over = sharding.spec(module, contracted) if contracted else {}
-            partial = tuple(dict.fromkeys(g for groups in over.values() for g in groups))
-            spec = {c: kept for c, g in spec.items() if (kept := tuple(x for x in g if x not in partial))}
+            spec, partial = self.tables.left(module, axes, contracted, k)
             return LeftState(spec_key(spec), partial, float(size[k]), float(summed[k]))
 
         return self.tables.module(module, state)
 
     def _op(self, op: Op, local: Op) -> None:
-        tables, count = self.tables, len(self.tables.options.get(op.module, (0,)))
+        tables, count = self.tables, self.tables.count(op.module)
         if tables.rules.objective == "time":
             time = per_option(price_op(local, tables.rank).time, count)
             tables.add(self.weight * time, tables.module(op.module, lambda k: k))
@@ -129,9 +120,7 @@ class _BlockTables:
         self.holders[op.output] = left
 
     def _summed_here(self, op: Op, left: Holder) -> Holder:
-        """Sums that stand with the kernel itself: of weights' gradients, of what nobody reads, and all where
-        rules say so.
-        """
+        """Sums that stand with the kernel: of weights' gradients, of what nobody reads, or all by rule."""
         tables, unread = self.tables, not self.uses.get(op.output)
         if not (tables.rules.sums == "at kernel" or unread or op.weight_gradient):
             return left
@@ -148,8 +137,7 @@ class _BlockTables:
         """What the options of an op want of an operand: its layout, and its bytes where the op knows them."""
         axes = tuple(a for a in op.operand_axes(place) if a not in op.whole_axes())
         own = local.operand_bytes(place)
-        count = len(self.tables.options.get(op.module, (0,)))
-        sizes = None if own is None else per_option(own, count)
+        sizes = None if own is None else per_option(own, self.tables.count(op.module))
 
         def want(k: int) -> tuple[SpecKey, float | None]:
             spec = spec_key(self.tables.each[k].spec(op.module, axes))
@@ -161,7 +149,7 @@ class _BlockTables:
         stored = op.stored_axes(place)
         wants = self._wants(op, local, place)
         if stored:
-            zero = np.zeros(len(self.tables.options.get(op.module, (0,))))
+            zero = np.zeros(self.tables.count(op.module))
             have = self._left(op.module, stored, (), zero, zero)
             self.tables.stepped("", lambda s, w: self._convert(s, w, True), have, wants, False)
         elif tensor in self.holders:

@@ -12,10 +12,9 @@ from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.layout import Conversion, PartitionSpec, Sharding
 from strata.optimise.layouts.factor_graph import Factor, FactorGraph
-from strata.optimise.layouts.layout_options import ModuleOptions
-from strata.optimise.layouts.layout_rules import LayoutRules
+from strata.optimise.layouts.layout_options import LayoutRules, ModuleOptions, per_option
 from strata.pricing.pricers import Rank, price_op
-from strata.workload.graph import Collective, Graph
+from strata.workload.graph import Block, Collective, Graph
 
 STATES_LIMIT = 40_000_000  # entries of one table of states
 SpecKey = tuple[tuple[str, tuple[str, ...]], ...]
@@ -98,11 +97,32 @@ class LayoutTables:
             for m, w in self.weights.items()
         }
 
+    def count(self, module: str) -> int:
+        """Options of a module; one where nothing divides it."""
+        return len(self.options[module]) if module in self.options else 1
+
+    def left(
+        self, module: str, axes: tuple[str, ...], contracted: tuple[str, ...], option: int
+    ) -> tuple[PartitionSpec, tuple[str, ...]]:
+        """How an option of a module leaves a tensor: its layout, and groups over which it is partial."""
+        sharding = self.each[option]
+        over = sharding.spec(module, contracted) if contracted else {}
+        partial = tuple(dict.fromkeys(g for groups in over.values() for g in groups))
+        spec = sharding.spec(module, axes)
+        return {
+            c: kept for c, g in spec.items() if (kept := tuple(x for x in g if x not in partial))
+        }, partial
+
+    def entry_bytes(self, block: Block) -> Array:
+        """Bytes of what a block takes in, by option of its boundary."""
+        assert block.entry is not None
+        extents = (self.every.axis(block.role, e.axis).local(e) if e.axis else e for e in block.entry.extents)
+        return per_option(replace(block.entry, extents=tuple(extents)).bytes(), self.count(block.role))
+
     def module(self, name: str, key: Callable[[int], Hashable]) -> Holder:
         """A module as the holder of what `key` says of each of its options."""
         found: dict[Hashable, int] = {}
-        size = len(self.options[name]) if name in self.options else 1
-        place = [found.setdefault(key(k), len(found)) for k in range(size)]
+        place = [found.setdefault(key(k), len(found)) for k in range(self.count(name))]
         return Holder(name, tuple(found), np.array(place))
 
     def add(self, table: Array, *holders: Holder) -> None:

@@ -10,15 +10,16 @@ import numpy as np
 
 from strata.arrays import Array
 from strata.mapping.divide import divide
-from strata.mapping.gradients import held_before
 from strata.mapping.layout import conversions
+from strata.mapping.sharded_collectives import held_before
 from strata.optimise.fuse import all_steps
 from strata.optimise.fusion.fuse_path import Steps, shortest_fusion
+from strata.optimise.fusion.fusion_graph import kernel_shape
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem, FusionTensor
 from strata.optimise.fusion.partition_prices import PartitionPricer
 from strata.optimise.layouts.layout_options import per_option
-from strata.optimise.mappings.joint_problem import element_bytes, kernel_columns, kernel_ops, kernel_shape
-from strata.optimise.mappings.joint_steps import NarrowedSteps, OpenPricer
+from strata.optimise.mappings.joint_problem import element_bytes, kernel_columns, kernel_ops
+from strata.optimise.mappings.joint_steps import NarrowedSteps
 from strata.pricing.pricers import price_op
 from strata.workload.graph import Block, Op
 
@@ -33,9 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class PairCost:
-    """Seconds of what stands between a kernel and one reader of its result, and the bytes that come there, by
-    options of both modules.
-    """
+    """Seconds between a kernel and one reader of its result, and bytes there, by options of both."""
 
     kernel: str
     modules: tuple[str, str]
@@ -61,7 +60,7 @@ class OpenBlock:
 
     def _measure(self, kernel: str, op: Op) -> None:
         layer, module = self.layer, op.module
-        count = layer.count(module)
+        count = layer.tables.count(module)
         local = divide(op, layer.tables.every, {})
         price = price_op(local, layer.tables.rank)
         weight = local.read_weight()
@@ -76,7 +75,6 @@ class OpenBlock:
             "time": price.time - price.overhead,
             "weight_bytes": np.where(table, 0.0, held),
             "extra_bytes": np.where(table, np.maximum(0.0, moved - local.output_bytes()), 0.0),
-            "columns": columns,
             **shape,
         }
         self.values[kernel] = {name: per_option(made[name], count) for name in OPEN_FIELDS}
@@ -101,10 +99,10 @@ class OpenBlock:
             for place, tensor in enumerate(op.inputs):
                 if tensor in makers and not op.stored_axes(place):
                     own = local.operand_bytes(place)
-                    stated = None if own is None else per_option(own, layer.count(op.module))
+                    stated = None if own is None else per_option(own, layer.tables.count(op.module))
                     self._pair(makers[tensor], kernel, place, stated, readers[tensor] > 1)
         for kernel, op in ops.items():
-            partial = [layer.left(op, k)[1] for k in range(layer.count(op.module))]
+            partial = [layer.left(op, k)[1] for k in range(layer.tables.count(op.module))]
             pieces = [float(np.prod([float(layer.tables.every.degrees[g]) for g in p])) for p in partial]
             self.bytes[kernel] = self.bytes[kernel] / np.array(pieces)
 
@@ -118,7 +116,7 @@ class OpenBlock:
         least = np.inf if output is None else float(output.bytes()) / layer.ranks
         for number, kernel in enumerate(mine):
             made = self.ops[kernel]
-            count, readers = layer.count(made.module), layer.count(op.module)
+            count, readers = layer.tables.count(made.module), layer.tables.count(op.module)
             local = divide(made, tables.every, {})
             size, summed = per_option(local.output_bytes(), count), per_option(local.partial_bytes(), count)
             partial = np.array([bool(layer.left(made, k)[1]) for k in range(count)])
@@ -134,7 +132,7 @@ class OpenBlock:
     def _pair(self, kernel: str, reader: str, place: int, stated: Array | None, shared: bool) -> None:
         layer, tables = self.layer, self.layer.tables
         made, read = self.ops[kernel], self.ops[reader]
-        first, second = layer.count(made.module), layer.count(read.module)
+        first, second = layer.tables.count(made.module), layer.tables.count(read.module)
         local = divide(made, tables.every, {})
         size, summed = per_option(local.output_bytes(), first), per_option(local.partial_bytes(), first)
         axes = tuple(a for a in read.operand_axes(place) if a not in read.whole_axes())
@@ -226,7 +224,7 @@ class OpenBlock:
         if entry is not None and entry.name == tensor.name:
             role = self.block.role
             return replace(
-                tensor, bytes=float(self.layer.entry_bytes(self.block)[alive.get(role, ONLY)].min())
+                tensor, bytes=float(self.layer.tables.entry_bytes(self.block)[alive.get(role, ONLY)].min())
             )
         return replace(tensor, bytes=behind.get(tensor.name, tensor.bytes / self.layer.ranks))
 
@@ -244,7 +242,7 @@ class OpenBlock:
             which = alive.get(self.module[kernel.name], ONLY)
             sides = zip(*(own[side][which].tolist() for side in ("rows", "columns", "depth")), strict=True)
             shapes.append(list(dict.fromkeys(sides)))
-        return OpenPricer(problem, shapes)
+        return PartitionPricer(problem, shapes)
 
     def prepare(self, alive: Open) -> float:
         """A first bound of the block, over all of its partitions."""
@@ -263,9 +261,7 @@ class OpenBlock:
     def bound(
         self, alive: Open, steps: NarrowedSteps | None, worst: float
     ) -> tuple[float, NarrowedSteps | None]:
-        """Below the block's time under any open layout, and the partitions that are still of use below
-        `worst`.
-        """
+        """Below the block's time under open layouts, and partitions still of use below `worst`."""
         if steps is None:
             return plain_bound(self.pricer(alive)), None
         least, left = steps.branch(self.pricer(alive), worst)
@@ -281,9 +277,7 @@ def _over(table: Array, alive: Open, first: str, second: str) -> Array:
 
 
 def plain_bound(pricer: PartitionPricer) -> float:
-    """A lower bound without any path: all work at once, all weights, and what comes in and goes out; no limit
-    of SRAM, no fill.
-    """
+    """A bound without any path: all work and weights at once, all in and out; no SRAM limit, no fill."""
     every = np.ones((1, len(pricer.problem.kernels)))
     found = []
     for tiles in pricer.problem.tiles:

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from strata.arrays import Array
+from strata.mapping.layout import PartitionSpec
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layouts.factor_graph import (
@@ -26,13 +27,12 @@ from strata.optimise.layouts.factor_graph import (
     restricted,
 )
 from strata.optimise.layouts.layout_factors import layout_tables
-from strata.optimise.layouts.layout_options import ModuleOptions, per_option
-from strata.optimise.layouts.layout_rules import LayoutRules
+from strata.optimise.layouts.layout_options import LayoutRules, ModuleOptions
 from strata.optimise.layouts.layout_states import LayoutTables
 from strata.optimise.mappings.joint_block import Open, OpenBlock
 from strata.optimise.mappings.joint_problem import MapSettings, block_problems, node_blocks, streamed_axes
 from strata.pricing.pricers import on_chip
-from strata.workload.graph import Block, Op
+from strata.workload.graph import Op
 
 ELIMINATION_LIMIT = 3_000_000
 
@@ -71,27 +71,9 @@ class OpenLayer:
                 found |= block.left_behind(alive)
         return found
 
-    def count(self, module: str) -> int:
-        return len(self.options[module]) if module in self.options else 1
-
-    def left(self, op: Op, option: int) -> tuple[dict[str, tuple[str, ...]], tuple[str, ...]]:
+    def left(self, op: Op, option: int) -> tuple[PartitionSpec, tuple[str, ...]]:
         """How an option leaves an op's result: its layout, and groups over which it is partial."""
-        sharding = self.tables.each[option]
-        spec = sharding.spec(op.module, op.result_axes())
-        contracted = op.contracted_axes()
-        over = sharding.spec(op.module, contracted) if contracted else {}
-        partial = tuple(dict.fromkeys(g for groups in over.values() for g in groups))
-        return (
-            {c: kept for c, g in spec.items() if (kept := tuple(x for x in g if x not in partial))},
-            partial,
-        )
-
-    def entry_bytes(self, block: Block) -> Array:
-        """Bytes of what a block takes in, by option of its boundary."""
-        assert block.entry is not None
-        every, role = self.tables.every, block.role
-        extents = tuple(every.axis(role, e.axis).local(e) if e.axis else e for e in block.entry.extents)
-        return per_option(replace(block.entry, extents=extents).bytes(), self.count(role))
+        return self.tables.left(op.module, op.result_axes(), op.contracted_axes(), option)
 
     @property
     def whole(self) -> Open:
@@ -99,9 +81,7 @@ class OpenLayer:
 
     @cached_property
     def sums(self) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array]]:
-        """By module and option, over all blocks: seconds on the chip, what tables of layouts count for them,
-        and seconds of reading weights.
-        """
+        """By module and option, over all blocks: seconds on the chip, those of tables, those of weights."""
         compute, counted, weights = ({m: np.zeros(len(o)) for m, o in self.options.items()} for _ in range(3))
         bandwidth = float(self.setting.rank.device.bandwidth)
         utilised = self.told.rules.compute

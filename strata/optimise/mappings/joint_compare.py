@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strata.errors import BadValue, UnknownName
+from strata.errors import BadValue
 from strata.hardware.system import System
 from strata.optimise.fuse import Fusion, MappingIntensity, fuse_kernels, kernel_by_kernel, next_best
-from strata.optimise.mappings.joint_certificate import LayerMapping, MappedBlock
+from strata.optimise.mappings.joint_problem import LayerMapping, MappedBlock, known_kernels
 from strata.optimise.mappings.joint_search import MappedStep
 
 BEST, KERNELS, PINNED = "best", "kernel by kernel", "pinned"
@@ -40,7 +40,7 @@ def compared_mappings(
     layer = best.layer
     every = [[b.fusion for b in layer.blocks]]
     names = [BEST]
-    every.append([kernel_by_kernel(b.problem.problem) for b in layer.blocks])
+    every.append([kernel_by_kernel(b.problem) for b in layer.blocks])
     names.append(KERNELS)
     if pinned:
         every.append([_pinned(b, pinned, layer) for b in layer.blocks])
@@ -60,11 +60,8 @@ def compared_mappings(
 
 def _pinned(block: MappedBlock, pinned: Sequence[Sequence[str]], layer: LayerMapping) -> Fusion:
     """A block with its share of the pinned groups; unknown kernels and a broken order are one line."""
-    known = [k.name for b in layer.blocks for k in b.problem.problem.kernels]
-    for name in (name for group in pinned for name in group):
-        if name not in known:
-            raise UnknownName("pinned kernel", name, known, ", ".join(known))
-    problem = block.problem.problem
+    known_kernels(pinned, [k.name for b in layer.blocks for k in b.problem.kernels])
+    problem = block.problem
     groups = [tuple(name for name in group if name in problem.index) for group in pinned]
     try:
         return fuse_kernels(replace(problem, pinned=tuple(g for g in groups if g)))
@@ -79,7 +76,7 @@ def _next(layer: LayerMapping, count: int) -> list[list[Fusion]]:
     best = [b.fusion for b in layer.blocks]
     found: list[tuple[float, list[Fusion]]] = []
     for place, block in enumerate(layer.blocks):
-        for other in next_best(block.problem.problem, count + 1)[1:]:
+        for other in next_best(block.problem, count + 1)[1:]:
             changed = [*best[:place], other, *best[place + 1 :]]
             found.append((block.times * (other.time - block.fusion.time), changed))
     found.sort(key=lambda pair: pair[0])
@@ -93,7 +90,7 @@ def mapping_points(
 
     Bytes of network are its time on the links that a device has.
     """
-    flop = sum(b.times * sum(k.flop for k in b.problem.problem.kernels) for b in best.layer.blocks)
+    flop = sum(b.times * sum(k.flop for k in b.problem.kernels) for b in best.layer.blocks)
     link = links_bandwidth(system)
     found = []
     for each in compared:

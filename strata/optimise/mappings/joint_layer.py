@@ -8,6 +8,7 @@ so that the bound of the layer is that of the next node at any time.
 from __future__ import annotations
 
 import heapq
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,19 +21,18 @@ from strata.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.optimise.fuse import too_large
 from strata.optimise.layout import LayoutSetting, best_layout
-from strata.optimise.layouts.layout_options import module_options
-from strata.optimise.layouts.layout_rules import LayoutRules
+from strata.optimise.layouts.layout_options import LayoutRules, module_options
 from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
-from strata.optimise.mappings.joint_certificate import (
+from strata.optimise.mappings.joint_problem import (
     BesideLayers,
     LayerCertificate,
     LayerMapping,
     MappedBlock,
+    MapSettings,
     RankRoom,
+    fusion_blocks,
 )
-from strata.optimise.mappings.joint_leaf import SLACK, LeafFusion, dram_missing
-from strata.optimise.mappings.joint_problem import MapSettings, fusion_blocks
-from strata.optimise.mappings.joint_steps import NarrowedSteps
+from strata.optimise.mappings.joint_steps import SLACK, LeafFusion, NarrowedSteps, dram_missing
 
 NOWHERE = float("inf")
 FEW = 5000  # partitions of a block that are quick to price
@@ -87,10 +87,7 @@ class LayerSearch:
 
     @property
     def combinations(self) -> int:
-        found = 1
-        for own in self.layer.options.values():
-            found *= len(own)
-        return found
+        return math.prod(len(own) for own in self.layer.options.values())
 
     @cached_property
     def root_floors(self) -> list[float]:
@@ -333,9 +330,7 @@ class LayerSearch:
         worst: float,
         steps: list[NarrowedSteps | None] | None = None,
     ) -> LayerMapping | None:
-        """One layout exactly, with the best partitions of every block; None where it does not fit or is not
-        quicker than `worst`.
-        """
+        """One layout with its best partitions, exactly; None where none fits or is below `worst`."""
         key = tuple(choice[m] for m in self.layer.options)
         if self.proved.get(key, 0.0) >= worst:
             return None
@@ -371,7 +366,7 @@ class LayerSearch:
             total += one.times * found.time
             low += one.times * found.lower_bound
             going += one.times * found.lower_bound * (ways.get(one.block) == "forward")
-            made.append(MappedBlock(block=one.block, times=one.times, problem=one, fusion=found))
+            made.append(MappedBlock(block=one.block, times=one.times, problem=one.problem, fusion=found))
         if low < sum(b.times * b.fusion.time for b in made) * (1 - SLACK):  # CP-SAT ran out of time
             self.loose = min(self.loose, self.beside.total(low, going, only))
         if not np.isfinite(total):

@@ -1,27 +1,30 @@
-"""The fusion problems of a rank's blocks under one layout: what a mapping of layouts and partitions costs."""
+"""The fusion problems of a rank's blocks under one layout: what a mapping costs; and what the search of a
+layer finds: the best mapping, its proof, and what a step takes beside its layers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div
+from strata.arrays import Array, Number, ceil_div
 from strata.errors import UnknownName
 from strata.mapping.layout import Layout, Sharding
 from strata.mapping.shard import shard
-from strata.optimise.fusion.fusion_graph import fusion_problem
-from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionKernel, FusionProblem
+from strata.optimise.fuse import Fusion
+from strata.optimise.fusion.fusion_graph import fusion_problem, kernel_shape
+from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem
 from strata.optimise.layout import LayoutSetting
-from strata.optimise.layouts.layout_options import axis_names, extents_of
+from strata.optimise.layouts.layout_states import RankMemory
 from strata.precision import bytes_of
-from strata.pricing.fused_tensors import tensor_sizes
+from strata.pricing.fused_block import tensor_sizes
 from strata.pricing.fusion import STREAM_AXES
 from strata.pricing.fusion_rules import FusionRules
 from strata.workload.graph import Block, Graph, Op, is_collective
-from strata.workload.ops import is_vector
+from strata.workload.graph_axes import axis_names, extents_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -35,7 +38,6 @@ class MapSettings:
     together: float = 1.0
     pinned: tuple[tuple[str, ...], ...] = ()
     outside: tuple[tuple[str, float], ...] = ()
-    sram: float | None = None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -45,6 +47,79 @@ class BlockProblem:
     block: str
     times: float
     problem: FusionProblem
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class MappedBlock(BlockProblem):
+    """The same under a layout with its best partitions."""
+
+    fusion: Fusion
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerMapping:
+    """Layouts and partitions of all layers: seconds of one micro-batch on one rank."""
+
+    layout: Layout
+    options: dict[str, tuple[str, ...]]
+    blocks: tuple[MappedBlock, ...]
+    time: float
+    kept: float  # bytes a rank keeps of all layers, and the most that is alive at once besides
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerCertificate:
+    """The best mapping of a layer below a limit, if there is one, and what no mapping is quicker than."""
+
+    best: LayerMapping | None
+    bound: float
+    nodes: int
+    layouts: int  # priced in full
+    combinations: int  # layouts there are
+    reason: str = ""
+    stopped: bool = False  # out of time before it was proved, or partitions by CP-SAT were
+    interrupted: bool = False
+    cramped: bool = False  # something was left out for its memory
+    forward: tuple[float, float] = (0.0, 0.0)  # least forward pass of mappings below so many seconds
+    near: tuple[LayerMapping, ...] = ()  # hardly slower ones, the best first
+    beyond: float = 0.0  # what no other mapping is quicker than
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class BesideLayers:
+    r"""What a step takes beside its layers, in seconds of these: hand-overs by options of a module, and the
+    sum of gradients as far as the last backward pass does not hide it.
+
+    .. math:: T = t + h + \max(0, g - \sigma (t - f))
+
+    with layers t, forward pass f, hand-over h; sum of gradients g, of the elements that a rank holds; and
+    sigma the share of a step that one pass is.
+    """
+
+    sends: dict[str, Array] = field(default_factory=dict)
+    elements: dict[str, Array] = field(default_factory=dict)
+    gradients: Callable[[float], float] | None = None  # seconds of the sum of so many elements
+    hidden: float = 0.0  # sigma
+
+    def total(self, layers: float, forward: float, alive: dict[str, Array]) -> float:
+        """Below every step of open layouts whose layers, and forward passes, take at least so long."""
+        found = layers
+        if self.gradients is not None:
+            held = sum(float(own[alive[m]].min()) for m, own in self.elements.items() if m in alive)
+            passed = self.hidden * max(layers - forward, 0.0)
+            found += max(0.0, self.gradients(held) - passed)
+        return found + self.send(alive)
+
+    def send(self, alive: dict[str, Array]) -> float:
+        return sum(float(own[alive[m]].min()) for m, own in self.sends.items())
+
+
+@dataclass(frozen=True, eq=False)
+class RankRoom:
+    """What a rank may keep: bytes, and how they are counted."""
+
+    capacity: float
+    keeps: RankMemory
 
 
 def fusion_blocks(setting: LayoutSetting, layout: Layout, told: MapSettings) -> tuple[BlockProblem, ...]:
@@ -60,48 +135,50 @@ def block_problems(
     axes = streamed_axes(setting.graph)
     known = {name.partition(":")[2]: size for name, size in tensor_sizes(graph).items()}
     sizes: dict[str, Number] = {**known, **tensor_sizes(graph)}
+
+    def shape(op: Op) -> dict[str, float]:
+        columns = float(kernel_columns(op, setting.graph, axes, sharding))
+        sizes = kernel_shape(op, columns, element_bytes(op, setting))
+        return {side: float(size) for side, size in sizes.items()}
+
     found = []
     for name, times, block in node_blocks(graph):
         read = outside_sizes(block, told, sharding) | sizes
         made = fusion_problem(
             block,
             setting.rank,
+            shape,
             rules=told.rules,
             stream_axes=axes,
             tiles=told.tiles,
             sizes=read,
-            sram=told.sram,
             micro_batches=told.together,
             layers=0.0,
-            held_bytes=0.0,
         )
-        shaped = tuple(_shaped(made, block, setting, sharding))
-        longest = min((k.columns for k in shaped if k.columns > 1), default=1.0)
+        longest = min((k.columns for k in made.kernels if k.columns > 1), default=1.0)
         tiles = tuple(n for n in made.tiles if n <= longest) or (1,)
         tensors = made.tensors
         if told.rules.boundary == "no":
             tensors = tuple(t for t in tensors if OUTSIDE not in (t.source, t.target))
-        chip = replace(made.chip, dram_capacity=float("inf"), **_rates(setting))
-        here = {kernel.name for kernel in shaped}
-        groups = (tuple(k for k in group if k in here) for group in told.pinned)
+        groups = (tuple(k for k in group if k in made.index) for group in told.pinned)
         pinned = tuple(group for group in groups if group)
+        chip = replace(made.chip, **_rates(setting))
         found.append(
             BlockProblem(
                 block=name,
                 times=times,
-                problem=replace(made, kernels=shaped, chip=chip, pinned=pinned, tiles=tiles, tensors=tensors),
+                problem=replace(made, chip=chip, pinned=pinned, tiles=tiles, tensors=tensors),
             )
         )
-    _all_known(told.pinned, found)
+    known_kernels(told.pinned, [k.name for each in found for k in each.problem.kernels])
     return tuple(found)
 
 
-def _all_known(pinned: tuple[tuple[str, ...], ...], found: list[BlockProblem]) -> None:
-    names = [k.name for each in found for k in each.problem.kernels]
-    for group in pinned:
-        for name in group:
-            if name not in names:
-                raise UnknownName("pinned kernel", name, names, ", ".join(names))
+def known_kernels(pinned: Sequence[Sequence[str]], names: list[str]) -> None:
+    """Refuse pinned kernels that no block has."""
+    for name in (name for group in pinned for name in group):
+        if name not in names:
+            raise UnknownName("pinned kernel", name, names, ", ".join(names))
 
 
 def node_blocks(graph: Graph) -> Iterator[tuple[str, float, Block]]:
@@ -185,40 +262,6 @@ def kernel_ops(block: Block) -> Iterator[tuple[str, Op]]:
             name = op.name if op.name not in taken else f"{op.name}_{len(taken)}"
             taken.add(name)
             yield name, op
-
-
-def kernel_shape(op: Op, columns: Number, element: float) -> dict[str, Number]:
-    """Rows, depth and FLOP of a kernel as an array of multipliers sees it: M x K x N with N streamed.
-
-    Element-wise work has no depth; DFModel (2024) counts its operations beside those of products.
-    """
-    outputs = op.output_bytes() / element
-    flop = op.flop()
-    product = float(_least(flop)) > 0 and float(_least(outputs)) > 0  # scores of keys leave nothing behind
-    return {
-        "rows": outputs / columns,
-        "depth": flop / (2.0 * outputs) if product else 0.0 * flop,
-        "flop": flop + (op.vector_flop() if is_vector(op) else 0.0),
-    }
-
-
-def _least(value: Number) -> float:
-    return float(np.min(value))
-
-
-def _shaped(
-    made: FusionProblem, block: Block, setting: LayoutSetting, sharding: Sharding | None
-) -> Iterator[FusionKernel]:
-    ops, axes = dict(kernel_ops(block)), streamed_axes(setting.graph)
-    for kernel in made.kernels:
-        op = ops.get(kernel.name)
-        if op is None:
-            yield kernel
-            continue
-        columns = float(kernel_columns(op, setting.graph, axes, sharding))
-        shape = kernel_shape(op, columns, element_bytes(op, setting))
-        sizes: dict[str, Any] = {key: float(value) for key, value in shape.items()}
-        yield replace(kernel, columns=columns, **sizes)
 
 
 def element_bytes(op: Op, setting: LayoutSetting) -> float:

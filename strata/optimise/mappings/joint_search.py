@@ -13,14 +13,19 @@ import numpy as np
 from strata.arrays import Array
 from strata.errors import BadValue
 from strata.mapping.layout import STAGES, Layout
-from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, trains
-from strata.optimise.layouts.layout_options import module_options, together_axes
-from strata.optimise.layouts.layout_rules import layout_rules
+from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, group_time, trains
+from strata.optimise.layouts.layout_options import layout_rules, module_options, together_axes
 from strata.optimise.layouts.layout_states import RankMemory
-from strata.optimise.mappings.joint_certificate import BesideLayers, LayerCertificate, LayerMapping, RankRoom
 from strata.optimise.mappings.joint_layer import LayerSearch
-from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, fusion_blocks
-from strata.pricing.network.collectives import price_collective
+from strata.optimise.mappings.joint_problem import (
+    BesideLayers,
+    BlockProblem,
+    LayerCertificate,
+    LayerMapping,
+    MapSettings,
+    RankRoom,
+    fusion_blocks,
+)
 from strata.workload.graph import Collective, is_collective
 
 OPTIMAL = 1e-6  # gap below which a mapping is called optimal
@@ -152,27 +157,26 @@ class CandidateSearch:
         forward, below = known.forward
         slower = self.lower(candidate, max(known.beyond, below), found.forward(found.root_floors))
         bound = min(self.lower(candidate, known.beyond, forward), slower)
-        made = self.quickest(candidate, known)
-        worst = min((x.step for x in (made, best) if x is not None), default=float("inf"))
+        fastest = self.quickest(candidate, known)
+        worst = min((x.step for x in (fastest, best) if x is not None), default=float("inf"))
         if bound < worst * (1 - OPTIMAL / 10) and not (known.stopped or self.interrupted):
             beside = self.beside_one(candidate, found)
             other = self.certificate(candidate, found, worst / self.step(candidate, 1.0), beside)
             bound = max(bound, other.beyond * self.step(candidate, 1.0))
             again = self.quickest(candidate, other)
-            made = again if made is None or (again is not None and again.step < made.step) else made
+            fastest = (
+                again if fastest is None or (again is not None and again.step < fastest.step) else fastest
+            )
         self.least = min(self.least, max(bound, self.now))
-        return made
+        return fastest
 
     def shared(self, candidate: DegreeCandidate, found: LayerSearch, limit: float) -> LayerCertificate:
         """The layers alone, as they were solved for a candidate that divides them alike and keeps no more."""
         key, keeps = self.key(candidate), self.search.keeps(candidate, found.setting)
         if key in self.known:
             other, known = self.known[key]
-            looser = (
-                other.element <= keeps.element
-                and other.weight <= keeps.weight
-                and other.result <= keeps.result
-            )
+            sizes = ("element", "weight", "result")
+            looser = all(getattr(other, size) <= getattr(keeps, size) for size in sizes)
             if (looser or not known.cramped) and (known.best is not None or known.bound >= limit):
                 return known
         self.known[key] = keeps, self.certificate(candidate, found, limit, None)
@@ -188,16 +192,16 @@ class CandidateSearch:
                 self.progress(worst * one, bound * one)
 
         room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
-        made = found.solve(room, limit, self.deadline, tell, beside)
-        self.stopped |= made.stopped
-        self.interrupted |= made.interrupted
-        self.reason = made.reason or self.reason
-        return made
+        solution = found.solve(room, limit, self.deadline, tell, beside)
+        self.stopped |= solution.stopped
+        self.interrupted |= solution.interrupted
+        self.reason = solution.reason or self.reason
+        return solution
 
     def quickest(self, candidate: DegreeCandidate, known: LayerCertificate) -> MappedStep | None:
         """The quickest step with the layers of a certificate."""
-        every = [made for layer in known.near if (made := self.checked(candidate, layer)) is not None]
-        return min(every, key=lambda made: made.step, default=None)
+        every = [mapped for layer in known.near if (mapped := self.checked(candidate, layer)) is not None]
+        return min(every, key=lambda mapped: mapped.step, default=None)
 
     def checked(self, candidate: DegreeCandidate, layer: LayerMapping | None) -> MappedStep | None:
         """A candidate's step with these layers; None where they do not fit its devices."""
@@ -211,23 +215,15 @@ class CandidateSearch:
         return self.priced(candidate, replace(layer, kept=kept)) if kept <= self.search.room else None
 
     def sends(self, candidate: DegreeCandidate, found: LayerSearch) -> dict[str, Array]:
-        """Seconds of handing on what a stage made, there and back in training, by the layout of the
-        boundary.
-        """
-        groups = candidate.placement.groups
+        """Seconds of a hand-over between stages, there and back in training, by option of the boundary."""
+        spread = candidate.placement
         block = next((b.block for b in found.layer.blocks if b.block.entry is not None), None)
-        if STAGES not in groups or block is None or block.role not in found.layer.options:
+        if STAGES not in spread.groups or block is None or block.role not in found.layer.options:
             return {}
         both = 2.0 if trains(found.setting) else 1.0
-        ops = [
-            Collective(pattern="send", group=STAGES, payload=float(s)) for s in found.layer.entry_bytes(block)
-        ]
-        fabric = found.setting.rank.fabric
-        return {
-            block.role: np.array(
-                [both * float(price_collective(op, groups[STAGES], fabric).time) for op in ops]
-            )
-        }
+        sizes, fabric = found.layer.tables.entry_bytes(block), found.setting.rank.fabric
+        times = [both * group_time("send", STAGES, float(size), spread, fabric) for size in sizes]
+        return {block.role: np.array(times)}
 
     def beside_one(self, candidate: DegreeCandidate, found: LayerSearch) -> BesideLayers:
         """What a step takes beside its layers, as seconds of the layers that would make it as much longer."""
@@ -248,9 +244,7 @@ class CandidateSearch:
     def gradient_sum(self, candidate: DegreeCandidate, found: LayerSearch, held: float) -> float:
         """Seconds of the sum of gradients over replicas, of ranks that hold so many elements."""
         payload = self.search.gradient_bytes * self.share(candidate) * held
-        op = Collective(pattern="all_reduce", group=REPLICAS, payload=payload)
-        groups = candidate.placement.groups
-        return float(price_collective(op, groups[REPLICAS], found.setting.rank.fabric).time)
+        return group_time("all_reduce", REPLICAS, payload, candidate.placement, found.setting.rank.fabric)
 
     def priced(self, candidate: DegreeCandidate, layer: LayerMapping) -> MappedStep:
         share = self.share(candidate)
@@ -356,7 +350,7 @@ def quieter(search: LayerSearch, found: LayerMapping, room: RankRoom, deadline: 
     """A mapping of a layer that takes no longer and communicates less, changed module by module as long as
     one change does both; the mapping itself where none does.
     """
-    best, least = found, sent_seconds([b.problem for b in found.blocks])
+    best, least = found, sent_seconds(found.blocks)
     changed = True
     while changed and time.perf_counter() < deadline:
         changed = False

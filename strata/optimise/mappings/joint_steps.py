@@ -2,58 +2,34 @@
 
 Which tensors cross the border of a partition does not depend on layouts, so that flows are matrices times the
 bytes of tensors; and a partition with a number of tiles that no chain as quick as the incumbent holds at the
-least value of everything is never priced again.
+least value of everything is never priced again. The best partitions under one layout (`LeafFusion`) are the
+end of a branch of the search over layouts.
 """
 
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
 from strata.arrays import Array
-from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps
+from strata.optimise.fuse import Fusion, all_steps, fuse_kernels, priced_path, too_large
+from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps, shortest_fusion
 from strata.optimise.fusion.fusion_problem import FusionProblem
-from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps
-from strata.pricing.fused_partition import PartitionFlows, PartitionWork, TensorUse
-from strata.pricing.fusion import tile_columns, utilised_time
+from strata.optimise.fusion.partition_prices import PartitionPricer
+from strata.pricing.fusion import PartitionFlows, PartitionWork, TensorUse, utilised_time
+from strata.units import show
+
+if TYPE_CHECKING:
+    from strata.optimise.mappings.joint_block import OpenBlock
 
 FLOWS = ("read", "written", "internal", "crossing", "whole")
 ROWS_LIMIT = 200_000  # partitions whose flows are kept as matrices
-
-
-class OpenPricer(PartitionPricer):
-    """Prices where kernels may still have one of several shapes: each cycle count takes the fewest cores that
-    any of them needs.
-    """
-
-    def __init__(self, problem: FusionProblem, shapes: list[list[tuple[float, float, float]]]):
-        super().__init__(problem)
-        self.shapes = shapes
-
-    def grid(self, tiles: int) -> tuple[Array, Array, Array]:
-        if tiles not in self._grids:
-            chip = self.problem.chip
-            steps = [
-                [
-                    core_steps(m, float(tile_columns(n, float(tiles))), k, chip.array, chip.cores)
-                    for m, n, k in own
-                ]
-                for own in self.shapes
-            ]
-            candidates = np.unique(np.concatenate([cycles for own in steps for cycles, _ in own]))
-            cores = np.full((len(candidates), len(steps)), chip.cores + 1.0)
-            for i, own in enumerate(steps):
-                for cycles, used in own:
-                    at = np.searchsorted(-cycles, -candidates)
-                    needed = np.where(at < len(used), used[np.minimum(at, len(used) - 1)], np.inf)
-                    cores[:, i] = np.minimum(cores[:, i], needed)
-            areas = np.array([min((c * u).min() for c, u in own) for own in steps])
-            self._grids[tiles] = candidates, cores, areas
-        return self._grids[tiles]
+SLACK = 1e-9  # of a comparison of sums in another order
 
 
 class NarrowedSteps:
@@ -61,7 +37,6 @@ class NarrowedSteps:
 
     def __init__(self, pricer: PartitionPricer, steps: Steps):
         problem = pricer.problem
-        self.ends = tensor_ends(problem)
         self.one = problem.rules.tiles == "one"
         self.apart = problem.apart
         self.sets = steps.sets(slice(None))
@@ -107,10 +82,6 @@ class NarrowedSteps:
         dense = (np.array(rows).T.reshape(len(self.sets), -1) for rows in made)
         return [csr_array(rows.astype(np.float64)) for rows in dense]
 
-    def same(self, problem: FusionProblem) -> bool:
-        """Whether a problem has the same kernels and tensors."""
-        return tensor_ends(problem) == self.ends
-
     def costs(self, pricer: PartitionPricer) -> Array:
         """Times of all useful partitions at every number of tiles; infinite where they are of no use."""
         problem = pricer.problem
@@ -144,8 +115,7 @@ class NarrowedSteps:
         costs, steps = self.costs(pricer), self.steps
         through = np.full(costs.shape, np.inf)
         least = np.inf
-        rounds = [[i] for i in range(len(costs))] if self.one else [list(range(len(costs)))]
-        for which in rounds:
+        for which in pricer.problem.rounds:
             cost = costs[which].min(0)
             if not np.isfinite(cost).any():
                 continue
@@ -219,3 +189,67 @@ def tensor_ends(problem: FusionProblem) -> tuple[object, ...]:
         tuple(k.name for k in problem.kernels),
         tuple((t.name, t.source, t.target, t.whole) for t in problem.tensors),
     )
+
+
+@dataclass(eq=False)
+class LeafFusion:
+    """One block's problem: partitions quicker than `worst` [s] with `free` bytes of DRAM for tensors; CP-SAT,
+    where a block has too many order ideals, has so many seconds. `cramped`: the DRAM made a difference.
+    """
+
+    problem: FusionProblem
+    worst: float
+    free: float
+    seconds: float
+    cramped: bool = False
+
+    def best(self, own: OpenBlock | None, narrowed: NarrowedSteps | None) -> Fusion | None:
+        """The best partitions; None where they are not quicker than `worst`. `narrowed`: those partitions of
+        the block that are still of use.
+        """
+        problem = self.problem
+        if own is None or own.every is None or tensor_ends(problem) != tensor_ends(own.base):
+            return self._apart()
+        pricer = PartitionPricer(problem)
+        if narrowed is None:
+            return self._chain(pricer, shortest_fusion(pricer, own.every, self.worst * (1 + SLACK)))
+        path = narrowed.best(pricer)
+        return self._chain(pricer, path if path and path.time < self.worst * (1 + SLACK) else None)
+
+    def _apart(self) -> Fusion | None:
+        """For a layout that gives the block kernels of its own (sums between ranks), or too many ideals."""
+        pricer = PartitionPricer(self.problem)
+        steps = all_steps(pricer)
+        if steps is not None:
+            return self._chain(pricer, shortest_fusion(pricer, steps, self.worst * (1 + SLACK)))
+        found = fuse_kernels(self.problem, method="cp-sat", seconds=self.seconds)
+        if not found.feasible or max(p.dram for p in found.partitions) <= self.free:
+            return found
+        return self._within("cp-sat")
+
+    def _chain(self, pricer: PartitionPricer, path: PathResult | None) -> Fusion | None:
+        """Partitions of a shortest path, or others where these need more DRAM than there is."""
+        problem = self.problem
+        if path is None:
+            reason = too_large(problem, pricer)
+            return fuse_kernels(problem, seconds=self.seconds) if reason else None
+        found = priced_path(problem, pricer, path)
+        if max(p.dram for p in found.partitions) > self.free:
+            return self._within("auto")
+        return replace(
+            found, lower_bound=found.time, proof="shortest path over order ideals", method="ideals"
+        )
+
+    def _within(self, method: str) -> Fusion:
+        self.cramped = True
+        limited = replace(self.problem, chip=replace(self.problem.chip, dram_capacity=self.free))
+        return fuse_kernels(limited, method=method, seconds=self.seconds)
+
+
+def dram_missing(least: float, need: float, room: float) -> str:
+    """What is missing: under the layouts that divide most, where even these are too large."""
+    if least > room:
+        said, need = "needs at least", least
+    else:
+        said = "needs"
+    return f"{said} {show(need, 'B')} of DRAM a chip, has {show(room, 'B')} ({need / room:.3g} times)"

@@ -8,33 +8,33 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from strata.case import Case
 from strata.errors import BadValue
-from strata.evaluate import evaluate_case, pricing_of
-from strata.hardware.system import System, as_system, economics_of
-from strata.mapping.engine import Engine, as_engine
+from strata.evaluate import evaluate, pricing_of
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, division, division_text
 from strata.optimise.fuse import fuse_kernels
-from strata.optimise.fusion.fuse_space import mapping_space
+from strata.optimise.fusion.fuse_space import MapSpace, fused_space
 from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.joint import ProgramMapping, map_settings
 from strata.optimise.layout import LayoutSetting, first_step
-from strata.optimise.layouts.layout_degrees import DegreeCandidate
-from strata.optimise.mappings.joint_certificate import LayerMapping, MappedBlock
-from strata.optimise.mappings.joint_problem import BlockProblem, MapSettings, block_problems
+from strata.optimise.layouts.layout_degrees import DegreeCandidate, group_time
+from strata.optimise.mappings.joint_problem import (
+    LayerMapping,
+    MappedBlock,
+    MapSettings,
+    block_problems,
+)
 from strata.optimise.mappings.joint_search import MappedStep
-from strata.optimise.mappings.joint_space import MapSpace
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.given import Pricing, Structure, rank_in_step
-from strata.pricing.network.collectives import price_collective
-from strata.pricing.pipeline import pipeline_time
+from strata.pricing.schedules import pipeline_time
 from strata.search.plan_for import plan_for, why_infeasible
-from strata.workload.graph import Collective, is_collective
+from strata.workload.graph import is_collective
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
@@ -71,7 +71,7 @@ def map_planned(
         bounded=0,
         nodes=0,
         layouts=1,
-        space=None if best is None else planned_space([b.problem for b in best.layer.blocks]),
+        space=None if best is None else planned_space(best.layer.blocks),
         seconds=time.perf_counter() - began,
         reason=reason,
         stopped=False,
@@ -99,15 +99,7 @@ def planned_pricing(
     if not plan and not hasattr(program, "layout"):
         found = plan_for(system, program, workload, engine, top=1, at_once=True).nearest
     else:
-        case = Case(
-            system=system,
-            program=program,
-            workload=workload,
-            plan=division(program, plan),
-            engine=as_engine(engine),
-            economics=economics_of(system),
-        )
-        found = evaluate_case(case)
+        found = evaluate(system, program, workload, division(program, plan), engine)
     if not found.fits:
         raise BadValue(why_infeasible(found))
     structure = Structure(found.plan.active(), 0)
@@ -126,15 +118,13 @@ def planned_step(
         fused = fuse_kernels(one.problem)
         if not fused.feasible:
             return None, float("inf"), f"block {one.block}: {fused.reason}"
-        blocks.append(MappedBlock(block=one.block, times=one.times, problem=one, fusion=fused))
+        blocks.append(MappedBlock(block=one.block, times=one.times, problem=one.problem, fusion=fused))
     stages, pieces = float(pricing.sharding.stages), float(pricing.sharding.microbatches)
     layers = float(pricing.whole.sequence.layers) or 1.0
     share, send = float(np.ceil(layers / stages)) / layers, 0.0
-    groups = pricing.placement.groups
     entry = next((b.entry for b in pricing.graph.blocks if b.entry is not None), None)
-    if STAGES in groups and entry is not None:
-        op = Collective(pattern="send", group=STAGES, payload=entry.bytes())
-        send = float(price_collective(op, groups[STAGES], rank.fabric).time)
+    if STAGES in pricing.placement.groups and entry is not None:
+        send = group_time("send", STAGES, entry.bytes(), pricing.placement, rank.fabric)
     whole, least = (
         share * sum(b.times * t for b, t in zip(blocks, times, strict=True))
         for times in ([b.fusion.time for b in blocks], [b.fusion.lower_bound for b in blocks])
@@ -167,13 +157,10 @@ def mesh_degrees(plan: Plan | Layout) -> dict[str, float]:
     return {name: float(getattr(plan, name)) for name in names}
 
 
-def planned_space(blocks: Sequence[BlockProblem]) -> MapSpace | None:
+def planned_space(blocks: Sequence[MappedBlock]) -> MapSpace | None:
     """How many partitions of all blocks there are under one layout; None where they are too many to count."""
-    fusions, words = 1, ""
-    for each in blocks:
-        found = mapping_space(replace(each.problem, pinned=(), max_partitions=0))
-        if found is None:
-            return None
-        fusions, words = fusions * found.mappings, found.counts
-    counts = f"{words}, for every block, under one layout"
-    return MapSpace(candidates=1, layouts=1, fusions=fusions, mappings=fusions, counts=counts)
+    found = fused_space(b.problem for b in blocks)
+    if found is None:
+        return None
+    counts = f"{found[1]}, for every block, under one layout"
+    return MapSpace(candidates=1, layouts=1, fusions=found[0], mappings=found[0], counts=counts)

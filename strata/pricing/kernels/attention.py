@@ -1,112 +1,38 @@
-"""Attention kernels: scores, softmax and values in one pass, the cache read once."""
+"""Attention kernels: scores, softmax and values in one pass; or one by one, scores in DRAM between them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
-from strata.arrays import Number, ceil_div, floor_div, namespace
+from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import ServedAttention
 from strata.precision import as_measured, bytes_of
-from strata.pricing.kernels.attention_energy import gradient_sum_bytes, score_energy
+from strata.pricing.kernels.attention_shape import (
+    AttentionBlocks,
+    AttentionShape,
+    attention_blocks,
+    attention_core_time,
+    attention_shape,
+    gradient_sum_bytes,
+    score_energy,
+    worked_flop,
+)
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, kv_cache_stream
+from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.product import product_bound
-from strata.pricing.kernels.vector import vector_kernel
-from strata.pricing.price import ZERO, Price
+from strata.pricing.kernels.vector import SLOT_FLOP, vector_kernel
+from strata.pricing.price import ZERO, Price, total_price
 from strata.workload.ops import Attention
 
-QUERY_ROWS = 128.0  # query rows one core takes at a time in a long pass
-KEY_ROWS = 128.0  # keys of a block: a causal pass computes it whole, and a cache is not cut finer
-# new tokens of a sequence up to which latent attention runs its kernels for generated tokens: drafts that are
-# verified
-FEW_QUERIES = 16.0
 # Bytes that a backward pass moves for each element of the queries outside its products: results times their
 # gradients row by row (4), sums of the queries' gradients in fp32 set to zero and rounded (4 + 6); where
 # heads share keys and values, gradients of every head's copy written and added up (8). As cuDNN's kernels on
 # an H200 are profiled.
 BACKWARD_BYTES, SHARED_BYTES = 14.0, 8.0
 BACKWARD_KERNELS = 5.0  # of which one is the products
-# cores end evenly spread over the time of the last and longest block: half of it is waited for on average
-TAIL = 0.5
-
-
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class AttentionShape:
-    """Softmax attention of `queries` new tokens of each sequence, over `span` of the `cached` ones each.
-
-    `kv_width` elements are stored for one token and key head, in the format `kv`; `products` is the format of
-    the products where it is narrower than the activations'.
-    """
-
-    sequences: Number
-    queries: Number
-    span: Number
-    cached: Number
-    heads: Number
-    kv_heads: Number
-    key_dim: Number
-    value_dim: Number
-    kv_width: Number
-    activation: str
-    kv: str
-    products: str = ""
-    backward: bool = False
-
-    @property
-    def sizes(self) -> tuple[Number, ...]:
-        """What makes it an array of shapes."""
-        return self.sequences, self.queries, self.span, self.cached, self.heads, self.kv_heads
-
-    @property
-    def formats(self) -> tuple[str, str]:
-        """Formats of the products and of the activations."""
-        return self.products or self.activation, self.activation
-
-    @property
-    def kv_bytes(self) -> Number:
-        """Bytes of the keys and values that are read."""
-        return self.sequences * self.cached * self.kv_heads * self.kv_width * bytes_of(self.kv)
-
-    @property
-    def query_bytes(self) -> Number:
-        """Bytes of queries and results; gradients of both in a backward pass."""
-        narrow, wide = bytes_of(self.products or self.activation), bytes_of(self.activation)
-        width = self.key_dim * narrow + self.value_dim * wide
-        return self.sequences * self.queries * self.heads * width * (2.0 if self.backward else 1.0)
-
-    @property
-    def flop_per_pair(self) -> Number:
-        """Operations of a query and a key: backward does 2.5 times the products."""
-        return (2.5 if self.backward else 1.0) * 2.0 * (self.key_dim + self.value_dim)
-
-    @property
-    def few_queries(self) -> Number:
-        """New tokens up to which a pass counts as a step: queries brought into the latent are of generated
-        tokens.
-        """
-        xp = namespace(self.key_dim, self.kv_width)
-        return xp.where(self.key_dim == self.kv_width, FEW_QUERIES, 1.0)
-
-
-def attention_shape(op: Attention) -> AttentionShape:
-    """The shape of an attention op of a graph."""
-    return AttentionShape(
-        sequences=op.sequences.size,
-        queries=op.queries.size,
-        span=op.span.size,
-        cached=op.cached.size,
-        heads=op.heads.size,
-        kv_heads=op.kv_heads.size,
-        key_dim=op.key_dim,
-        value_dim=op.value_dim,
-        kv_width=op.kv_width,
-        activation=op.activation,
-        kv=op.kv,
-        products=op.products,
-        backward=op.backward,
-    )
 
 
 def price_attention(op: Attention, device: Device) -> Price:
@@ -193,18 +119,6 @@ def attention_backward(shape: AttentionShape, device: Device) -> Price:
     return price.replaced(energy=price.energy + joule) + beside
 
 
-@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class AttentionBlocks:
-    """How queries and keys are cut: blocks of queries, parts of the cache for each (split-KV), query rows of
-    a block, and keys it walks on average.
-    """
-
-    count: Number
-    splits: Number
-    rows: Number
-    keys: Number
-
-
 def attention_kernel(
     shape: AttentionShape,
     device: Device,
@@ -267,28 +181,6 @@ def attention_kernel(
     )
 
 
-def worked_flop(shape: AttentionShape, cut: AttentionBlocks) -> Number:
-    r"""Operations that the matrix units carry out for an attention, padding included: they spend energy on
-    whole instructions, whatever part of their rows is used.
-
-    .. math:: F = f \, w \, \hat r \, \hat s
-
-    f operations a pair of query and key; w blocks of r̂ query rows, whole instructions, over ŝ keys each.
-
-    Chosen over useful operations by leaving whole models of validation/h200/step_power.csv out.
-
-    >>> from strata.hardware.chip import chip
-    >>> from strata.pricing.kernels.device import device
-    >>> sizes = {"sequences": 2.0, "queries": 1.0, "span": 4096.0, "cached": 4096.0, "heads": 32.0}
-    >>> widths = {"kv_heads": 8.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
-    >>> step = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16")
-    >>> worked = worked_flop(step, attention_blocks(step, device(chip("h200"))))
-    >>> worked / (step.flop_per_pair * 2.0 * 32.0 * 4096.0)  # four queries of a group in rows for 64
-    16.0
-    """
-    return shape.flop_per_pair * cut.count * cut.rows * cut.keys
-
-
 def _joule(shape: AttentionShape, device: Device, cut: AttentionBlocks, flop: Number) -> Number:
     """Energy of matrix units and of what stands between their products [J]; bounds count useful work."""
     energy = device.matrix(*shape.formats).energy
@@ -332,65 +224,75 @@ def standalone_attention(chip: Chip, kv: str) -> ServedAttention:
     )
 
 
-def attention_blocks(shape: AttentionShape, device: Device) -> AttentionBlocks:
-    """Blocks of at most 128 query rows.
+MASK = 1.0  # bytes of a dropout mask for each score
+SOFTMAX_FLOP, SOFTMAX_SPECIAL = 6.0, 1.0  # of a score: scale, maximum, difference, sum, quotient; exponential
+# Issue slots of a vector lane to draw a score's random number, drop or scale it and write its mask. PyTorch
+# 2.11 on an H200, 5.4e8 scores of fp16: 6.15e11 a second, where the backward pass over the same bytes is a
+# stream.
+DROPOUT_SLOTS = 54.0
+# Passes over scores beside the products, as elements read and written, bytes of masks, and operations of a
+# score (or the issue slots that take as long). Forward: scale, mask and softmax in one kernel, then dropout.
+# Backward: dropout, then softmax, which reads the gradient and its own result.
+FORWARD_PASSES = ((1.0, 1.0, 0.0, SOFTMAX_FLOP), (1.0, 1.0, MASK, SLOT_FLOP * DROPOUT_SLOTS))
+BACKWARD_PASSES = ((1.0, 1.0, MASK, 2.0), (2.0, 1.0, 0.0, SOFTMAX_FLOP))
 
-    Where all queries of the heads that share keys fit one block, or are few, they are packed, and the cache
-    is cut into parts of at least 128 tokens until all cores have one; else each head has its own blocks. Rows
-    are padded to the matrix unit. A causal block of 128 keys is computed whole, so that the diagonal costs
-    half a block.
+
+def unfused_attention(shape: AttentionShape, device: Device) -> Price:
+    r"""Price of attention whose scores lie in DRAM between kernels.
+
+    .. math:: T = \sum_j T_{bmm}(b h, q, s, d)
+        + \sum_i b h q s \max\left(\frac{e_i w + m_i}{B}, \frac{2 \sigma_i}{R_v}\right)
+
+    b sequences of h heads, q queries over s keys each; two batched products forward and four backward, all
+    over the whole square, causal or not; passes that move e scores of w bytes and m bytes of masks each, with
+    σ issue slots a score for the random numbers of dropout, at two operations a slot of the vector rate R_v.
+
+    Korthikanti et al., Reducing Activation Recomputation in Large Transformer Models, arXiv 2205.05198, sec.
+    4.1 and fig. 3: the ops of self attention and what each keeps.
 
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
-    >>> sizes = {"sequences": 2.0, "queries": 1.0, "span": 4096.0, "cached": 4096.0, "heads": 32.0}
-    >>> widths = {"kv_heads": 8.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
-    >>> step = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16")
-    >>> cut = attention_blocks(step, device(chip("h200")))
-    >>> float(cut.count), float(cut.splits), float(cut.rows)
-    (16.0, 8.0, 64.0)
+    >>> sizes = {"sequences": 1.0, "queries": 2048.0, "span": 1024.0, "cached": 2048.0, "heads": 12.0}
+    >>> widths = {"kv_heads": 12.0, "key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0}
+    >>> one = AttentionShape(**sizes, **widths, activation="bf16", kv="bf16")
+    >>> price = unfused_attention(one, device(chip("a100")))
+    >>> bool(price.time > 12 * 2048**2 * 17 / 2.04e12)
+    True
     """
-    queries, heads, kv_heads, few = shape.queries, shape.heads, shape.kv_heads, shape.few_queries
-    xp = namespace(*shape.sizes, device.cores)
-    group = queries * (heads / kv_heads)
-    packed = (group <= QUERY_ROWS) | (queries <= few)
-    count = shape.sequences * xp.where(
-        packed, kv_heads * ceil_div(group, QUERY_ROWS), heads * ceil_div(queries, QUERY_ROWS)
-    )
-    parts = xp.minimum(floor_div(device.cores, count), floor_div(shape.cached, KEY_ROWS))
-    grain = device.chip.compute.tile_m
-    rows = xp.minimum(xp.where(packed, group, queries), QUERY_ROWS)
-    return AttentionBlocks(
-        count=count,
-        splits=xp.where(packed, xp.maximum(parts, 1.0), 1.0),
-        rows=xp.minimum(ceil_div(rows, grain) * grain, xp.maximum(QUERY_ROWS, grain)),
-        # A short pass over the cache (decode) has no diagonal to pad.
-        keys=shape.span + xp.where(queries > few, 0.5 * KEY_ROWS, 0.0),
-    )
+    heads, rows, keys = shape.sequences * shape.heads, shape.queries, shape.cached
+    a, scores, width = shape.activation, heads * rows * keys, bytes_of(shape.activation)
+    first, second = shape.key_dim, shape.value_dim
+
+    def product(m: Number, n: Number, k: Number) -> Price:
+        return matmul(m, n, k, device, a, a, batch=heads)
+
+    if shape.backward:
+        products = [
+            product(rows, keys, second),  # gradients of probabilities
+            product(keys, second, rows),  # of values
+            product(rows, first, keys),  # of queries
+            product(keys, first, rows),  # of keys
+        ]
+    else:
+        products = [product(rows, keys, first), product(rows, second, keys)]
+    passes = BACKWARD_PASSES if shape.backward else FORWARD_PASSES
+    kernels = [
+        vector_kernel(
+            scores * (read * width + (mask if shape.backward else 0.0)),
+            scores * (written * width + (0.0 if shape.backward else mask)),
+            scores * flop,
+            scores * (0.0 if mask or shape.backward else SOFTMAX_SPECIAL),
+            device,
+        )
+        for read, written, mask, flop in passes
+    ]
+    return total_price([(1.0, price) for price in (*products, *kernels)])
 
 
-def attention_core_time(
-    cut: AttentionBlocks, *, per_key: Number, start: Number, cached: Number, port: Number, cores: Number
-) -> Number:
-    r"""Time the cores need for blocks of unequal length [s].
+def unfused_kernels(backward: bool) -> float:
+    """Kernels that the host launches for attention as products: the products and the passes over scores.
 
-    .. math:: T_c = \max\left(\frac{w}{p} \left(\tau + \frac{t \hat s}{n}\right)
-        + \frac{\ell}{2} [w > p], \; \ell\right), \quad
-        \ell = \max\left(\tau + \frac{t}{n} \min(c, 2 \hat s), \; t_b\right)
-
-    w blocks in n parts each on p cores; a block starts and ends in τ and takes t for each of ŝ keys on
-    average. The longest, ℓ, sees the whole cache c, and draws its bytes in t_b. With more blocks than cores,
-    half of the longest is waited for at the end: cores that take blocks in turn end up to ℓ apart (Graham,
-    SIAM J. Appl. Math. 17 (1969): list scheduling).
-
-    >>> one = AttentionBlocks(count=1.0, splits=1.0, rows=128.0, keys=512.0)
-    >>> time = attention_core_time(one, per_key=1e-8, start=1e-6, cached=1024.0, port=0.0, cores=132.0)
-    >>> round(time * 1e6, 2)
-    11.24
+    >>> unfused_kernels(False), unfused_kernels(True)
+    (4.0, 6.0)
     """
-    xp = namespace(cut.count, cut.splits, cut.keys, per_key, start, cached, port, cores)
-    work = cut.count * cut.splits
-    each = per_key / cut.splits
-    longest = xp.maximum(start + each * xp.minimum(cached, 2.0 * cut.keys), port)
-    return xp.maximum(
-        work * (start + each * cut.keys) / cores + xp.where(work > cores, TAIL * longest, 0.0), longest
-    )
+    return 4.0 + len(BACKWARD_PASSES) if backward else 2.0 + len(FORWARD_PASSES)

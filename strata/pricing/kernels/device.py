@@ -10,8 +10,7 @@ from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.hierarchy import far_level
 from strata.hardware.noc import access_energy
-from strata.mapping.engine import Engine, trainer_of
-from strata.mapping.kernel_library import KernelLibrary
+from strata.mapping.engine import Engine, KernelLibrary, trainer_of
 from strata.mapping.trainer import ExpertBias
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
@@ -27,14 +26,12 @@ BLOCK_DEPTH = 128.0  # of the blocks that share a scale, in formats whose sums a
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class MatrixRate:
-    """Sustained and peak rate of a product at the highest clock [FLOP/s], its energy [J/FLOP], and the bytes
-    of an activation as it enters.
-    """
+    """Rates of a product at the highest clock [FLOP/s], and what else its formats decide."""
 
     sustained: Number
     peak: Number
-    energy: Number
-    activation: Number
+    energy: Number  # [J/FLOP]
+    activation: Number  # bytes of one as it enters
     step: Number  # least time of a tile's main loop for each unit of depth [s]
     split: Number  # adding up the parts of a product cut along its depth [s]
     widening: Number  # time one core takes to widen a weight to the arithmetic's format [s]
@@ -69,37 +66,29 @@ class KernelSoftware:
     unfused_attention: bool = False  # scores lie in DRAM between kernels
 
 
+# what a library says of its kernels under the same names
+OF_LIBRARY = (
+    *("separate_quantize_share", "fused", "fusion", "shared_expert_stream", "expert_inputs"),
+    *("expert_block_rate", "routed_launches", "weight_only_rate"),
+)
+
+
 def software_of(library: KernelLibrary, **more: Any) -> KernelSoftware:
     """Kernels of a library; `more` are the fields that depend on the model and the step."""
-    return KernelSoftware(
-        served=library.measured == "served",
-        separate_quantize_share=library.separate_quantize_share,
-        fused=library.fused,
-        fusion=library.fusion,
-        shared_expert_stream=library.shared_expert_stream,
-        expert_inputs=library.expert_inputs,
-        weight_only_experts="fused",
-        expert_block_rate=library.expert_block_rate,
-        routed_launches=library.routed_launches,
-        weight_only_rate=library.weight_only_rate,
-        **more,
-    )
+    same = {name: getattr(library, name) for name in OF_LIBRARY}
+    return KernelSoftware(**same, served=library.measured == "served", weight_only_experts="fused", **more)
 
 
 def training_software(engine: Engine) -> dict[str, Any]:
     """What an engine's kernels do in training, as fields of `KernelSoftware`."""
     trainer = trainer_of(engine)
-    fused_add = 1.0 if trainer.fused_gradient_add is None else trainer.fused_gradient_add
-    rounded = trainer.quantize_bytes
-    return {
+    rounded, fused_add = trainer.quantize_bytes, trainer.fused_gradient_add
+    same = ("fused_loss", "loss_slots", "main_gradients", "expert_bias")
+    return {name: getattr(trainer, name) for name in same} | {
         "trains": True,
         "unfused_attention": trainer.attention == "unfused",
-        "fused_loss": trainer.fused_loss,
-        "loss_slots": trainer.loss_slots,
-        "main_gradients": trainer.main_gradients,
         "quantize_bytes": None if rounded.__class__ is float and rounded == 0.0 else rounded,
-        "fused_gradient_add": fused_add,
-        "expert_bias": trainer.expert_bias,
+        "fused_gradient_add": 1.0 if fused_add is None else fused_add,
     }
 
 
@@ -203,9 +192,7 @@ def quantized_format(device: Device, weight: str, activation: str) -> str:
 
 
 def by_format(table: dict[str, Number], name: str) -> Number:
-    """The entry of a table of times by format; formats nobody measured take that of 16 bits, which every GPU
-    library has.
-    """
+    """The entry of a table by format; of formats nobody measured that of 16 bits, which every library has."""
     for known in (name, ARITHMETIC.get(name, name), "bf16"):
         if known in table:
             return table[known]
@@ -219,9 +206,7 @@ def arithmetic_format(chip: Chip, weight: str, activation: str) -> str:
 
 
 def cache_byte_energy(chip: Chip) -> Number:
-    """Energy of a byte from the shared cache to a core [J/B]: through the cache and the network, into local
-    memory and out of it again.
-    """
+    """Energy of a byte from the shared cache over the network to a core's memory and out of it [J/B]."""
     return chip.energy.cache + noc_byte_energy(chip) + 2.0 * chip.energy.sram
 
 
@@ -290,14 +275,14 @@ def kernel_price(
     device: Device,
     *,
     compute: Number,
-    cache: Number,
-    memory: Number,
-    moved: Number,
-    dram: Number,
-    flop: Number,
-    joule: Number,
-    lower: Number,
-    floor: Number,
+    cache: Number = 0.0,
+    memory: Number = 0.0,
+    moved: Number = 0.0,
+    dram: Number = 0.0,
+    flop: Number = 0.0,
+    joule: Number = 0.0,
+    lower: Number = 0.0,
+    floor: Number = 0.0,
     exposed: Number = 0.0,
 ) -> Price:
     """The price of a kernel from its parts: every kernel ends here.

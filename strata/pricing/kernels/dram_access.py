@@ -66,14 +66,6 @@ def noc_of(chip: Chip) -> Noc | None:
     return None if chip.silicon is None or chip.stack is None else chip.silicon.noc
 
 
-def noc_latency(chip: Chip) -> Number:
-    """What the network inside the chip adds to a load of DRAM on average [s]."""
-    noc = noc_of(chip)
-    return (
-        0.0 if noc is None else access_latency(noc, chip.compute.cores, local_share(noc, chip.compute.cores))
-    )
-
-
 def product_stream(chip: Chip, product: Product) -> RequestStream:
     r"""The stream of a product: weights along their depth, as far as a core's buffer reaches.
 
@@ -140,8 +132,8 @@ class Banks:
 
 
 def stream_ceilings(chip: Chip, channel: Dram) -> dict[str, Number]:
-    """What bounds every stream of a chip to its stack, whatever the banks give [B/s]: bytes in flight,
-    ports of local memories, the network between cores and vaults.
+    """What bounds every stream of a chip to its stack, whatever the banks give [B/s]: bytes in flight, ports
+    of local memories, the network between cores and vaults.
 
     >>> from strata.hardware.chip import chip
     >>> ref = chip("stack-ref")
@@ -149,7 +141,9 @@ def stream_ceilings(chip: Chip, channel: Dram) -> dict[str, Number]:
     {'buffer': 6.94, 'sram': 1.87, 'network': 18.74}
     """
     cores, noc = chip.compute.cores, noc_of(chip)
-    latency = chip.memory.latency + noc_latency(chip)
+    latency = chip.memory.latency
+    if noc is not None:  # what the network inside the chip adds to a load on average
+        latency = latency + access_latency(noc, cores, local_share(noc, cores))
     found = {
         "buffer": in_flight_bound(channel.timing, bytes_in_flight(chip), latency),
         "sram": cores * chip.compute.sram_bandwidth / PORT_PASSES,
@@ -202,11 +196,9 @@ def dram_bandwidth(device: Device, efficiency: Number, requests: Callable[[], Re
     >>> dram_bandwidth(h200, 0.5, lambda: sequential_stream(h200, 0.5)) / h200.chip.memory.bandwidth
     0.5
     """
-    return (
-        device.chip.memory.bandwidth * efficiency
-        if device.banks is None
-        else device.banks.bandwidth(requests())
-    )
+    if device.banks is None:
+        return device.chip.memory.bandwidth * efficiency
+    return device.banks.bandwidth(requests())
 
 
 def dram_time(

@@ -10,9 +10,9 @@ from __future__ import annotations
 from strata.arrays import Number, namespace
 from strata.errors import UnknownName
 from strata.precision import bytes_of
-from strata.pricing.kernels.device import Device, kernel_price
-from strata.pricing.kernels.dram_access import RequestStream, dram_time, read_fraction
-from strata.pricing.kernels.vector import EXPOSED, SLOT_FLOP, RowSchedule, vector_kernel
+from strata.pricing.kernels.device import Device
+from strata.pricing.kernels.dram_access import RequestStream, read_fraction
+from strata.pricing.kernels.vector import EXPOSED, SLOT_FLOP, RowSchedule, scattered_rows, vector_kernel
 from strata.pricing.price import Price
 
 # Issue slots of a vector lane for one element: conversions, address work and checks counted in, of which the
@@ -58,23 +58,14 @@ def eager_rows(op: str, rows: Number, columns: Number) -> tuple[Number, RowSched
 
 
 def eager_kernel(
-    op: str,
-    rows: Number,
-    columns: Number,
-    *,
-    bytes_read: Number,
-    bytes_written: Number,
-    device: Device,
-    footprint: Number,
+    op: str, rows: Number, columns: Number, moved: tuple[Number, Number], device: Device, *, footprint: Number
 ) -> Price:
-    """Price of a streaming op over 16-bit rows as PyTorch runs it; `footprint`: bytes touched between two
-    uses of its operands.
+    """Price of a streaming op over 16-bit rows as PyTorch runs it, with `moved` bytes read and written;
+    `footprint`: bytes touched between two uses.
     """
     slots, walked = eager_rows(op, rows, columns)
     flop = rows * columns * slots * SLOT_FLOP
-    return vector_kernel(
-        bytes_read, bytes_written, flop, 0.0, device, resident=True, rows=walked, footprint=footprint
-    )
+    return vector_kernel(*moved, flop, 0.0, device, resident=True, rows=walked, footprint=footprint)
 
 
 def touched_between_uses(op: str, read: Number, written: Number, turns: Number) -> Number:
@@ -108,22 +99,9 @@ def bag_kernel(bags: Number, per_bag: Number, width: Number, precision: str, dev
     """
     chip, size = device.chip, bags * width * bytes_of(precision)
     moved, flop = size * (per_bag + 1.0), bags * width * SLOT_FLOP * (BAG_SLOTS + BAG_ROW_SLOTS * per_bag)
-    memory = dram_time(
-        device,
-        moved,
-        chip.memory.stream_efficiency,
-        lambda: RequestStream(width * bytes_of(precision), read_fraction(per_bag, 1.0), even=True),
-    )
-    return kernel_price(
-        device,
-        compute=flop / chip.compute.vector_rate,
-        cache=0.0,
-        memory=memory,
-        moved=moved,
-        dram=moved,
-        flop=0.0,
-        joule=flop * chip.energy.vector,
-        lower=moved / chip.memory.bandwidth,
-        floor=chip.overhead.stream + chip.overhead.cold,
-        exposed=EXPOSED,
-    )
+    rate, floor = chip.memory.stream_efficiency, chip.overhead.stream + chip.overhead.cold
+
+    def requests() -> RequestStream:
+        return RequestStream(width * bytes_of(precision), read_fraction(per_bag, 1.0), even=True)
+
+    return scattered_rows(device, moved, flop, rate, requests, floor=floor, exposed=EXPOSED)

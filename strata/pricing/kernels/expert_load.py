@@ -1,6 +1,4 @@
-"""Loads of routed experts: uneven picks, experts nobody asks for, and the busiest rank; in the mean of random
-picks, or of a routing that is known or drawn.
-"""
+"""Loads of routed experts: uneven picks, experts nobody asks for, the busiest rank; in the mean or drawn."""
 
 from __future__ import annotations
 
@@ -131,9 +129,9 @@ def expert_popularity(op: ExpertMatMul, rank: int) -> Array:
 def busiest_load(op: ExpertMatMul, ranks: Number, rank: int, heights: Array = ROWS) -> ExpertLoad:
     r"""Load of the busiest of `ranks` expert ranks, with tiles of so many rows.
 
-    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of `expert_load_of`,
-    never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its experts. Redundant
-    copies share the tokens of their expert.
+    An expert fills :math:`\overline{\lceil x / t_m \rceil}` tiles, averaged over the nodes of
+    `expert_load_of`, never the ceiling of a mean. The rank carries `most_on_a_rank` times the mean of its
+    experts. Redundant copies share the tokens of their expert.
     """
     held = op.experts.size
     shares, copies = expert_popularity(op, rank), None
@@ -212,9 +210,7 @@ def _most_popular(op: ExpertMatMul, copies: Array | None, shares: Array) -> Numb
 
 
 def shared_load(op: ExpertMatMul, device: Device, ranks: Number) -> ExpertLoad:
-    """The load of a layer, worked out once for its products: they share their sizes, or, where these are
-    arrays, their extents, which are kept so that ids stay theirs.
-    """
+    """The load of a layer, worked out once for its products, which share sizes or, as arrays, extents."""
     rank, picks = load_rank(op, device, ranks), (op.all_experts, op.top_k, op.skew, op.redundant_experts)
     sizes = value_key(op.tokens, op.experts, *picks, ranks) or (id(op.tokens), id(op.experts))
     held = (op.tokens, op.experts, op.routing)
@@ -331,9 +327,7 @@ def busiest_rank_counts(tokens: int, experts: int, top_k: int, ranks: int, power
 
 @lru_cache(maxsize=4096)
 def multinomial_counts(tokens: int, experts: int, skew: float) -> Array:
-    """Tokens of each expert when every token picks one, the i-th with a share of i to the power of -skew; one
-    row for each draw.
-    """
+    """Tokens of each expert when every token picks one, the i-th as i to the -skew; a row for each draw."""
     _check_length(0, experts)
     share = np.arange(1.0, experts + 1.0) ** -skew
     return np.random.default_rng(experts).multinomial(tokens, share / share.sum(), size=DRAWS).astype(float)
@@ -345,9 +339,7 @@ def _check_length(picks: int, experts: int) -> None:
 
 
 def load_of_counts(counts: list[Array], rows: Array) -> ExpertLoad:
-    """The load of each measured row (last axis) in each draw (axis before it), with tiles of so many rows
-    (leading axis).
-    """
+    """The load of each measured row (last axis) in each draw (axis before it), in tiles (leading axis)."""
     tiles = [np.sum(ceil_div(c, rows[:, None, None]), -1) for c in counts]
     seen = [np.stack([c.sum(-1), (c > 0).sum(-1), *t]) for c, t in zip(counts, tiles, strict=True)]
     draws = max(s.shape[1] for s in seen)

@@ -20,6 +20,7 @@ from strata.pricing.kernels.dram_access import (
 from strata.pricing.kernels.expert_load import ExpertLoad, load_rank, shared_load, tile_heights
 from strata.pricing.kernels.matmul import padded
 from strata.pricing.kernels.product import Product, product_bound
+from strata.pricing.kernels.vector import scattered_rows
 from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
@@ -76,10 +77,10 @@ def grouped_product(
         \tau = \max\left(\frac{2 t_m t_n k}{R / p}, t_n k \nu, \frac{t_n k w}{\beta}\right)
 
     e touched experts with x tokens in t tiles of t_m rows; p cores of rate R together, each starting and
-    ending a tile in τ_0; a weight takes ν to widen; a core draws β of
-    weights at most, where that is known; bytes a, w, o of an input, a weight and a result; DRAM bandwidth B;
-    M bytes through the cache at L, of capacity C. Tiles of a small expert do not fill the
-    pipeline between cores and DRAM, so that the two hide each other only in part: their squares add up.
+    ending a tile in τ_0; a weight takes ν to widen; a core draws β of weights at most, where that is known;
+    bytes a, w, o of an input, a weight and a result; DRAM bandwidth B; M bytes through the cache at L, of
+    capacity C. Tiles of a small expert do not fill the pipeline between cores and DRAM, so that the two hide
+    each other only in part: their squares add up.
 
     The square is empirical: of powers 1.5, 2, 3 and the maximum as good as any on validation/ops/moe.csv.
 
@@ -121,9 +122,7 @@ def grouped_product(
 def _best_tiles(
     load: ExpertLoad, product: Product, device: Device, unit: MatrixRate, kernels: GroupedKernels
 ) -> tuple[Number, Number, Number, Number]:
-    """Time of the cores with the quickest tiles [s], bytes through the cache, operations of whole tiles where
-    they cost energy, and the least bytes of any tiles.
-    """
+    """Time of cores with the quickest tiles [s], their cache bytes and operations, least cache bytes."""
     cores, n, k = device.cores, product.n, product.k
     xp = namespace(load.tokens, load.tiles, n, k, cores, kernels.rate)
     rows, columns = padded(kernels.rows, device.grain), xp.minimum(kernels.columns, padded(n, device.grain))
@@ -202,14 +201,7 @@ def price_experts(
     load = load or shared_load(op, device, ranks)
     xp = namespace(load.tokens, load.tiles, op.tokens.size, n, k, device.cores)
     rank = max(load_rank(op, device, ranks), rank_of(load.tokens))
-    product = Product(
-        m=load.tokens,
-        n=n,
-        k=k,
-        input_bytes=unit.activation,
-        weight_bytes=bytes_of(op.weight),
-        output_bytes=stored,
-    )
+    product = Product.of(load.tokens, n, k, unit, op.weight, op.activation)
 
     def weights() -> RequestStream:
         each = load.tokens / xp.maximum(load.experts, 1.0)
@@ -242,9 +234,7 @@ def price_experts(
 
 
 def _block_share(name: str, device: Device, ranks: Number) -> Number:
-    """Rate of grouped products in scaled blocks whose experts are expert-parallel, over that of tuned
-    kernels.
-    """
+    """Rate of expert-parallel grouped products in scaled blocks over that of tuned kernels."""
     if device.software.for_bounds or name not in SCALED_BLOCKS:
         return 1.0
     return namespace(ranks).where(ranks > 1.0, device.software.expert_block_rate, 1.0)
@@ -271,23 +261,10 @@ def price_gather(op: Gather, device: Device) -> Price:
     """
     chip, size = device.chip, op.elements() * bytes_of(op.precision)
     moved, flop = size * (op.reads + op.writes), op.vector_flop()
-    row = op.row_bytes()
-    memory = dram_time(
-        device,
-        moved,
-        chip.experts.gather_efficiency,
-        lambda: RequestStream(row, read_fraction(op.reads, op.writes), even=True),
-    )
-    here = kernel_price(
-        device,
-        compute=flop / chip.compute.vector_rate,
-        cache=0.0,
-        memory=memory,
-        moved=moved,
-        dram=moved,
-        flop=0.0,
-        joule=flop * chip.energy.vector,
-        lower=moved / chip.memory.bandwidth,
-        floor=chip.overhead.stream,
-    )
+    row, rate, floor = op.row_bytes(), chip.experts.gather_efficiency, chip.overhead.stream
+
+    def requests() -> RequestStream:
+        return RequestStream(row, read_fraction(op.reads, op.writes), even=True)
+
+    here = scattered_rows(device, moved, flop, rate, requests, floor=floor)
     return here if op.host_link is None else here + network_price(size / op.host_link, 0.0)

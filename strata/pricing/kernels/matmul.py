@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
-from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.dram_access import dram_time, product_stream
 from strata.pricing.kernels.product import (
@@ -19,10 +18,10 @@ from strata.pricing.kernels.product import (
     TILE_ROWS,
     Product,
     product_bound,
+    unaligned_time,
     wave_traffic,
 )
 from strata.pricing.kernels.systolic import array_matmul
-from strata.pricing.kernels.unaligned import unaligned_time
 from strata.pricing.price import Price
 from strata.shipped import needed_model
 
@@ -44,14 +43,12 @@ DRIFT = 1.3
 
 
 class TileTimes(NamedTuple):
-    """A product in tiles: the longer of the times on the cores and of the cache, the former [s], bytes
-    through the cache, and whether cores wait for their operands.
-    """
+    """A product in tiles."""
 
-    time: Number
+    time: Number  # the longer of those on the cores and of the cache [s]
     cores: Number
-    moved: Number
-    starved: Number
+    moved: Number  # bytes through the cache
+    starved: Number  # whether cores wait for their operands
 
 
 def padded(extent: Number, grain: Number) -> Number:
@@ -90,9 +87,7 @@ class Tiling:
     sides: dict[tuple[str, float], tuple[Number, Number, Number]] = field(default_factory=dict)
 
     def side(self, name: str, size: Number) -> tuple[Number, Number, Number]:
-        """One side of a tile in whole instructions, its bytes for a unit of depth, and tiles along the
-        extent; tiles of the same height, or width, share them.
-        """
+        """A tile's side in whole instructions, its bytes a unit of depth, tiles along the extent; kept."""
         key = (name, size) if size.__class__ is float else None
         if key is not None and key in self.sides:
             return self.sides[key]
@@ -315,16 +310,10 @@ def matmul(
     (True, True)
     """
     unit = device.matrix(weight, activation)
-    product = Product(
-        m=m,
-        n=n,
-        k=k,
-        batch=batch,
-        input_bytes=unit.activation,
-        weight_bytes=bytes_of(weight),
-        output_bytes=bytes_of(activation) if result_bytes is None else result_bytes,
-        unaligned=unaligned,
-    )
+    more: dict[str, Number] = {"batch": batch, "unaligned": unaligned}
+    if result_bytes is not None:
+        more["output_bytes"] = result_bytes
+    product = Product.of(m, n, k, unit, weight, activation, **more)
     chip = device.chip
     name = chip.kernel_model or chip.kind
     priced = PRODUCT_MODELS.get(name) or needed_model("product models", name)
@@ -349,7 +338,8 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
     through = moved / device.cache_bandwidth
     if device.far_bandwidth is not None:
         through = xp.maximum(through, die_fills(product, device) / device.far_bandwidth)
-    compute, cache = credited_times(cores, through, starved)
+    # cores that wait for their operands count as cache
+    compute, cache = xp.where(starved, 0.0, cores), xp.where(starved, xp.maximum(cores, through), through)
     if device.software.for_bounds:
         (moved,) = best_tile(of, rank, "moved", ("moved",))
     dram = (1.0 - warm) * product.weights + inout + batch * reread_bytes(product, device)
@@ -377,9 +367,3 @@ PRODUCT_MODELS: dict[str, Callable[[Product, Device, MatrixRate, bool, Number], 
     "tiled": _tiled_matmul,
     "array": array_matmul,
 }
-
-
-def credited_times(cores: Number, cache: Number, starved: Number) -> tuple[Number, Number]:
-    """Compute and cache time: cores that wait for their operands count as cache."""
-    xp = namespace(cores, cache)
-    return xp.where(starved, 0.0, cores), xp.where(starved, xp.maximum(cores, cache), cache)

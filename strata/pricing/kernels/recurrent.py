@@ -1,6 +1,4 @@
-"""Layers of a recurrent network: time steps one after the other, forward and backward, as a library runs
-them.
-"""
+"""Layers of a recurrent network, time step by time step, forward and backward, as a library runs them."""
 
 from __future__ import annotations
 
@@ -21,9 +19,7 @@ LOADED = 32.0  # depth of a product's main loop that one round of loads brings
 @register_pytree
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RecurrentLayer:
-    """A layer whose state of `hidden` meets a square matrix for each gate of its cell (one of
-    `workload/lstm.py`) at each of `steps` times.
-    """
+    """A layer whose state meets a square matrix for each gate of its cell at each time step."""
 
     hidden: Number
     batch: Number
@@ -68,8 +64,8 @@ def recurrent_step(
         w = \frac{h}{32} \, \kappa \, (u L_m + (1 - u) L_c), \quad d = T_{gemm} + T_{cell}
 
     n_l launches of T_l by the host, which runs ahead; a gap g; the product of batch x g h x h and the cell as
-    kernels, d; a main loop that waits κ trips for each 32 of its depth, w, at the latency of DRAM L_m for
-    the share u of the matrices that has left the cache since the last step, at the cache's L_c else; ε of the
+    kernels, d; a main loop that waits κ trips for each 32 of its depth, w, at the latency of DRAM L_m for the
+    share u of the matrices that has left the cache since the last step, at the cache's L_c else; ε of the
     shorter is not hidden (as rows of `vector_kernel`). Backward the product has the depth of all gates, cut
     by gate, and the cell reads and writes its gradients beside its values.
 
@@ -92,14 +88,8 @@ def recurrent_step(
     product = matmul(rows, n, k, device, f, f, resident=True, warm=1.0 - gone)
     # values of the gates and of the state; backward their gradients too
     each = 2.0 if backward else 1.0
-    cell = vector_kernel(
-        each * kind.reads * state,
-        each * kind.writes * state,
-        each * kind.flop * units,
-        each * kind.special * units,
-        device,
-        resident=True,
-    )
+    moved = each * kind.reads * state, each * kind.writes * state
+    cell = vector_kernel(*moved, each * kind.flop * units, each * kind.special * units, device, resident=True)
     both = product + cell
     latency = gone * chip.memory.latency + (1.0 - gone) * chip.cache.latency
     wait = h / LOADED * library.trips * latency
@@ -143,40 +133,27 @@ def recurrent_backward(layer: RecurrentLayer, device: Device, library: Recurrent
     return (steps + matrices).later(library.call)
 
 
-def layers_forward(
-    layer: RecurrentLayer, device: Device, library: RecurrentLibrary, layers: Number, inputs: Number
+def recurrent_call(
+    layer: RecurrentLayer,
+    device: Device,
+    library: RecurrentLibrary,
+    layers: Number,
+    inputs: Number,
+    *,
+    backward: bool,
 ) -> Price:
-    """Price of a call of so many layers as wide as their input; with `inputs` 1 weights are copied into one
-    buffer, and inputs of all steps meet theirs in one product a layer before the first step.
+    """Price of a call of layers as wide as their input, or of their gradients. With `inputs` 1 weights
+    are copied into, or out of, one buffer, and inputs of all steps meet theirs in one product a layer before
+    the first step; backward gradients of inputs and of their weights take one each.
     """
-    rows, f = layer.batch * layer.steps, layer.precision
-    product = matmul(rows, layer.wide, layer.hidden, device, f, f, resident=True)
-    steps = recurrent_forward(layer, device, _part_of_call(library, layers))
-    return (_copied_weights(layer, device, layers) + product.times(layers)).times(inputs) + steps.times(
-        layers
-    )
-
-
-def layers_backward(
-    layer: RecurrentLayer, device: Device, library: RecurrentLibrary, layers: Number, inputs: Number
-) -> Price:
-    """Price of the gradients of such a call; with `inputs` 1 those of inputs and of their weights too, copied
-    out of one buffer.
-    """
-    rows, f = layer.batch * layer.steps, layer.precision
-    products = matmul(rows, layer.hidden, layer.wide, device, f, f) + matmul(
-        layer.hidden, layer.wide, rows, device, f, f
-    )
-    steps = recurrent_backward(layer, device, _part_of_call(library, layers))
-    return (_copied_weights(layer, device, layers) + products.times(layers)).times(inputs) + steps.times(
-        layers
-    )
-
-
-def _part_of_call(library: RecurrentLibrary, layers: Number) -> RecurrentLibrary:
-    return replace(library, call=library.call / layers)
-
-
-def _copied_weights(layer: RecurrentLayer, device: Device, layers: Number) -> Price:
+    rows, h, wide, f = layer.batch * layer.steps, layer.hidden, layer.wide, layer.precision
+    own = replace(library, call=library.call / layers)
+    if backward:
+        products = matmul(rows, h, wide, device, f, f) + matmul(h, wide, rows, device, f, f)
+        steps = recurrent_backward(layer, device, own)
+    else:
+        products = matmul(rows, wide, h, device, f, f, resident=True)
+        steps = recurrent_forward(layer, device, own)
     size = 2.0 * layers * layer.matrix_bytes()
-    return vector_kernel(size, size, 0.0, 0.0, device)
+    copied = vector_kernel(size, size, 0.0, 0.0, device)
+    return (copied + products.times(layers)).times(inputs) + steps.times(layers)

@@ -52,13 +52,11 @@ class ArrayDataflow:
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class ArrayTimes:
-    """A product on arrays: time of the arrays and of the on-chip memories [s], bytes through the shared one,
-    bytes of DRAM.
-    """
+    """A product on arrays."""
 
-    compute: Number
+    compute: Number  # time of the arrays and of the on-chip memories [s]
     cache: Number
-    moved: Number
+    moved: Number  # bytes through the shared one, and of DRAM
     dram: Number
 
 

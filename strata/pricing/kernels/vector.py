@@ -1,15 +1,14 @@
-"""Element-wise and row-wise kernels: bytes against bandwidth, arithmetic beside, and rows that
-wait for their own loads; ops that state their own work.
-"""
+"""Element-wise and row-wise kernels: bytes, arithmetic, rows that wait; ops that state their own work."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
-from strata.pricing.kernels.dram_access import dram_time, read_fraction, sequential_stream
+from strata.pricing.kernels.dram_access import RequestStream, dram_time, read_fraction, sequential_stream
 from strata.pricing.price import ZERO, Price
 from strata.shipped import paper_model
 from strata.workload.custom_ops import CustomOp
@@ -139,19 +138,41 @@ def vector_kernel(
         memory=memory,
         moved=moved,
         dram=dram,
-        flop=0.0,
         joule=(flop + special) * chip.energy.vector,
         lower=lower,
         floor=chip.overhead.stream + cold * chip.overhead.cold,
     )
 
 
+def scattered_rows(
+    device: Device,
+    moved: Number,
+    flop: Number,
+    efficiency: Number,
+    requests: Callable[[], RequestStream],
+    *,
+    floor: Number,
+    exposed: Number = 0.0,
+) -> Price:
+    """Price of rows at addresses of their own, each a short stream of DRAM, with vector work beside them."""
+    chip = device.chip
+    return kernel_price(
+        device,
+        compute=flop / chip.compute.vector_rate,
+        memory=dram_time(device, moved, efficiency, requests),
+        moved=moved,
+        dram=moved,
+        joule=flop * chip.energy.vector,
+        lower=moved / chip.memory.bandwidth,
+        floor=floor,
+        exposed=exposed,
+    )
+
+
 def _walked(
     rows: RowSchedule, cold: Number, busy: Number, row_bytes: Number, device: Device
 ) -> tuple[Number, Number, Number]:
-    """Time that rows wait, time of the cores with their own work behind it [s], and bytes read from DRAM
-    again.
-    """
+    """Time that rows wait, that of the cores with their work behind it [s], bytes read from DRAM again."""
     wait, turns = row_wait(rows, cold, device)
     share = 1.0 / rows.count
     xp = namespace(row_bytes, busy, wait, share, device.cores)
@@ -161,23 +182,15 @@ def _walked(
 
 
 def price_vector(op: Vector, device: Device) -> Price:
-    """Price of a vector op of a graph: one fused kernel, or its pieces, each of which reads and writes every
-    element.
-    """
+    """Price of a vector op: one fused kernel, or its pieces, each of which reads and writes every element."""
     elements, resident, fused = op.elements(), device.software.resident, device.software.fused
     size = elements * bytes_of(op.precision)
     rows = None if op.trips is None else RowSchedule(op.m.size, op.trips)
     flop, special = elements * op.flop_per_element, elements * op.special_per_element
     share = read_fraction(op.reads, op.writes)
+    read, written = size * op.reads, size * op.writes
     whole = vector_kernel(
-        size * op.reads,
-        size * op.writes,
-        flop,
-        special,
-        device,
-        resident=resident,
-        rows=rows,
-        read_share=share,
+        read, written, flop, special, device, resident=resident, rows=rows, read_share=share
     )
     if device.software.trains and op.eager is not None:
         if fused.__class__ is float and fused == 1.0:

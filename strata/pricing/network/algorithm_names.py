@@ -1,16 +1,14 @@
-"""Algorithms by name: the ones a name means, the cheapest of some, and which dimensions of a fabric a group
-crosses.
-"""
+"""Algorithms by name: those a name means, the cheapest, and which dimensions of a fabric a group crosses."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, is_traced, namespace
+from strata.arrays import Array, Number, is_traced, map_leaves, namespace
 from strata.errors import BadValue
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.transport_times import AlgorithmTimes
@@ -46,8 +44,7 @@ def algorithm_key(name: str) -> str:
 
 
 def matching_algorithms(name: str, times: AlgorithmTimes) -> AlgorithmTimes:
-    """Those algorithms that a name means and that are legal: itself, or else all whose name begins with it,
-    as a library's rings.
+    """Those algorithms that a name means and that are legal: itself, else all whose name begins with it.
 
     >>> matching_algorithms("ring", {"ring ll": 1.0, "ring simple": 2.0, "tree": 3.0})
     {'ring ll': 1.0, 'ring simple': 2.0}
@@ -82,6 +79,21 @@ def select_algorithms(name: str, times: AlgorithmTimes, place: str) -> Algorithm
 def _never(time: Number) -> bool:
     """Whether an algorithm is not legal at some point; what a compiler traces is not known yet."""
     return isinstance(time, (float, np.floating, np.ndarray)) and not bool(np.all(np.isfinite(time)))
+
+
+def each_point(tree: Any, shape: tuple[int, ...]) -> Iterator[Any]:
+    """Every point of a tree of arrays that broadcast to a shape, as the same tree of single numbers."""
+    for i in range(int(np.prod(shape))):
+
+        def pick(value: Number, i: int = i) -> float:
+            return float(np.broadcast_to(value, shape).flat[i])
+
+        yield map_leaves(pick, tree)
+
+
+def names_by_dimension(each: Sequence[Any], shape: tuple[int, ...]) -> tuple[Array, ...]:
+    """Names that every point has for each dimension, as one array of each dimension."""
+    return tuple(np.array(names, dtype=str).reshape(shape) for names in zip(*each, strict=True))
 
 
 def shown_size(size: Number) -> str:

@@ -152,10 +152,8 @@ def group_bandwidth(layout: GroupLayout, dimension: Dimension) -> Number:
 
 
 def partner_bandwidth(layout: GroupLayout, dimension: Dimension, partners: float) -> Number:
-    """Bandwidth one rank sustains to so many partners of its group in a direct dimension, one direction
-    [B/s].
-
-    All it has through a switch; where each pair has a link of its own, no more than the links to them.
+    """Bandwidth one rank sustains to so many partners in a direct dimension, one direction [B/s]: all it has
+    through a switch, the links to them where each pair has one of its own.
     """
     xp = namespace(layout.size, dimension.size)
     share = group_share(dimension, xp.minimum(1.0 + partners, layout.size))
@@ -163,9 +161,7 @@ def partner_bandwidth(layout: GroupLayout, dimension: Dimension, partners: float
 
 
 def is_closed(layout: GroupLayout, dimension: Dimension) -> Mask:
-    """Whether a group has a ring's closing link: only a group that goes all the way round does; a smaller one
-    is a chain.
-    """
+    """Whether a group has a ring's closing link: one that goes all the way round; a smaller is a chain."""
     return dimension.kind == "ring" and layout.size * layout.stride >= dimension.size * (1.0 - 1e-9)
 
 
@@ -329,14 +325,5 @@ def _dominated_along(
     # of its steps.
     twice, hops = xp.where(closed, 1.0, 2.0), xp.where(closed | (ranks < 3.0), 1.0, 2.0)
     passes = 2.0 if pattern == "all_reduce" else 1.0
-    return {
-        "ring": passes
-        * ring_scatter(payload, ranks, bandwidth / twice, neighbour_latency(layout, dimension) * hops)
-    }
-
-
-def neighbour_latency(layout: GroupLayout, dimension: Dimension) -> Number:
-    """Latency of a step between neighbours of a group along a ring or chain [s]: over all members between
-    them.
-    """
-    return dimension.latency * layout.stride
+    latency = dimension.latency * layout.stride * hops
+    return {"ring": passes * ring_scatter(payload, ranks, bandwidth / twice, latency)}

@@ -1,6 +1,4 @@
-"""One collective on one fabric, asked for by name: the prices a model's step waits for, each by itself, with
-what was asked checked.
-"""
+"""One collective on one fabric, asked for by name: the price a model's step waits for, with checks."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, as_float, map_leaves
+from strata.arrays import Number, as_float
 from strata.errors import BadValue, UnknownName, require
 from strata.hardware.fabric import Fabric, check_group, devices_of, sized, with_library
 from strata.hardware.system import System, as_system
@@ -20,15 +18,15 @@ from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import GroupLayout, place, spread
 from strata.mapping.plan import Plan
 from strata.pricing.kernels.device import device
-from strata.pricing.network.algorithm_names import LibrarySetting, cheapest
+from strata.pricing.network.algorithm_names import LibrarySetting, cheapest, each_point, names_by_dimension
 from strata.pricing.network.collectives import (
     PATTERNS,
     chosen_algorithms,
     device_fabric,
+    joined_levels,
     price_collective,
     times_by_dimension,
 )
-from strata.pricing.network.joined import joined_levels
 from strata.pricing.network.packet_collectives import packet_price
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.pricing.price import Price
@@ -61,9 +59,7 @@ def bus_factor(pattern: str, ranks: Number) -> Number:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CollectiveCost:
-    """A collective with its price; arrays where bytes, ranks or stride were. `fabric` is as the engine's
-    software uses it.
-    """
+    """A collective with its price; arrays where sizes were. `fabric` is as the engine's software uses it."""
 
     fabric: Fabric
     pattern: str
@@ -124,27 +120,21 @@ class CollectiveCost:
 
     @property
     def algorithms(self) -> tuple[Any, ...]:
-        """The algorithm in each dimension of the fabric, innermost first, "" where it is not crossed; arrays
-        of names for arrays.
-        """
+        """The algorithm in each dimension, innermost first, "" where it is not crossed; arrays for arrays."""
         if self.names:
             return self.names
         op, shape = self.op, np.shape(self.price.time)
         if not shape:
             return chosen_algorithms(op, self.layouts, self.fabric, self.asked)
 
-        def one(i: int) -> tuple[str, ...]:
-            def pick(value: Number) -> float:
-                return float(np.broadcast_to(value, shape).flat[i])
-
-            single = replace(op, payload=pick(self.bytes))
-            fabric = replace(self.fabric, dimension=map_leaves(pick, self.fabric.dimension))
-            return chosen_algorithms(single, map_leaves(pick, self.layouts), fabric, self.asked)
-
-        each = [one(i) for i in range(int(np.prod(shape)))]
-        return tuple(
-            np.array([names[d] for names in each], dtype=str).reshape(shape) for d in range(len(self.layouts))
-        )
+        points = each_point((self.bytes, self.layouts, self.fabric.dimension), shape)
+        each = [
+            chosen_algorithms(
+                replace(op, payload=payload), layouts, replace(self.fabric, dimension=dimensions), self.asked
+            )
+            for payload, layouts, dimensions in points
+        ]
+        return names_by_dimension(each, shape)
 
 
 def collective(
@@ -207,9 +197,7 @@ def _with_sums(fabric: Fabric, setting: LibrarySetting) -> Fabric:
 
 
 def _price_left(alone: CollectiveCost, setting: LibrarySetting) -> Price:
-    """The price by the cheapest of the algorithms that a setting leaves to the library; where it leaves none
-    that the collective knows, the library goes its own way.
-    """
+    """The price by the cheapest algorithm that a setting leaves; the library's own where it leaves none."""
     op, layouts, fabric = alone.op, alone.layouts, alone.fabric
     known = {name for times in times_by_dimension(op, layouts, fabric) for name in times}
     left = {name for name in known if setting.allows(name)}
@@ -273,9 +261,7 @@ def _cost(
     algorithm: str | Sequence[str],
     by_name: bool = True,
 ) -> CollectiveCost:
-    """The cost of a collective of a group of ranks at a stride, by the algorithm asked for or, where that is
-    not `by_name`, by the cheapest.
-    """
+    """The cost of a group's collective, by the algorithm asked for or, where not `by_name`, the cheapest."""
     asked = algorithm if isinstance(algorithm, str) else tuple(algorithm)
     price = price_collective(_op(pattern, payload), layouts, fabric, asked if by_name else "")
     return CollectiveCost(

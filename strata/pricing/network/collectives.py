@@ -1,11 +1,13 @@
 """Collectives on composed fabric dimensions: the cheapest legal algorithm in each, or the one that was asked
-for by name.
+for by name; or one algorithm of a library over several levels at once.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
@@ -16,14 +18,14 @@ from strata.memo import Memo, is_settled, value_key
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithm_names import (
     algorithms_by_dimension,
+    always_crosses,
     cheapest,
     crosses,
     select_algorithms,
     shown_size,
 )
 from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
-from strata.pricing.network.joined import Joined, either_times, joined_levels, least_passes
-from strata.pricing.network.level_parts import between_nodes, make_level
+from strata.pricing.network.level_parts import Level, between_nodes, crossed_levels, joins_levels, make_level
 from strata.pricing.network.levels import level_times, slowest
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,
@@ -41,13 +43,99 @@ PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadca
 WHOLE_BUFFER = ("all_to_all", "broadcast", "send")
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class OverNodes:
+    """A group that reaches over nodes: where it does, and its levels."""
+
+    where: Any  # points that cross a level between nodes
+    always: bool  # all of them do
+    levels: list[Level]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Joined(OverNodes):
+    """A collective that one algorithm runs over several levels at once."""
+
+    times: AlgorithmTimes
+
+    def least(self, pattern: str, payload: Number, sent: Sequence[Number] | None = None) -> list[Number]:
+        """What must cross each level at its links' peak [s]; `sent`: its `level_bytes`, where known."""
+        sent = level_bytes(pattern, payload, self.levels) if sent is None else sent
+        return [
+            one.where(each * (least_passes(pattern, one.dimension) / one.dimension.bandwidth))
+            for one, each in zip(self.levels, sent, strict=True)
+        ]
+
+
+def level_bytes(pattern: str, payload: Number, levels: Sequence[Level]) -> list[Number]:
+    """Bytes a rank sends over each level once round: an all-to-all's for ranks there, else what they lack."""
+    if pattern == "all_to_all":
+        return [(one.outer - one.inner) / levels[-1].outer * payload for one in levels]
+    return [(one.size - 1.0) / one.size * payload / one.inner for one in levels]
+
+
+def least_passes(pattern: str, dimension: Dimension) -> Number:
+    """How often a buffer crosses a dimension's links at least: twice to be summed, once by the switch."""
+    if pattern != "all_reduce":
+        return 1.0
+    return 2.0 if dimension.reduction is None else 2.0 / (1.0 + dimension.reduction)
+
+
+def over_nodes(layouts: tuple[GroupLayout, ...], fabric: Fabric) -> OverNodes | None:
+    """Levels of a group, all a library's and one between nodes; None where there is no such point."""
+    crossed = [
+        (layout, dimension)
+        for layout, dimension in zip(layouts, fabric.dimension, strict=True)
+        if not (layout.size.__class__ is float and layout.size <= 1.0)
+    ]
+    if not joins_levels([dimension for _, dimension in crossed]):
+        return None
+    nodes = math.prod((layout.size for layout, dimension in crossed if between_nodes(dimension)), start=1.0)
+    if not crosses(nodes):
+        return None
+    return OverNodes(nodes > 1, always_crosses(nodes), crossed_levels(layouts, fabric.dimension))
+
+
+def joined_levels(
+    op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str]
+) -> Joined | None:
+    """A collective over levels of which one lies between nodes, all of them a library's; None where there is
+    no such point, or where an algorithm is asked for in each dimension: those are phases, one after another.
+    """
+    if op.pattern == "send" or not isinstance(asked, str):
+        return None
+    over = over_nodes(layouts, fabric)
+    if over is None:
+        return None
+    first = next(d.transport_model for d in fabric.dimension if d.transport_model is not None)
+    levels = over.levels
+    times = level_times(op.pattern, op.payload, levels, first)
+    if asked:
+        shape = " x ".join(f"{shown_size(one.size)} {one.dimension.name}" for one in levels)
+        times = select_algorithms(asked, times, f"the levels {shape}, with transport {first.name} inside,")
+    return Joined(over.where, over.always, levels, times)
+
+
+def either_times(joined: Joined | None, own: AlgorithmTimes) -> AlgorithmTimes:
+    """Algorithms over several levels where there are such, else those of one dimension."""
+    if joined is None:
+        return own
+    if joined.always:
+        return joined.times
+    names = dict.fromkeys((*own, *joined.times))
+    return {
+        name: namespace(joined.where, *(t[name] for t in (own, joined.times) if name in t)).where(
+            joined.where, joined.times.get(name, float("inf")), own.get(name, float("inf"))
+        )
+        for name in names
+    }
+
+
 def algorithm_times(
     pattern: str, payload: Number, layout: GroupLayout, dimension: Dimension, every: bool = False
 ) -> AlgorithmTimes:
-    """Each legal algorithm of a collective inside one fabric dimension, with its time [s]; groups of one take
-    none.
-
-    Without `every`, algorithms that cannot be the cheapest are left out.
+    """Each legal algorithm inside one dimension, with its time [s], groups of one taking none; without
+    `every` those that can be the cheapest.
     """
     transport = dimension.transport_model
     if dimension.collectives:
@@ -88,21 +176,6 @@ def _send_times(payload: Number, dimension: Dimension) -> AlgorithmTimes:
     return {name: time + far for name, time in times.items()}
 
 
-def dimension_times(
-    op: Collective, payload: Number, layout: GroupLayout, dimension: Dimension, name: str = ""
-) -> AlgorithmTimes:
-    """Algorithms of a collective inside one dimension: those that can be the cheapest, or the named one."""
-    if not name:
-        return algorithm_times(op.pattern, payload, layout, dimension)
-    transport = dimension.transport_model
-    software = "" if transport is None else f", with its transport {transport.name},"
-    return select_algorithms(
-        name,
-        algorithm_times(op.pattern, payload, layout, dimension, every=True),
-        f"{dimension.name} of {shown_size(layout.size)}{software}",
-    )
-
-
 @dataclass(frozen=True, eq=False, slots=True)
 class Crossing:
     """What a collective brings to one dimension of a fabric: how its group lies there, the bytes of a rank's
@@ -129,8 +202,14 @@ class Crossing:
         return namespace(size, value).where(size > 1, value, 0.0)
 
     def times(self, op: Collective) -> AlgorithmTimes:
-        """`dimension_times` of the collective here."""
-        return dimension_times(op, self.payload, self.layout, self.dimension, self.algorithm)
+        """Algorithms of the collective here: those that can be the cheapest, or the named one."""
+        layout, dimension, transport = self.layout, self.dimension, self.dimension.transport_model
+        if not self.algorithm:
+            return algorithm_times(op.pattern, self.payload, layout, dimension)
+        software = "" if transport is None else f", with its transport {transport.name},"
+        every = algorithm_times(op.pattern, self.payload, layout, dimension, every=True)
+        place = f"{dimension.name} of {shown_size(layout.size)}{software}"
+        return select_algorithms(self.algorithm, every, place)
 
 
 def crossings(
@@ -140,10 +219,8 @@ def crossings(
     asked: str | Sequence[str] = "",
     payload: Number | None = None,
 ) -> Iterator[Crossing]:
-    """A collective's way through a fabric, innermost dimension first.
-
-    Sums, gathers and scatters leave the next dimension what one part of this one holds; of the other patterns
-    every dimension carries all of the buffer (`payload`: where it is not the op's).
+    """A collective's way through a fabric, innermost first. Sums, gathers and scatters leave the next
+    dimension what one part of this one holds; others all of it (`payload`: where it is not the op's).
     """
     if op.pattern not in PATTERNS:
         raise BadValue(f"a collective must be one of {', '.join(PATTERNS)}, but got '{op.pattern}'")
@@ -158,8 +235,7 @@ def crossings(
 def chosen_algorithms(
     op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str] = ""
 ) -> tuple[str, ...]:
-    """The algorithm a single collective takes in each fabric dimension, innermost first; "" where it does not
-    cross one.
+    """The algorithm a single collective takes in each dimension, innermost first; "" where not crossed.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
@@ -204,9 +280,7 @@ def _own_times(op: Collective, here: Crossing, every: bool, joined: Joined | Non
 def price_collective(
     op: Collective, layouts: tuple[GroupLayout, ...], fabric: Fabric, asked: str | Sequence[str] = ""
 ) -> Price:
-    """Price of a collective of a group that lies over a fabric's dimensions, by the cheapest algorithms or by
-    named ones.
-    """
+    """Price of a group's collective over a fabric's dimensions, by the cheapest algorithms or named ones."""
     key = value_key(op.pattern, op.payload, layouts, asked) if is_settled(fabric) else None
     return _PRICES.of(key and (fabric, key), lambda: _price_collective(op, layouts, fabric, asked))
 

@@ -14,8 +14,7 @@ from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.pricing.network.collective_cost import CollectiveCost, collective
-from strata.pricing.network.collectives import crossings
-from strata.pricing.network.joined import Joined, joined_levels
+from strata.pricing.network.collectives import Joined, crossings, joined_levels
 from strata.pricing.network.levels import slowest
 from strata.pricing.network.transport_times import AlgorithmTimes
 
@@ -44,10 +43,8 @@ def fair_share_finish(works: Sequence[Number], rests: Sequence[Number]) -> tuple
 
 
 def time_by_link(cost: CollectiveCost) -> tuple[dict[str, Number], Number]:
-    """A collective's time by the links it needs [s]: what grows with its bytes in each dimension, and the
-    rest of it.
-
-    Links are named by the dimension; one that is reached through an inner one counts with it.
+    """A collective's time by the links it needs [s]: what grows with its bytes in each dimension (by its
+    name, or that of an inner one it is reached through), and the rest.
     """
     works: dict[str, Number] = {}
     joined = joined_levels(cost.op, cost.layouts, cost.fabric, cost.asked)
@@ -69,9 +66,7 @@ def time_by_link(cost: CollectiveCost) -> tuple[dict[str, Number], Number]:
 
 
 def _ruling_level(joined: Joined, cost: CollectiveCost) -> dict[str, Number]:
-    """What grows with the bytes of a collective over several levels, with the level whose links are busy
-    longest: the others wait for it anyway.
-    """
+    """What grows with the bytes over several levels, with the level that is busy longest: the others wait."""
     empty = joined_levels(
         replace(cost.op, payload=0.0 * cost.op.payload), cost.layouts, cost.fabric, cost.asked
     )
@@ -112,7 +107,7 @@ class ConcurrentCollectives:
     @property
     def time(self) -> Number:
         """Until all are done [s]."""
-        return _most(self.finish)
+        return slowest(self.finish)
 
     @property
     def one_after_the_other(self) -> Number:
@@ -120,19 +115,9 @@ class ConcurrentCollectives:
         return sum((c.time for c in self.alone), start=0.0)
 
 
-def _most(times: Sequence[Number]) -> Number:
-    longest, *others = times
-    for time in others:
-        longest = namespace(longest, time).maximum(longest, time)
-    return longest
-
-
 def finish_times(costs: Sequence[CollectiveCost]) -> tuple[Number, ...]:
-    """When each of several collectives of the same devices is done, if all start at once [s].
-
-    They share the links of every dimension that they cross both; each is taken to meet all others in all of
-    those, as if they began there together: rather too long than too short, but never longer than one after
-    the other.
+    """When each of several collectives that start at once is done [s]. Each is taken to meet all others in
+    all dimensions both cross: rather too long, but never longer than one after the other.
     """
     parts = [time_by_link(cost) for cost in costs]
     times: list[Number] = [rest for _, rest in parts]

@@ -27,20 +27,13 @@ from strata.pricing.network.expert_levels import (
     reached_parts,
 )
 from strata.pricing.price import Price, network_price
-from strata.workload.expert_ops import (
-    Combine,
-    Dispatch,
-    is_expert_product,
-    is_routed,
-)
+from strata.workload.expert_ops import Combine, Dispatch, is_expert_product, is_routed
 from strata.workload.graph import Collective, Exchange, Op, is_collective
 from strata.workload.ops import is_vector
 
 
 def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> tuple[Op, ...]:
-    """The ops of a block of experts as routing and engine leave them: exchanges of the busiest rank, rows of
-    every pick or of a rank's own.
-    """
+    """The ops of a block of experts as routing and engine leave them: exchanges of the busiest rank."""
     experts = next((op for op in ops if is_expert_product(op)), None)
     if experts is None:
         return ops
@@ -78,11 +71,8 @@ def _row_for_each_pick(op: Collective, made: Exchange) -> Collective:
 
 
 def _sorted_again(op: Dispatch | Combine, ranks: Number) -> Op:
-    """An op that sorts rows of tokens, with the pass that sorts them once more by the experts of a rank where
-    ranks exchange them: a read and a write of every row.
-
-    Megatron-LM, core/transformer/moe/token_dispatcher.py: the all-to-all dispatcher permutes tokens before
-    the exchange and chunks of them after it, and both again on the way back.
+    """An op that sorts rows of tokens, and once more by the experts of a rank where ranks exchange them: a
+    read and a write of every row (Megatron-LM, core/transformer/moe/token_dispatcher.py).
     """
     rows = op.m.size * op.top_k * op.width / op.elements()
     rows = namespace(ranks, rows).where(ranks > 1.0, rows, 0.0)
@@ -90,9 +80,7 @@ def _sorted_again(op: Dispatch | Combine, ranks: Number) -> Op:
 
 
 def _expert_rows(op: Op, taken: Number, exchanged: Number) -> Op:
-    """Rows of experts as kernels of serving frameworks write them: in the format that products take, unless
-    ranks exchange them.
-    """
+    """Rows of experts as serving kernels write them: in products' format, unless ranks exchange them."""
     if op.backward or not is_vector(op) or op.route != "dispatch":
         return op
     xp = namespace(exchanged, taken)
@@ -213,11 +201,8 @@ def expert_exchange_cost(
 
 
 def price_exchange(op: Collective, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> Price:
-    """Price of an exchange of tokens as its busiest rank has it: the library's all-to-all, or kernels made
-    for it where they are quicker.
-
-    The library sends one copy of a token to each rank; kernels for few tokens one message to each expert,
-    those for many one copy to each node. Energy is that of a mean rank.
+    """Price of an exchange as its busiest rank has it: the library's all-to-all, a copy to each rank, or
+    kernels where quicker: a message to each expert, or a copy to each node. Energy is a mean rank's.
     """
     key = value_key(op.pattern, op.payload, op.exchange, spreads) if is_settled(fabric) else None
     return _EXCHANGES.of(key and (fabric, key), lambda: _price_exchange(op, spreads, fabric))

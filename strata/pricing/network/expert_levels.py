@@ -8,6 +8,7 @@ slower of adapters and links, and one node is the case of no adapters.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -26,9 +27,8 @@ NARROW = 1.0  # bytes of an element up to which scales travel with it
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ExpertLevels:
-    """The dimension whose transport has kernels for experts, and those around it that a group reaches into.
-
-    `sizes` are the group's members on each, the node's own first.
+    """The dimension whose transport has kernels for experts, and those around it that a group reaches into;
+    `sizes`: its members on each, the node's own first.
     """
 
     kernels: ExpertTransport
@@ -44,10 +44,7 @@ class ExpertLevels:
     @property
     def nodes(self) -> Number:
         """Nodes that the group reaches into."""
-        product: Number = 1.0
-        for size in self.sizes[1:]:
-            product = product * size
-        return product
+        return math.prod(self.sizes[1:], start=1.0)
 
     @property
     def link(self) -> Number:

@@ -1,6 +1,4 @@
-"""Levels: the dimensions that a collective of a library crosses, as one algorithm over all of them finds
-them.
-"""
+"""Levels: the dimensions that a collective of a library crosses, as one algorithm over all finds them."""
 
 from __future__ import annotations
 
@@ -22,9 +20,7 @@ def between_nodes(dimension: Dimension) -> bool:
 
 
 def joins_levels(dimensions: Sequence[Dimension]) -> bool:
-    """Whether one algorithm of a library runs over all of these dimensions: each has a transport, and one
-    lies between nodes.
-    """
+    """Whether a library's one algorithm runs over these dimensions: all its own, one between nodes."""
     known = all(d.transport_model is not None and not d.collectives for d in dimensions)
     return known and any(between_nodes(d) for d in dimensions)
 

@@ -71,13 +71,7 @@ def level_loads(payload: Number, levels: Sequence[Level]) -> list[Number]:
     return [one.where(payload / one.all_links) for one in levels]
 
 
-def level_rings(
-    pattern: str,
-    payload: Number,
-    levels: Sequence[Level],
-    start: Rings,
-    loads: Sequence[Number] | None = None,
-) -> AlgorithmTimes:
+def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
     r"""Rings over all ranks of an all-gather, reduce-scatter, all-reduce or broadcast [s], by protocol.
 
     .. math:: T = T_0 + \Lambda + \max_k \frac{B}{m_k \beta_k}, \quad
@@ -104,7 +98,7 @@ def level_rings(
     known = levels[-1].always
     hops = [ring_hops(one, ranks, steps, one is levels[-1] if known else None) for one in levels]
     whole = "all_gather" if pattern == "broadcast" else pattern
-    at_peak = level_loads(payload, levels) if loads is None else list(loads)
+    at_peak = level_loads(payload, levels)
     if pattern != "broadcast":
         turn = steps / ranks
         at_peak = [turn * load for load in at_peak]
@@ -225,11 +219,7 @@ def piece_share(payload: Number, most: Number, pieces: Number) -> Number:
 
 
 def level_trees(
-    payload: Number,
-    levels: Sequence[Level],
-    start: Rings,
-    in_switch: bool = False,
-    loads: Sequence[Number] | None = None,
+    payload: Number, levels: Sequence[Level], start: Rings, in_switch: bool = False
 ) -> AlgorithmTimes:
     r"""All-reduce up and down trees of nodes with chains inside them, or with a switch that adds up [s].
 
@@ -252,7 +242,7 @@ def level_trees(
     10.0
     """
     steps = [one.where(_tree_steps(one, in_switch)) for one in levels]
-    loads = level_loads(payload, levels) if loads is None else loads
+    loads = level_loads(payload, levels)
     at_peak = [_tree_bytes(one, in_switch) * load for one, load in zip(levels, loads, strict=True)]
     times: AlgorithmTimes = {}
     for name in ("simple",) if in_switch else _protocols(levels):
@@ -264,14 +254,10 @@ def level_trees(
                 step if _none(count) else step + part * load * (1.0 / share)
                 for count, step, load, share in zip(steps, each, loads, shares, strict=True)
             ]
-        begin = start.start["in_switch" if in_switch else _kernel(name)]
+        begin = start.start["in_switch" if in_switch else "flagged" if name in FLAGGED else "simple"]
         send = slowest([sent * (1.0 / share) for sent, share in zip(at_peak, shares, strict=True)])
         times["nvls tree" if in_switch else f"tree {name}"] = begin + _waits(steps, each) + send
     return times
-
-
-def _kernel(protocol: str) -> str:
-    return "flagged" if protocol in FLAGGED else "simple"
 
 
 def _piece(payload: Number, levels: Sequence[Level]) -> Number:
@@ -313,16 +299,12 @@ def _tree_share(level: Level, protocol: str, in_switch: bool) -> Number:
 
 
 def _tree_step(level: Level, protocol: str) -> Number:
-    """One step: along a chain in a node the first slot of whole buffers is seen as soon as a flagged word,
-    and the rest of it is the piece's own time.
-    """
+    """One step; along a chain in a node the first slot of whole buffers is seen as soon as a flagged word."""
     flagged = not level.network and protocol == "simple" and "ll128" in level.transport.rings.step
     return level.step("ll128" if flagged else protocol)
 
 
-def in_switch_trees(
-    payload: Number, levels: Sequence[Level], start: Rings, loads: Sequence[Number] | None = None
-) -> AlgorithmTimes:
+def in_switch_trees(payload: Number, levels: Sequence[Level], start: Rings) -> AlgorithmTimes:
     """`level_trees` whose nodes' switch adds up, where it can: one level inside the node that reduces, no
     more ranks than the library joins so.
     """
@@ -336,7 +318,7 @@ def in_switch_trees(
     can = (summed > 0) & (node.size > 1) & (node.size <= most)
     return {
         name: namespace(time, node.size).where(can, time, float("inf"))
-        for name, time in level_trees(payload, levels, start, in_switch=True, loads=loads).items()
+        for name, time in level_trees(payload, levels, start, in_switch=True).items()
     }
 
 
@@ -377,14 +359,11 @@ def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -
 
 
 def level_times(pattern: str, payload: Number, levels: Sequence[Level], start: Transport) -> AlgorithmTimes:
-    """Each algorithm of a collective over levels of which one lies between nodes; `start`: the transport
-    inside the node, whose kernels they are.
-    """
+    """Each algorithm over levels of which one lies between nodes; `start`: the transport inside the node."""
     if pattern == "all_to_all":
         return level_exchange(payload, levels, start)
-    loads = level_loads(payload, levels)
-    times = level_rings(pattern, payload, levels, start.rings, loads)
+    times = level_rings(pattern, payload, levels, start.rings)
     if pattern == "all_reduce":
-        times |= level_trees(payload, levels, start.rings, loads=loads)
-        times |= in_switch_trees(payload, levels, start.rings, loads)
+        times |= level_trees(payload, levels, start.rings)
+        times |= in_switch_trees(payload, levels, start.rings)
     return times

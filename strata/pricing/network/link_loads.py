@@ -1,7 +1,5 @@
-"""Loads of links: bytes that steps of messages put on every link of a composed fabric, all messages at once.
-
-The router (`strata.pricing.network.routes`) follows packets and their queues; this counts bytes alone, the
-same way round and in the same order of dimensions, for any number of groups that send at once.
+"""Loads of links: bytes that steps of messages put on every link of a composed fabric, all at once. It goes
+round as the router (`strata.pricing.network.routes`) does, and counts bytes alone.
 """
 
 from __future__ import annotations
@@ -64,7 +62,9 @@ def link_loads(steps: Sequence[ScheduleStep], levels: Sequence[RouteLevel]) -> l
             if levels[i].kind in ("switch", "tree"):
                 _climbed(loads, here, goal, strides[first], strides[i])
             elif levels[i].kind == "full":
-                _straight(loads, here, goal, int(strides[i]), levels[i].size)
+                end = goal // strides[i] % levels[i].size
+                for j in range(levels[i].size):
+                    loads.add(f"to {j}", here, (end == j) & (here != goal))
             else:
                 _along(loads, here, goal, int(strides[i]), levels[i])
             found.append(LevelLoads(levels[i], loads.bytes))
@@ -91,13 +91,6 @@ def _climbed(loads: _Loads, here: Array, goal: Array, first: int, stride: int) -
     beyond = here // stride != goal // stride
     for way, at in (("up", here), ("down", goal)):
         loads.add(way, at - at % stride + at % first, beyond)
-
-
-def _straight(loads: _Loads, here: Array, goal: Array, stride: int, size: int) -> None:
-    """One link of its own for each pair."""
-    end = goal // stride % size
-    for j in range(size):
-        loads.add(f"to {j}", here, (end == j) & (here != goal))
 
 
 def _along(loads: _Loads, here: Array, goal: Array, stride: int, level: RouteLevel) -> None:
@@ -166,8 +159,7 @@ def load_schedules(pattern: str, members: Array, fabric: Fabric) -> tuple[str, .
 
 
 def group_sizes(members: Array, fabric: Fabric) -> tuple[int, ...]:
-    """How many places of each dimension a group takes, innermost first; all in one where it fills them
-    unevenly.
+    """Places of each dimension a group takes, innermost first; all in one where it fills them unevenly.
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> two = sized(fabric("hgx-h200"), (8, 4))

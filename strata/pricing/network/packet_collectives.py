@@ -9,19 +9,26 @@ sustains.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Array, Number, leaves, map_leaves, namespace
+from strata.arrays import Array, Number, leaves, namespace
 from strata.errors import BadValue
 from strata.hardware.fabric import Fabric, sustained_link
 from strata.hardware.fabric_parts import Dimension
 from strata.hardware.transport import Packets
 from strata.mapping.place import GroupLayout
 from strata.pricing.network import packets as forms
-from strata.pricing.network.algorithm_names import algorithm_key, cheapest, matching_algorithms
+from strata.pricing.network.algorithm_names import (
+    algorithm_key,
+    cheapest,
+    each_point,
+    matching_algorithms,
+    names_by_dimension,
+)
 from strata.pricing.network.algorithms import device_links, is_closed, where_power_of_two
 from strata.pricing.network.packets import GridAxis, PacketHop, SwitchTree
 from strata.pricing.network.routes import RouteLevel, route_levels, route_steps, steps_on_devices
@@ -83,9 +90,7 @@ def _wires(layout: GroupLayout, dimension: Dimension) -> GridAxis | SwitchTree |
 
 
 def _joined(below: FabricSegment, i: int, layout: GroupLayout, dimension: Dimension) -> FabricSegment:
-    """A switch and the one above it, which it reaches by a link as wide as the group's share of its own; two
-    levels have closed forms.
-    """
+    """A switch and the one above it, joined by the group's share of its links; two have closed forms."""
     tree, dimensions, ranks = below.wires, (*below.dimensions, i), below.ranks * layout.size
     if not isinstance(tree, SwitchTree) or len(below.dimensions) > 1:
         return FabricSegment(None, dimensions, ranks)
@@ -96,21 +101,22 @@ def _joined(below: FabricSegment, i: int, layout: GroupLayout, dimension: Dimens
 
 
 def segment_times(pattern: str, payload: Number, segment: FabricSegment, packets: Packets) -> AlgorithmTimes:
-    """Closed forms of a collective inside one segment; none where there is no such form. `payload` is the
-    whole buffer there [B].
-    """
+    """Closed forms of a collective in one segment, where there are; `payload`: the buffer there [B]."""
     wires, ranks = segment.wires, segment.ranks
     if wires is None or pattern == "broadcast":
         return {}
-    if pattern == "send":
-        return {"send": _neighbour(payload, wires, packets)}
     passes = 1.0 if pattern == "all_reduce" else 0.5  # a reduce-scatter is an all-reduce's first half
     if isinstance(wires, GridAxis):
+        if pattern == "send":
+            hop = PacketHop(wires.bandwidth, wires.latency)
+            return {"send": forms.message_time(payload, (hop,), packets)}
         if pattern == "all_gather":
             return {"ring": forms.grid_all_gather(payload / ranks, (wires,), packets)}
         if pattern == "all_to_all":
             return {}
         return {"ring": passes * forms.grid_all_reduce(payload, (wires,), packets)}
+    if pattern == "send":
+        return {"send": forms.tree_ring_step(payload, wires, packets)}
     if pattern == "all_to_all":
         return {"direct": forms.tree_all_to_all(payload / ranks, wires, packets)}
     if pattern == "all_gather":
@@ -125,12 +131,6 @@ def segment_times(pattern: str, payload: Number, segment: FabricSegment, packets
     doubled = passes * forms.tree_all_reduce(payload, wires, packets)
     ring = passes * forms.tree_ring_all_reduce(payload, wires, packets)
     return {"halving-doubling": where_power_of_two(ranks, doubled), "ring": ring}
-
-
-def _neighbour(payload: Number, wires: GridAxis | SwitchTree, packets: Packets) -> Number:
-    if isinstance(wires, GridAxis):
-        return forms.message_time(payload, (PacketHop(wires.bandwidth, wires.latency),), packets)
-    return forms.tree_message(payload, wires, wires.outer > 1.0, 1.0, 1.0, packets)
 
 
 def packet_price(
@@ -167,7 +167,9 @@ def closed_form(
     """The closed form of a collective, None where a segment has none or not the one asked for."""
     name = "" if algorithm_key(asked) == "by_dimension" else asked
     if pattern == "all_to_all" and all(isinstance(one.wires, GridAxis) for one in segments):
-        candidates: list[AlgorithmTimes] = [{"relay": _relayed(payload, segments, packets)}]
+        axes = [one.wires for one in segments if isinstance(one.wires, GridAxis)]
+        block = payload / math.prod((one.ranks for one in segments), start=1.0)
+        candidates: list[AlgorithmTimes] = [{"relay": forms.grid_all_to_all(block, axes, packets)}]
         crossed = [FabricSegment(None, tuple(d for one in segments for d in one.dimensions), 1.0)]
     elif pattern == "all_to_all" and len(segments) > 1:
         return None
@@ -208,7 +210,7 @@ def _buffers(
     """The whole buffer in each segment [B]: a gather's blocks grow in the order it takes the segments in; a
     sum's shares shrink from the inside out.
     """
-    ranks = _ranks_of(segments) if pattern == "all_gather" else 1.0
+    ranks = math.prod((one.ranks for one in segments), start=1.0)
     inner: Number = 1.0
     for one in segments:
         if pattern == "send":
@@ -218,18 +220,6 @@ def _buffers(
         else:
             yield payload / inner
         inner = inner * one.ranks
-
-
-def _ranks_of(segments: Sequence[FabricSegment]) -> Number:
-    ranks: Number = 1.0
-    for one in segments:
-        ranks = ranks * one.ranks
-    return ranks
-
-
-def _relayed(payload: Number, segments: Sequence[FabricSegment], packets: Packets) -> Number:
-    axes = [one.wires for one in segments if isinstance(one.wires, GridAxis)]
-    return forms.grid_all_to_all(payload / _ranks_of(segments), axes, packets)
 
 
 def _names(
@@ -258,19 +248,13 @@ def router_price(
     """The collective's schedule by the router, one point after the other."""
     given = (payload, tuple(layouts), fabric.dimension)
     shape = np.broadcast_shapes(*(np.shape(leaf) for leaf in leaves(given)))
-    points = []
-    for i in range(int(np.prod(shape))):
-
-        def pick(value: Number, i: int = i) -> float:
-            return float(np.broadcast_to(value, shape).flat[i])
-
-        size, lies, dimensions = map_leaves(pick, given)
-        points.append(_routed(pattern, size, lies, replace(fabric, dimension=dimensions), packets, asked))
+    points = [
+        _routed(pattern, size, lies, replace(fabric, dimension=dimensions), packets, asked)
+        for size, lies, dimensions in each_point(given, shape)
+    ]
     if not shape:
         return points[0]
-    names = tuple(
-        np.array([point.names[d] for point in points], dtype=str).reshape(shape) for d in range(len(layouts))
-    )
+    names = names_by_dimension([point.names for point in points], shape)
     return PacketTime(np.array([point.time for point in points]).reshape(shape), names)
 
 
@@ -291,32 +275,28 @@ def _routed(
             f"packet by packet, {pattern}{by_name} on fabric {fabric.name} has no closed form, and the router"
             f" takes {MOST} ranks at most, but got {ranks}; closed forms: {CLOSED}"
         )
-    levels, members = routed_levels(layouts, fabric), _members(layouts, fabric)
+    steps, levels = group_schedule(pattern, payload, layouts, fabric, name)
     if pattern == "send":  # to the neighbour in the slowest dimension, as a step counts it
-        (step,) = schedule(pattern, name, sizes, payload)
+        members = _members(layouts, fabric)
         strides = [int(np.prod(sizes[:d], dtype=int)) for d, size in enumerate(sizes) if size > 1]
-        sends = [replace(step, target=np.array([members[stride]])) for stride in strides]
+        sends = [replace(steps[0], target=np.array([members[stride]])) for stride in strides]
         time = max(route_steps((send,), levels, packets).time for send in sends)
     else:
-        time = route_steps(*group_schedule(pattern, payload, layouts, fabric, name), packets).time
+        time = route_steps(steps, levels, packets).time
     return PacketTime(time, tuple(f"routed {name}" if size > 1 else "" for size in sizes))
 
 
 def group_schedule(
     pattern: str, payload: float, layouts: Sequence[GroupLayout], fabric: Fabric, name: str
 ) -> tuple[tuple[ScheduleStep, ...], tuple[RouteLevel, ...]]:
-    """The steps of a group's collective by the name of its schedule, between devices of the fabric, and the
-    levels they run on.
-    """
+    """The steps of a group's collective by its schedule, between devices, and the levels they run on."""
     sizes = tuple(_whole(layout.size) for layout in layouts)
     steps = steps_on_devices(schedule(pattern, name, sizes, payload), _members(layouts, fabric))
     return steps, routed_levels(layouts, fabric)
 
 
 def schedule_for_simulator(names: Sequence[str], layouts: Sequence[GroupLayout], fabric: Fabric) -> str:
-    """The schedule that the algorithms taken in each dimension are, for a simulator to run; one line where it
-    is several.
-    """
+    """The schedule that the algorithms taken are, for a simulator to run; one line where it is several."""
     schedules = {algorithm_key(name.removeprefix("routed ")) for name in names if name}
     segments = [segment for segment in fabric_segments(layouts, fabric) if segment.ranks > 1]
     along = all(isinstance(segment.wires, GridAxis) for segment in segments)
@@ -361,9 +341,7 @@ def _members(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[int, ...]:
 
 
 def routed_levels(layouts: Sequence[GroupLayout], fabric: Fabric) -> tuple[RouteLevel, ...]:
-    """Levels to route on: those of the fabric, and one link upwards for a group's share where a dimension is
-    reached through an inner one.
-    """
+    """Levels to route on: the fabric's, with one link upwards where an inner dimension's is shared."""
     levels = list(route_levels(fabric))
     for i, dimension in enumerate(fabric.dimension):
         below = fabric.dimension[i - 1] if i else None

@@ -1,6 +1,4 @@
-"""Runs of packet simulators by their own words: collectives of an algorithm on a switch, torus or mesh, and
-schedules on levels that are spelt out.
-"""
+"""Packet simulators by their own words: collectives on a switch, torus or mesh, and spelt-out schedules."""
 
 from __future__ import annotations
 
@@ -96,8 +94,7 @@ def packet_collective_time(
 
 
 def scheduled_job(cell: Mapping[str, str]) -> Job:
-    """The schedules and levels of a row: levels as kind:size:GB/s:ns, members as first:count:stride (all
-    devices when empty).
+    """A row's schedules and levels: kind:size:GB/s:ns, members first:count:stride (all devices when empty).
 
     >>> row = {"levels": "ring:4:32:32", "members": "0:2:2", "collective": "all_gather", "algorithm": "ring"}
     >>> schedules, levels = scheduled_job(row | {"bytes": "100", "skew": "", "other_collective": ""})

@@ -24,9 +24,7 @@ FEWEST_TRAINS = 12
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class TrainPath:
-    """Links in series by number, with the time of a full packet and of the last one on each, and its latency,
-    in ticks.
-    """
+    """Links in series by number: time of a full packet and of the last on each, and latency, in ticks."""
 
     links: tuple[int, ...]
     full: tuple[float, ...]
@@ -36,9 +34,7 @@ class TrainPath:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Message:
-    """A message: ranks, schedule and step, bytes and packets, the path there, and the path back of its
-    acknowledgement.
-    """
+    """A message: ranks, schedule, step, bytes, packets, path, and the path back of its acknowledgement."""
 
     source: int
     target: int
@@ -65,9 +61,7 @@ def train_sizes(packets: int, longest: int) -> tuple[int, ...]:
 
 
 def longest_train(messages: Sequence[Message]) -> int:
-    """Packets of the longest train: with it all messages take `MOST_EVENTS` at most, or the longest of them
-    `FEWEST_TRAINS`.
-    """
+    """Packets of the longest train: `MOST_EVENTS` in all, or `FEWEST_TRAINS` of the longest message."""
     lengths: dict[int, int] = {}
     for m in messages:
         lengths[m.packets] = lengths.get(m.packets, 0) + len(m.there.links)
@@ -147,9 +141,7 @@ class TrainSimulation:
             )
 
     def _serve(self, item: int, path: TrainPath, hop: int, count: int, now: float, until: float) -> float:
-        """Put a train (0: the last packet) into a link's queue, first packet there now, last at `until`;
-        returns when it begins.
-        """
+        """Queue a train (0: the last packet), there from now to `until`; returns when it begins."""
         link = path.links[hop]
         slot = path.full[hop] if count else path.last[hop]
         start, end = max(self._free[link], now), max(self._free[link], now) + (count or 1) * slot

@@ -1,8 +1,5 @@
-"""Packet transport: messages cut into packets, stored and forwarded hop by hop, complete when acknowledged.
-
-A step of a collective is one message of each rank (or several at once); its time follows from the busiest hop
-of the longest path. The collectives below are closed forms on symmetric groups;
-`strata.pricing.network.routes` does the same for any traffic.
+"""Packet transport: messages cut into packets, stored and forwarded hop by hop, complete when acknowledged;
+closed forms of collectives on symmetric groups (any traffic: `strata.pricing.network.routes`).
 """
 
 from __future__ import annotations
@@ -119,9 +116,7 @@ def message_time(payload: Number, path: Sequence[PacketHop], packets: Packets) -
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class GridAxis:
-    """One dimension of a grid: size, and its links' bandwidth [B/s] and latency [s]; `wraps` is 1 for a ring,
-    0 for a chain.
-    """
+    """One dimension of a grid: size, its links' bandwidth [B/s], latency [s]; `wraps` 1 a ring, 0 a chain."""
 
     size: Number
     bandwidth: Number
@@ -132,9 +127,7 @@ class GridAxis:
 @register_pytree
 @dataclass(frozen=True, eq=False)
 class SwitchTree:
-    """Switches of `inner` ranks each, `outer` of them under one more switch; links of hosts, and of switches
-    upwards.
-    """
+    """Switches of `inner` ranks each, `outer` of them under one more; links of hosts, and of switches up."""
 
     inner: Number
     outer: Number
@@ -219,9 +212,7 @@ def grid_all_to_all(block: Number, axes: Sequence[GridAxis], packets: Packets, w
     >>> [round(grid_all_to_all(512.0, axes, clock, whole) * 1e9) for whole in (True, False)]
     [1620, 1008]
     """
-    ranks: Number = 1.0
-    for axis in axes:
-        ranks = ranks * axis.size
+    ranks = math.prod((axis.size for axis in axes), start=1.0)
     time: Number = 0.0
     for axis in axes:
         carried = block * ranks / axis.size if whole else block
@@ -237,9 +228,7 @@ def tree_message(
     up_sharing: Number,
     packets: Packets,
 ) -> Number:
-    """A message between two hosts of a tree of switches [s]: two hops below one switch, four where it crosses
-    the outer one.
-    """
+    """A message between two hosts [s]: two hops below one switch, four where it crosses the outer one."""
     xp = namespace(crosses, payload, host_sharing, up_sharing)
     host = PacketHop(tree.bandwidth, tree.latency, host_sharing)
     outer = PacketHop(tree.up_bandwidth, tree.up_latency, up_sharing)
@@ -287,9 +276,7 @@ def _crossing(size: Number, tree: SwitchTree, ahead: Number, packets: Packets) -
 
 
 def _pair_steps(tree: SwitchTree, sizes: Sequence[tuple[float, Number]], packets: Packets) -> Number:
-    """Exchanges of (distance, bytes) with the rank that many places away; all hosts of a switch cross its one
-    link upwards.
-    """
+    """Exchanges of (distance, bytes); all hosts of a switch cross its one link upwards."""
     xp = namespace(tree.inner, tree.outer, tree.bandwidth, *(size for _, size in sizes))
     ranks = tree.inner * tree.outer
     time: Number = 0.0
@@ -306,9 +293,7 @@ def _pair_steps(tree: SwitchTree, sizes: Sequence[tuple[float, Number]], packets
 
 
 def _distances(tree: SwitchTree) -> list[float]:
-    """Distances 1, 2, 4, … of a recursive doubling, as many as the largest group needs; steps too many take
-    no time.
-    """
+    """Distances 1, 2, 4, … as many as the largest group doubles; steps too many take no time."""
     ranks = tree.inner * tree.outer
     known = isinstance(ranks, (int, float, np.ndarray, np.number))
     return [2.0**k for k in range(math.ceil(math.log2(np.max(ranks))) if known else DOUBLINGS)]

@@ -59,9 +59,7 @@ class RouteLink:
 
 @dataclass(frozen=True, eq=False)
 class RoutedTraffic:
-    """Routed schedules: the time until all are done and each one's own [s]; bytes and busy time [s] of each
-    link that is used.
-    """
+    """Routed schedules: time until all are done, each one's own [s]; bytes and busy time [s] of links."""
 
     time: float
     times: tuple[float, ...]
@@ -70,8 +68,7 @@ class RoutedTraffic:
 
 
 def route_levels(fabric: Fabric) -> tuple[RouteLevel, ...]:
-    """Levels of a fabric whose dimensions have sizes: a device's bandwidth into a dimension is split over its
-    links there.
+    """Levels of a sized fabric: a device's bandwidth into a dimension is split over its links there.
 
     A step's latency is the way into a switch and out of it, half of it each; a dragonfly counts as one
     switch.
@@ -90,8 +87,7 @@ def route_levels(fabric: Fabric) -> tuple[RouteLevel, ...]:
 
 
 def route(source: int, target: int, levels: Sequence[RouteLevel]) -> list[RouteLink]:
-    """Links from a device to another, innermost dimension first, on the shorter way round a ring (forward
-    when equal).
+    """Links between devices, innermost dimension first, the shorter way round a ring (forward when equal).
 
     >>> grid = (RouteLevel("ring", 4, 1e9, 1e-6), RouteLevel("chain", 3, 1e9, 1e-6))
     >>> # one step back; two along the ring and two along the chain
@@ -122,9 +118,7 @@ def _coordinates(rank: int, levels: Sequence[RouteLevel]) -> tuple[int, ...]:
 
 
 def level_blocks(levels: Sequence[RouteLevel]) -> Iterator[tuple[int, int]]:
-    """First level and end of each dimension that is routed as one: a switch with the trees above it, or one
-    level.
-    """
+    """First level and end of each dimension routed as one: a switch with the trees above it, or one level."""
     first = 0
     for i, level in enumerate(levels):
         if level.kind == "tree":
@@ -140,9 +134,7 @@ def level_blocks(levels: Sequence[RouteLevel]) -> Iterator[tuple[int, int]]:
 def _climb(
     here: tuple[int, ...], there: tuple[int, ...], levels: Sequence[RouteLevel], first: int, top: int
 ) -> Iterator[RouteLink]:
-    """Up from a device to the switch of level `top` and down to another: a link of its own, then one of each
-    switch below.
-    """
+    """Up from a device to the switch of level `top` and down: a link of its own, then one of each switch."""
 
     def link(i: int, direction: str, place: tuple[int, ...]) -> RouteLink:
         return RouteLink(
@@ -176,8 +168,7 @@ def _within(here: tuple[int, ...], goal: int, i: int, level: RouteLevel) -> list
 def route_steps(
     steps: Sequence[ScheduleStep], levels: Sequence[RouteLevel], packets: Packets
 ) -> RoutedTraffic:
-    """A whole schedule without a barrier: a device goes on when what it sent is acknowledged and what it
-    waits for is in.
+    """A whole schedule without a barrier: a device goes on when its step is acknowledged, and it has its own.
 
     >>> from strata.pricing.network.schedules import schedule
     >>> torus = (RouteLevel("ring", 4, 32e9, 32e-9), RouteLevel("ring", 4, 32e9, 32e-9))

@@ -21,11 +21,8 @@ PIECES = 8  # pieces that follow each other in pipelines (double_tree, pipeline)
 
 @dataclass(frozen=True, eq=False)
 class ScheduleStep:
-    """Messages that go at once: `bytes[i]` from rank `source[i]` to rank `target[i]`; a pair may have two of
-    them.
-
-    `pieces[i]` are the parts of the buffer in message i, to follow the data by; in an all-to-all, part s N +
-    t goes from s to t.
+    """Messages that go at once: `bytes[i]` from rank `source[i]` to rank `target[i]`; a pair may have two.
+    `pieces[i]`: parts of the buffer in message i; in an all-to-all, part s N + t goes from s to t.
     """
 
     source: Array
@@ -67,10 +64,8 @@ Moves = tuple[list[Move], int]
 
 
 def _shares(group: RankGroup, dimension: int, places: Array, outwards: bool = False) -> Array:
-    """Pieces a rank deals with that belong to given places of a dimension; piece q belongs to rank q.
-
-    Scattered inner dimensions: those with the rank's own places there. Gathered ones (`outwards`): those with
-    its own places outside.
+    """Pieces a rank deals with at places of a dimension; piece q is rank q's. Scattered inner dimensions:
+    with the rank's own places there. Gathered ones (`outwards`): with its places outside.
     """
     stride, size = group.stride(dimension), group.sizes[dimension]
     ranks, beyond = np.arange(group.ranks), stride * size
@@ -92,9 +87,7 @@ def _ring(group: RankGroup, gathers: bool) -> list[Move]:
 
 
 def _both_ways(group: RankGroup, gathers: bool) -> list[Move]:
-    """Every part goes both ways round, so that half the steps do; the farthest of an even ring goes half and
-    half.
-    """
+    """Every part goes both ways round: half the steps; the farthest of an even ring goes half and half."""
     size = group.ranks
     ranks = np.arange(size)
     moves = []
@@ -116,30 +109,26 @@ def _together(parts: Sequence[Move]) -> Move:
     return source, target, pieces
 
 
-def _halving(group: RankGroup, gathers: bool) -> list[Move]:
+def _halving(group: RankGroup, gathers: bool, turned: bool = False) -> list[Move]:
     """Pairs at distance 1, 2, 4 …: a scatter halves what it sums, the large parts between neighbours; a
-    gather doubles what it has, the farthest pair first and the large parts between neighbours last.
-    """
-    ranks, count = np.arange(group.ranks), group.ranks
-    moves = []
-    for distance in (2**k for k in range(count.bit_length() - 1)):
-        partner = ranks ^ distance
-        owner = ranks if gathers else partner  # the parts whose last bits are its
-        moves.append((ranks, partner, (owner % (2 * distance))[:, None] + np.arange(0, count, 2 * distance)))
-    return moves[::-1] if gathers else moves
-
-
-def _halving_turned(group: RankGroup, gathers: bool) -> list[Move]:
-    """The other order: a gather begins with the nearest pair, a scatter with the farthest; the large parts go
-    between those far apart.
+    gather doubles what it has, the farthest pair first. `turned`: a scatter begins with the farthest pair, a
+    gather with the nearest; the large parts go between those far apart.
     """
     ranks, count = np.arange(group.ranks), group.ranks
     moves = []
     for distance in (2**k for k in range(count.bit_length() - 1)):
         partner = ranks ^ distance
         owner = ranks if gathers else partner
-        moves.append((ranks, partner, (owner // distance * distance)[:, None] + np.arange(distance)))
-    return moves if gathers else moves[::-1]
+        if turned:
+            pieces = (owner // distance * distance)[:, None] + np.arange(distance)
+        else:  # the parts whose last bits are its
+            pieces = (owner % (2 * distance))[:, None] + np.arange(0, count, 2 * distance)
+        moves.append((ranks, partner, pieces))
+    return moves if gathers == turned else moves[::-1]
+
+
+def _halving_turned(group: RankGroup, gathers: bool) -> list[Move]:
+    return _halving(group, gathers, turned=True)
 
 
 def _all_pairs(ranks: int) -> tuple[Array, Array]:
@@ -165,9 +154,7 @@ def _gathered_outwards(group: RankGroup) -> list[Move]:
 
 
 def _hierarchical(group: RankGroup) -> Moves:
-    """One step inside the innermost dimension, one ring over all ranks outside it that hold the same part,
-    one step back.
-    """
+    """One step inside the innermost dimension, one ring outside over ranks of one part, one step back."""
     two = RankGroup((group.sizes[0], group.ranks // group.sizes[0]))
     ranks, here, size = np.arange(group.ranks), two.along(0), group.sizes[0]
     inside = [(two.moved(0, k), (here + k) % size) for k in range(1, size)]
@@ -259,10 +246,8 @@ def _pairwise(group: RankGroup) -> Moves:
 
 
 def _relay(group: RankGroup) -> Moves:
-    """Dimension by dimension to the next rank; what is for the rank k places on is passed on k times.
-
-    Along a dimension a rank holds blocks whose target has its place in the inner dimensions, and whose source
-    has it in the outer.
+    """Dimension by dimension to the next rank, k times for the rank k places on. A rank holds blocks whose
+    target has its place in the inner dimensions, and whose source has it in the outer.
     """
     ranks, count = np.arange(group.ranks), group.ranks
     moves = []

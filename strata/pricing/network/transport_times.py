@@ -1,8 +1,4 @@
-"""What a library's kernels make of a collective inside one fabric dimension: each legal algorithm's time.
-
-Every function returns its candidates by name, so that a single call can say which was the cheapest. Times
-hold for two ranks or more; the caller answers for groups of one.
-"""
+"""A library's kernels inside one dimension: each legal algorithm's time by name, of two ranks or more."""
 
 from __future__ import annotations
 
@@ -106,9 +102,7 @@ def ring_times(
     rings: Rings,
     reduction: Number | None,
 ) -> AlgorithmTimes:
-    """Times of an all-gather, reduce-scatter or all-reduce; payload is the whole buffer, link the peak of one
-    rank [B/s].
-    """
+    """Times of a gather, scatter or all-reduce of the whole buffer; link: the peak of one rank [B/s]."""
     start, step, share = rings.start, rings.step, rings.share
     passes = 2.0 if pattern == "all_reduce" else 1.0
     steps, kept = passes * (ranks - 1.0), payload / ranks

@@ -14,13 +14,9 @@ from strata.pricing.price import Price
 # wait once more until all parts have come; tokens to experts are counted, the counts exchanged, then sent,
 # and seen to have come.
 MEETINGS = {
-    "all_gather": 1.0,
-    "send": 1.0,
-    "all_to_all": 1.0,
-    "reduce_scatter": 2.0,
-    "all_reduce": 2.0,
+    **dict.fromkeys(("all_gather", "send", "all_to_all"), 1.0),
+    **dict.fromkeys(("reduce_scatter", "all_reduce", "combine"), 2.0),
     "dispatch": 4.0,
-    "combine": 2.0,
 }
 
 
@@ -155,3 +151,20 @@ def slowed(price: Price, cores: Number, moved: Number, bandwidth: Number) -> Pri
         core_time_under_dram=hidden,
         upper=xp.maximum(price.upper, time),
     )
+
+
+def ring_exposed(passing: Number, work: Number, steps: Number) -> Number:
+    r"""Time that passing keys round a ring adds to attention [s].
+
+    .. math:: T = \max\left(0, c - a \frac{s}{s + 1}\right)
+
+    s steps of the ring take c together; attention a is done in s + 1 equal parts, the first on keys that are
+    there, each of the others while the next step passes. Tokens are dealt to ranks so that causal parts are
+    equal.
+
+    Liu, Zaharia & Abbeel, Ring Attention, arXiv 2310.01889, sec. 3.
+
+    >>> ring_exposed(3.0, 4.0, 3.0), ring_exposed(5.0, 4.0, 3.0)
+    (0.0, 2.0)
+    """
+    return namespace(passing, work, steps).maximum(passing - work * (steps / (steps + 1.0)), 0.0)

@@ -21,18 +21,16 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from strata.errors import UnknownName, require
 from strata.search.executors import PointsWork, Work
+from strata.search.goal import Goal
 from strata.search.points import Evaluated, chooses_words, concatenate_points
+from strata.search.space import Space
 from strata.shipped import paper_model, paper_offers
-
-if TYPE_CHECKING:
-    from strata.search.goal import Goal
-    from strata.search.space import Space
 
 CHUNK = 4096  # most points in a piece of work: a second or so, so that little is lost with a worker
 
@@ -50,9 +48,7 @@ class Sampler(Protocol):
         """The work of the next round; nothing when the sampler is finished."""
 
     def tell(self, done: list[Any]) -> Evaluated | None:
-        """What came of it, in the order asked; returns the points of the round that are worth a row each (all
-        of them, for a replay).
-        """
+        """What came of it, in the order asked; returns the points worth a row (all, for a replay)."""
 
 
 class PointSampler:
@@ -70,9 +66,7 @@ class PointSampler:
         raise NotImplementedError
 
     def learn(self, evaluated: Evaluated) -> None:
-        """What became of the points just proposed, in the same order (of the last ones only as many as the
-        budget had room for).
-        """
+        """What became of the points proposed, in order; of the last, as many as the budget had room for."""
 
     def ask(self) -> list[Work]:
         left = self.budget - self.asked

@@ -9,12 +9,11 @@ has them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from strata.search.space import Space
+from strata.search.space import Space
 
 # choices without order up to which each is learned for itself; longer lists are searched along their order
 CATEGORIES = 64

@@ -1,24 +1,25 @@
 """What samplers that learn share: no point is asked for twice, illegal points are mended, points that are out
-still rank.
+still rank, and the system as its files have it is where they begin.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from collections.abc import Iterator
 
 import numpy as np
 
 from strata.errors import BadValue
+from strata.search.axes import DesignAxis
+from strata.search.goal import Goal
+from strata.search.points import Evaluated
 from strata.search.samplers import PointSampler
-from strata.search.samplers._stated import stated_points
-
-if TYPE_CHECKING:
-    from strata.search.goal import Goal
-    from strata.search.points import Evaluated
-    from strata.search.space import Space
+from strata.search.scenario import Scenario
+from strata.search.space import Space
 
 # wanted rounds without a new point after which a sampler is finished: it moves among what it knows
 STALE = 25
+ROUND = 1 << 15  # combinations of choices that are looked at together
 STARTS = 64  # plans that are tried with the system as it is stated
 SETTLED = 0.8  # share of known points in what a sampler wants, above which it learns no more
 # rank of a point that breaks one rule: below every score, and far enough from the end of doubles to add rules
@@ -49,9 +50,7 @@ class LearningSampler(PointSampler):
         self.start: np.ndarray | None = None  # designs as the system has them, asked for first
 
     def want(self) -> np.ndarray:
-        """Digits [N, axes] of legal points whose scores are needed next, known ones included; none when
-        finished.
-        """
+        """Digits [N, axes] of legal points whose scores are needed, known ones too; none when finished."""
         raise NotImplementedError
 
     def got(self, digits: np.ndarray, scores: np.ndarray, violation: np.ndarray) -> None:
@@ -85,9 +84,7 @@ class LearningSampler(PointSampler):
             self._answer()
 
     def settled(self, digits: np.ndarray) -> bool:
-        """Whether hardly any of these points is new: whoever proposed them has learned what it can, and may
-        begin anew.
-        """
+        """Whether hardly any of these points is new: whoever proposed them may begin anew."""
         return bool(np.isin(self.space.index(digits), self.known).mean() > SETTLED)
 
     def _answer(self) -> None:
@@ -106,9 +103,7 @@ def penalised_scores(scores: np.ndarray, violation: np.ndarray) -> np.ndarray:
 
 
 def repair_points(space: Space, digits: np.ndarray, rng: np.random.Generator, tries: int = 8) -> np.ndarray:
-    """Legal points near the given ones: an illegal one takes more and more of its digits from a random legal
-    point, at last all of them.
-    """
+    """Legal points near the given ones: illegal ones take ever more digits of random legal points."""
     made = np.array(digits, np.int64)
     for attempt in range(1, tries + 1):
         bad = np.flatnonzero(~np.asarray(space.legal(made)))
@@ -117,3 +112,54 @@ def repair_points(space: Space, digits: np.ndarray, rng: np.random.Generator, tr
         taken = rng.random((len(bad), made.shape[1])) < attempt / tries
         made[bad] = np.where(taken, space.random(rng, len(bad)), digits[bad])
     return made
+
+
+def stated_points(space: Space, rng: np.random.Generator, count: int) -> np.ndarray:
+    """The system as described, with at most so many of its plans drawn at random: legal points, each once."""
+    if space.scenario is None:  # a grid that stands for no system
+        return np.empty((0, len(space.axes)), np.int64)
+    rows = np.repeat(described(space, rng)[None], count, axis=0)
+    for i, axis in enumerate(space.axes):
+        if axis.kind == "plan":
+            rows[1:, i] = rng.integers(0, len(axis), count - 1)
+    legal = rows[np.asarray(space.legal(rows))]
+    return legal[np.sort(np.unique(space.index(legal), return_index=True)[1])]
+
+
+def described(space: Space, rng: np.random.Generator) -> np.ndarray:
+    """The legal point nearest to the system as its file has it: numbers nearest to its own, its words, the
+    variant that changes nothing.
+
+    A quantity that the file leaves open is not limited there: it takes its highest choice that is legal with
+    the others.
+    """
+    own = [_own(axis, space.scenario) for axis in space.axes]
+    lists = [
+        range(len(axis) - 1, -1, -1) if k is None else [k] for axis, k in zip(space.axes, own, strict=True)
+    ]
+    for block in combinations_in_blocks(itertools.product(*lists), ROUND):
+        legal = block[np.asarray(space.legal(block))]
+        if len(legal):
+            return np.asarray(legal[0])
+    drawn, wanted = space.random(rng, 4096), np.array([c[0] for c in lists])
+    return np.asarray(drawn[np.argmin((drawn != wanted).sum(axis=1))])
+
+
+def _own(axis: DesignAxis, scenario: Scenario) -> int | None:
+    """The choice of an axis nearest to what its first field is in the scenario; None where it is open."""
+    if axis.kind == "times":
+        return int(np.argmin(np.abs(np.array(axis.values, float) - 1.0)))
+    if axis.kind == "plan":
+        return 0
+    if axis.kind == "variant":
+        return next((k for k, own in enumerate(axis.values) if not own), 0)
+    own = scenario.base_value(axis.fields[0])
+    if axis.kind == "word":
+        return axis.values.index(own) if own in axis.values else 0
+    return None if own is None else int(np.argmin(np.abs(np.array(axis.values, float) - float(own))))
+
+
+def combinations_in_blocks(combinations: Iterator[tuple[int, ...]], size: int) -> Iterator[np.ndarray]:
+    """Combinations of choices, some at a time, a row each."""
+    while block := list(itertools.islice(combinations, size)):
+        yield np.array(block, np.int64).reshape(len(block), -1)

@@ -4,17 +4,15 @@ categories together; one metric.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from strata.errors import StrataError
+from strata.search.goal import Goal
 from strata.search.samplers._genes import Genes
 from strata.search.samplers._memory import LearningSampler, penalised_scores, repair_points
-
-if TYPE_CHECKING:
-    from strata.search.goal import Goal
-    from strata.search.space import Space
+from strata.search.space import Space
 
 POPULATION = 512
 LEAST = 32  # a small budget still gets a dozen generations

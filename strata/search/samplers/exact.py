@@ -46,6 +46,7 @@ SMALL = 256  # designs x plans of a box that are evaluated instead of cut
 STARTS = 3  # designs from which a first good one is looked for
 DRAWN = 2048  # designs drawn to find them
 JOINED = 4096  # most combinations of axes joined by constraints that are all tried around a design
+KEPT = ("best", "scores", "passed", "gains", "seen")  # arrays of a saved state
 LEARNING = 0.1  # weight of the last cut in what cutting an axis is known to win
 
 
@@ -105,8 +106,6 @@ class Exact:
             return float("nan")
         best = max([n.bound for n in self.nodes] + [float(self.passed[0])] + self.scores[:, 0].tolist())
         return best if best < float("inf") else float("nan")
-
-    # ------------------------------------------------------------------------------------------------ rounds
 
     def ask(self) -> list[Work]:
         if self.evaluated >= self.budget:
@@ -171,29 +170,21 @@ class Exact:
             self._drop()
         return found
 
-    # ------------------------------------------------------------------------------------- good designs
-
     def _walk(self, found: Evaluated) -> None:
-        """From the best designs drawn, step by step to the best neighbour while that is better; one walk
-        after the other.
-        """
+        """From the best designs drawn to the best neighbour while that is better, one after the other."""
         scores = self.goal.scores(found)[:, 0]
         order = np.argsort(-scores, kind="stable")
         if self.walks is None:
             first = order[:STARTS]
             self.walks = found.digits[first][scores[first] > -np.inf]
         elif scores[order[0]] > self.reached:
-            self.walks, self.reached = (
-                np.concatenate([found.digits[order[:1]], self.walks[1:]]),
-                float(scores[order[0]]),
-            )
+            self.walks = np.concatenate([found.digits[order[:1]], self.walks[1:]])
+            self.reached = float(scores[order[0]])
         else:
             self.walks, self.reached = self.walks[1:], -np.inf
 
     def _around(self, design: np.ndarray, plans: bool = False) -> np.ndarray:
-        """Legal designs that differ in one axis, or in axes that constraints join; in the plan by all plans,
-        each in one order.
-        """
+        """Legal designs that differ in one axis or in joined ones; in the plan by all, each in one order."""
         moves = [
             (np.array([[i]]), np.arange(len(a))[:, None])
             for i, a in enumerate(self.space.axes)
@@ -217,16 +208,12 @@ class Exact:
         """Hold the designs that no other beats."""
         scores = self.goal.scores(found)
         some = scores[:, 0] > -np.inf
-        both, designs = (
-            np.concatenate([self.scores, scores[some]]),
-            np.concatenate([self.best, found.digits[some]]),
-        )
+        both = np.concatenate([self.scores, scores[some]])
+        designs = np.concatenate([self.best, found.digits[some]])
         on = np.flatnonzero(non_dominated(both))
         on = on[np.argsort(-both[on, 0], kind="stable")]
         self.fresh = len(on) > 0 and (not len(self.scores) or both[on[0], 0] > self.scores[0, 0])
         self.best, self.scores = designs[on], both[on]
-
-    # ------------------------------------------------------------------------------------------------ bounds
 
     def _works(self, points: list[np.ndarray], boxes: list[Node]) -> list[Work]:
         """A round as pieces of work: points first, then boxes of one stage each."""
@@ -287,30 +274,18 @@ class Exact:
             alive &= np.any(bounds > held + self.gap * np.abs(held), axis=1)
         return alive
 
-    # ------------------------------------------------------------------------------------------------ keeping
-
     def save(self) -> dict[str, np.ndarray]:
         """All that the next round depends on."""
-        plain = {
-            "best": self.best,
-            "scores": self.scores,
-            "passed": self.passed,
-            "gains": self.gains,
-            "seen": self.seen,
-        }
+        plain = {name: getattr(self, name) for name in KEPT}
         counts = np.array([self.nodes is not None, self.fresh, self.bounded, self.walks is not None])
         walks = np.empty((0, len(self.space.axes)), np.int64) if self.walks is None else self.walks
-        return (
-            plain
-            | {"counts": counts, "walks": walks, "reached": np.array(self.reached)}
-            | as_arrays(self.nodes or [])
-        )
+        walked = {"counts": counts, "walks": walks, "reached": np.array(self.reached)}
+        return plain | walked | as_arrays(self.nodes or [])
 
     def restore(self, state: dict[str, np.ndarray]) -> None:
         begun, fresh, self.bounded, walked = (int(v) for v in state["counts"])
-        self.best, self.scores, self.passed, self.gains, self.seen = (
-            np.array(state[k]) for k in ("best", "scores", "passed", "gains", "seen")
-        )
+        for name in KEPT:
+            setattr(self, name, np.array(state[name]))
         self.walks, self.reached = (state["walks"] if walked else None), float(state["reached"])
         self.fresh, self.nodes = bool(fresh), from_arrays(state) if begun else None
 

@@ -4,17 +4,15 @@ limits ranked by how far.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from strata.errors import StrataError
+from strata.search.goal import Goal
 from strata.search.samplers._genes import Genes
 from strata.search.samplers._memory import LearningSampler, repair_points
-
-if TYPE_CHECKING:
-    from strata.search.goal import Goal
-    from strata.search.space import Space
+from strata.search.space import Space
 
 POPULATION = 512
 LEAST = 32  # with a small budget; others get twenty generations or more
@@ -26,9 +24,7 @@ CHANGED = (1.0, 2.0, 4.0)
 
 
 class Nsga2(LearningSampler):
-    """A population that mates and mutates: numbers and degrees of plans move along their choices, words are
-    swapped whole.
-    """
+    """A population that mates and mutates: numbers and degrees move along choices, words are swapped."""
 
     several = True
 
@@ -59,9 +55,7 @@ class Nsga2(LearningSampler):
         return np.concatenate([self.space.digits(self.known[order]), self.first])[:size]
 
     def _new(self, genes: np.ndarray) -> np.ndarray:
-        """Legal points of some genes; of those that are known (few plans are near many degrees), more and
-        more genes change.
-        """
+        """Legal points of some genes; in those that are known, more and more genes change."""
         digits = repair_points(self.space, self.genes.digits(genes), self.rng)
         counts = np.array([gene.count for gene in self.genes.genes])
         for changed in CHANGED:

@@ -1,4 +1,4 @@
-r"""When requests arrive: at random, evenly, in bursts, or at a rate that follows the day.
+r"""When requests arrive: at random, evenly, in bursts, or by the day; and how long prompts and answers are.
 
 A rate that changes turns the clock of arrivals of unit rate u,
 
@@ -14,11 +14,13 @@ from typing import Protocol
 
 import numpy as np
 
-from strata.errors import require
+from strata.errors import UnknownName, require
 
 DRAWN = 4096  # lengths and gaps drawn at a time
 DAY = 86400.0  # [s]
 FEWEST = 1e-3  # requests of a burst and a quiet time, on average: a slower rate has no bursts to speak of
+
+SHAPES = ("fixed", "uniform", "lognormal", "exponential", "empirical")
 
 
 class ArrivalProcess(Protocol):
@@ -46,9 +48,7 @@ def _sizes(count: int) -> Iterator[int]:
 
 @dataclass(frozen=True, kw_only=True)
 class GammaArrivals:
-    """Gaps of a gamma distribution whose squared coefficient of variation is `burstiness` (1: at random,
-    Poisson; 0: evenly).
-    """
+    """Gaps of a gamma distribution of squared variation `burstiness` (1: at random, Poisson; 0: evenly)."""
 
     rate: float
     burstiness: float = 1.0
@@ -168,3 +168,67 @@ def _check_rate(rate: float, burstiness: float) -> None:
     require(
         burstiness >= 0 and isfinite(burstiness), "burstiness must not be negative", burstiness=burstiness
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """Tokens of prompts or of answers, by a distribution with a given mean.
+
+    `uniform`: between `low` and `high` times `mean` (which is the largest with high 1); `lognormal`: `spread`
+    is the standard deviation of the logarithm; `empirical`: one of `values`. Values of prompts and answers
+    that are `paired` are drawn from the same row. Lengths above `most` are cut to it.
+    """
+
+    mean: float = 0.0
+    shape: str = "fixed"
+    low: float = 0.8
+    high: float = 1.0
+    spread: float = 0.5
+    values: tuple[int, ...] = ()
+    paired: bool = False
+    most: int = 2**31
+
+    def __post_init__(self) -> None:
+        if self.shape not in SHAPES:
+            raise UnknownName("distribution of lengths", self.shape, SHAPES)
+        if self.shape == "empirical":
+            require(bool(self.values), "empirical lengths need at least one value", values=len(self.values))
+            least = min(self.values)
+            require(least >= 1, "a length is at least 1 token", value=least)
+            return
+        require(
+            self.mean >= 1 and isfinite(self.mean), "lengths have a mean of at least 1 token", mean=self.mean
+        )
+        if self.shape == "uniform":
+            ordered = 0 <= self.low <= self.high < inf
+            require(ordered, "uniform lengths lie between low and high", low=self.low, high=self.high)
+        require(0 <= self.spread < inf, "the spread of lengths is not negative", spread=self.spread)
+
+    def draw(self, random: np.random.Generator, count: int) -> list[int]:
+        """Whole lengths of at least one token.
+
+        >>> Lengths(mean=100, shape="uniform").draw(np.random.default_rng(0), 3)
+        [93, 85, 81]
+        """
+        if self.shape == "fixed":
+            drawn = np.full(count, self.mean)
+        elif self.shape == "uniform":
+            drawn = random.uniform(self.low * self.mean, self.high * self.mean, count)
+        elif self.shape == "lognormal":
+            drawn = random.lognormal(np.log(self.mean) - 0.5 * self.spread**2, self.spread, count)
+        elif self.shape == "exponential":
+            drawn = random.exponential(self.mean, count)
+        else:
+            drawn = random.choice(np.asarray(self.values, float), count)
+        whole: list[int] = np.clip(np.rint(drawn), 1, self.most).astype(int).tolist()
+        return whole
+
+
+def drawn_pairs(
+    random: np.random.Generator, input: Lengths, output: Lengths, count: int
+) -> Iterator[tuple[int, int]]:
+    """Lengths of prompts and answers, from the same rows where they are paired."""
+    if input.paired and output.paired and len(input.values) == len(output.values):
+        rows = random.integers(0, len(input.values), count).tolist()
+        return ((min(input.values[i], input.most), min(output.values[i], output.most)) for i in rows)
+    return zip(input.draw(random, count), output.draw(random, count), strict=True)

@@ -8,14 +8,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from strata.errors import require
 from strata.simulate.server.pool import Pool
 from strata.simulate.server.replica import Replica
-from strata.simulate.server.request import Request
-from strata.simulate.server.router import Router
 from strata.simulate.server.saturation import Overload, SaturationWatch
-
-__all__ = ["Fleet", "Load", "Router"]
+from strata.simulate.server.scheduling import Request
 
 SEEN = 16  # arrivals between two looks at how many wait
 TURNS = 256  # of the clock between two questions whether to go on
@@ -35,14 +31,13 @@ Later = tuple[float, int, Callable[[Request, Any], None], Request, Any]
 
 @dataclass(eq=False, kw_only=True)
 class Fleet:
-    """Replicas behind a router, or pools of them, on one clock."""
+    """Pools of replicas, each behind its router, on one clock."""
 
+    pools: tuple[Pool, ...]
     load: Load
     record: Callable[[Request], None]
     refuse: Callable[[Request], None]
-    replicas: list[Replica] = field(default_factory=list)  # of all pools
-    router: Router | None = None  # of the one pool that there is where none are told
-    pools: tuple[Pool, ...] = ()
+    replicas: list[Replica] = field(init=False)  # of all pools
     clock: float = 0.0
     present: int = 0  # requests that have come and are not done
     refusals: Counter[str] = field(default_factory=Counter)  # how many, by why
@@ -52,10 +47,6 @@ class Fleet:
     _serial: int = 0
 
     def __post_init__(self) -> None:
-        if not self.pools:
-            require(bool(self.replicas), "a fleet has at least one replica", replicas=0)
-            role, router = self.replicas[0].rules.role, self.router or Router(self.replicas)
-            self.pools = (Pool(replicas=self.replicas, router=router, role=role),)
         self._entries = [p for p in self.pools if not any(q.then is p for q in self.pools)]
         self.pools = tuple(dict.fromkeys([*self.pools, *[p.then for p in self.pools if p.then is not None]]))
         self.replicas = [r for pool in self.pools for r in pool.replicas]
@@ -258,13 +249,12 @@ class Fleet:
         self._at(arrives + replica.rules.request_time, self._sent, request, (pool, then, replica, reader))
 
     def _sent(self, request: Request, way: tuple[Pool, Pool, Replica, Replica]) -> None:
-        pool, then, replica, reader = way
+        _, then, replica, reader = way
         then.promise(replica, request, -1)
         cache, own, tokens = request.sending
         cache.release(request, own, tokens)
         request.sending = None
         if not reader.steps and reader.outstanding:  # prompts that waited for its blocks
             self._start(reader)
-        if pool.first_after_sent:
-            request.first = -1.0  # its client hears from the side that decodes, once that has let it in
+        request.first = -1.0  # its client hears from the side that decodes, once that has let it in
         self._deliver(request, replica)

@@ -1,87 +1,21 @@
-"""Where requests come from: arrivals at random or in bursts, clients that each wait for their answer, or rows
-that were recorded; and how long prompts and answers are. Every draw has a seed.
-"""
+"""Where requests come from: arrivals at a rate, clients that wait, recorded rows, sessions, all seeded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from math import inf, isfinite
+from math import inf
+from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
-from strata.simulate.server.arrivals import DRAWN, ArrivalProcess, GammaArrivals
+from strata.errors import BadValue, require
+from strata.simulate.server.arrivals import DRAWN, ArrivalProcess, GammaArrivals, Lengths, drawn_pairs
 from strata.simulate.server.fleet import Load
-from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import Request
 
 ENDLESS = 2**62  # requests of a load that ends otherwise, or not at all
-SHAPES = ("fixed", "uniform", "lognormal", "exponential", "empirical")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lengths:
-    """Tokens of prompts or of answers, by a distribution with a given mean.
-
-    `uniform`: between `low` and `high` times `mean` (which is the largest with high 1); `lognormal`: `spread`
-    is the standard deviation of the logarithm; `empirical`: one of `values`. Values of prompts and answers
-    that are `paired` are drawn from the same row. Lengths above `most` are cut to it.
-    """
-
-    mean: float = 0.0
-    shape: str = "fixed"
-    low: float = 0.8
-    high: float = 1.0
-    spread: float = 0.5
-    values: tuple[int, ...] = ()
-    paired: bool = False
-    most: int = 2**31
-
-    def __post_init__(self) -> None:
-        if self.shape not in SHAPES:
-            raise UnknownName("distribution of lengths", self.shape, SHAPES)
-        if self.shape == "empirical":
-            require(bool(self.values), "empirical lengths need at least one value", values=len(self.values))
-            least = min(self.values)
-            require(least >= 1, "a length is at least 1 token", value=least)
-            return
-        require(
-            self.mean >= 1 and isfinite(self.mean), "lengths have a mean of at least 1 token", mean=self.mean
-        )
-        if self.shape == "uniform":
-            ordered = 0 <= self.low <= self.high < inf
-            require(ordered, "uniform lengths lie between low and high", low=self.low, high=self.high)
-        require(0 <= self.spread < inf, "the spread of lengths is not negative", spread=self.spread)
-
-    def draw(self, random: np.random.Generator, count: int) -> list[int]:
-        """Whole lengths of at least one token.
-
-        >>> Lengths(mean=100, shape="uniform").draw(np.random.default_rng(0), 3)
-        [93, 85, 81]
-        """
-        if self.shape == "fixed":
-            drawn = np.full(count, self.mean)
-        elif self.shape == "uniform":
-            drawn = random.uniform(self.low * self.mean, self.high * self.mean, count)
-        elif self.shape == "lognormal":
-            drawn = random.lognormal(np.log(self.mean) - 0.5 * self.spread**2, self.spread, count)
-        elif self.shape == "exponential":
-            drawn = random.exponential(self.mean, count)
-        else:
-            drawn = random.choice(np.asarray(self.values, float), count)
-        whole: list[int] = np.clip(np.rint(drawn), 1, self.most).astype(int).tolist()
-        return whole
-
-
-def drawn_pairs(
-    random: np.random.Generator, input: Lengths, output: Lengths, count: int
-) -> Iterator[tuple[int, int]]:
-    """Lengths of prompts and answers, from the same rows where they are paired."""
-    if input.paired and output.paired and len(input.values) == len(output.values):
-        rows = random.integers(0, len(input.values), count).tolist()
-        return ((min(input.values[i], input.most), min(output.values[i], output.most)) for i in rows)
-    return zip(input.draw(random, count), output.draw(random, count), strict=True)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -123,9 +57,7 @@ class OpenLoad:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ClosedLoad:
-    """Clients that each send a request, wait for the whole answer, think, and send the next; all begin at
-    once, or `apart` after one another [s].
-    """
+    """Clients that ask, wait for the answer and think; all begin at once, or `apart` one by one [s]."""
 
     clients: int
     input: Lengths
@@ -244,9 +176,7 @@ class LabelledLoad:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class RepeatedPrompts:
-    """A load whose requests each ask one of so many prompts again, drawn anew: what a prefix cache has of it
-    need not be read. A prompt has one length.
-    """
+    """A load whose requests ask one of so many prompts again, each of one length: a prefix cache has it."""
 
     load: Load
     prompts: int
@@ -289,3 +219,127 @@ class MergedLoad:
     def after(self, request: Request, now: float) -> Iterable[Request]:
         place = request.key[0]
         return self._keyed(place, self.loads[place].after(request, now))
+
+
+@dataclass(slots=True)
+class _Session:
+    """What is still to come of a session, and how its prompt begins."""
+
+    # the wait before each [s], tokens it adds, tokens of its answer; the next last
+    calls: list[tuple[float, int, int]]
+    prefix: tuple[tuple[Any, int], ...]
+    said: int
+    turn: int = 0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SessionLoad:
+    """Sessions of several turns. The prompt of a turn is all before it and `input` new tokens; the user
+    thinks between turns. An agent calls `tools` in each turn beside: after each answer a tool runs for
+    `tool_time`, and what it finds, `tool_tokens`, is asked about next. All sessions of one of `groups` begin
+    with the same `system` tokens.
+
+    Sessions arrive at a rate or as a `process` says, whatever becomes of the others, or `clients` have one
+    after the other. A session ends early where its next turn would pass `context`.
+    """
+
+    input: Lengths
+    output: Lengths
+    count: int  # sessions in all
+    turns: Lengths = Lengths(mean=4.0)
+    rate: float = 0.0
+    process: ArrivalProcess | None = None
+    clients: int = 0
+    think: float = 0.0  # mean of an exponential distribution [s]
+    system: int = 0
+    groups: int = 1
+    tools: float = 0.0  # calls of tools a turn: mean of a geometric distribution
+    tool_time: float = 0.0  # mean of an exponential distribution [s]
+    tool_tokens: Lengths = Lengths(mean=256.0)
+    context: float = inf
+    name: str = "session"  # of the load: sessions of two loads are not one another's
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        require(self.count >= 1, "at least one session must begin", count=self.count)
+        open_, closed = self.rate > 0 or self.process is not None, self.clients > 0
+        require(
+            open_ != closed,
+            "sessions arrive at a rate, or a number of clients have them",
+            rate=self.rate,
+            clients=self.clients,
+        )
+        require(self.clients >= 0, "clients are counted", clients=self.clients)
+        for what, value in (("think", self.think), ("tool_time", self.tool_time), ("tools", self.tools)):
+            require(0 <= value < inf, f"{what} of a session must not be negative", value=value)
+        require(self.system >= 0, "a system prompt has a number of tokens", system=self.system)
+        require(self.groups >= 1, "sessions have at least one system prompt", groups=self.groups)
+
+    def arrivals(self) -> Iterator[Request]:
+        state = self.__dict__
+        state["_random"], state["_begun"], state["_live"] = np.random.default_rng(self.seed), 0, {}
+        if self.clients:
+            for _ in range(min(self.clients, self.count)):
+                yield from self._begin(0.0)
+            return
+        process = self.process or GammaArrivals(rate=self.rate)
+        # times have a seed of their own: they are drawn many at once, sessions one by one
+        for times in process.times(np.random.default_rng([self.seed, 1]), self.count):
+            for time in times:
+                yield from self._begin(time)
+
+    def _begin(self, now: float) -> Iterable[Request]:
+        """The first turn of a new session; all lengths and times are drawn now, however fast it goes."""
+        state = self.__dict__
+        random, number = state["_random"], state["_begun"]
+        state["_begun"] += 1
+        turns = self.turns.draw(random, 1)[0]
+        tools = [0] * turns
+        if self.tools:
+            tools = (random.geometric(1.0 / (1.0 + self.tools), turns) - 1).tolist()
+        asked, thought = self.input.draw(random, turns), random.exponential(1.0, turns).tolist()
+        extra = sum(tools)
+        answers = self.output.draw(random, turns + extra)
+        ran, found = random.exponential(1.0, extra).tolist(), self.tool_tokens.draw(random, extra)
+        calls = []
+        for wait, tokens, uses in zip(thought, asked, tools, strict=True):
+            calls.append((self.think * wait, tokens, answers.pop()))
+            calls += [(self.tool_time * ran.pop(), found.pop(), answers.pop()) for _ in range(uses)]
+        group = int(random.integers(self.groups)) if self.groups > 1 else 0
+        prefix = (((self.name, "system", group), self.system),) if self.system else ()
+        state["_live"][number] = _Session(calls[::-1], prefix, self.system)
+        return self._turn(number, now, waits=False)
+
+    def _turn(self, number: int, now: float, waits: bool = True) -> Iterable[Request]:
+        """The next turn of a session; none where it is over."""
+        live = self.__dict__["_live"]
+        session = live[number]
+        wait, tokens, answer = session.calls.pop() if session.calls else (0.0, 0, 0)
+        prompt = session.said + tokens
+        if not answer or (session.turn and prompt + answer > self.context):
+            del live[number]
+            return ()
+        name = (self.name, number, session.turn)
+        later = bool(session.calls)
+        request = Request(
+            (number, session.turn),
+            now + (wait if waits else 0.0),
+            prompt,
+            answer,
+            prefix=session.prefix,
+            session=(self.name, number),
+            turn=session.turn,
+            keep=name if later else None,
+        )
+        session.turn, session.said = session.turn + 1, prompt + answer
+        session.prefix = (*session.prefix, (name, prompt + answer - 1))
+        return (request,)
+
+    def after(self, request: Request, now: float) -> Iterable[Request]:
+        number, state = request.session[1], self.__dict__
+        if request.state == "refused":  # nothing to go on from
+            state["_live"].pop(number, None)
+        found = self._turn(number, now) if number in state["_live"] else ()
+        if not found and self.clients and state["_begun"] < self.count:
+            return self._begin(now)
+        return found

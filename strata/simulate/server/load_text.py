@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
 from math import inf
 from pathlib import Path
 from typing import Any
 
 from strata.errors import BadValue, UnknownName, require
-from strata.simulate.server.arrivals import DAY, ArrivalProcess, BurstyArrivals, DailyArrivals, GammaArrivals
+from strata.simulate.server.arrivals import (
+    SHAPES,
+    ArrivalProcess,
+    BurstyArrivals,
+    DailyArrivals,
+    GammaArrivals,
+    Lengths,
+)
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load import (
     ENDLESS,
-    SHAPES,
     ClosedLoad,
     LabelledLoad,
-    Lengths,
     MergedLoad,
     OpenLoad,
     RepeatedPrompts,
+    SessionLoad,
     Shares,
 )
-from strata.simulate.server.sessions import SessionLoad
 from strata.simulate.server.trace import TraceLoad, is_trace, trace_lengths
 from strata.units import parse
 
@@ -101,7 +105,11 @@ def _one(text: str, options: dict[str, Any], name: str) -> Load:
     for key, value in told.items():
         if key not in known:
             raise UnknownName(f"quantity of a load of kind {kind}", key, known)
-        values[key] = _value(key, value) if isinstance(value, str) else _length_of(key, value)
+        if isinstance(value, str):
+            value = _value(key, value)
+        values[key] = (
+            Lengths(mean=float(value)) if key in LENGTHS and isinstance(value, int | float) else value
+        )
     return _labelled(_made(kind, values, name), values)
 
 
@@ -123,10 +131,6 @@ def _value(key: str, text: str) -> Any:
         require(whole, f"{key} of a load is a whole number, not negative", value=text)
         return int(number)
     return number
-
-
-def _length_of(key: str, value: Any) -> Any:
-    return Lengths(mean=float(value)) if key in LENGTHS and isinstance(value, int | float) else value
 
 
 def _number(text: str, what: str) -> float:
@@ -183,21 +187,26 @@ def _made(kind: str, values: dict[str, Any], name: str) -> Load:
     if kind == "trace":
         return _trace(values)
     drawn = _drawn(kind, values)
+    if kind in PROCESSES:
+        count = values.get("count", ENDLESS if "duration" in values else USUAL)
+        kept = _given(values, "duration", "seed")
+        return OpenLoad(process=_process(kind, values), count=count, **drawn, **kept)
     if kind == "closed":
-        return _closed(values, drawn)
-    if kind in ("sessions", "agents"):
-        return _sessions(kind, values, drawn, name)
-    count = values.get("count", ENDLESS if "duration" in values else USUAL)
-    process = PROCESSES[kind](values)
-    kept = {k: values[k] for k in ("duration", "seed") if k in values}
-    return OpenLoad(process=process, count=count, **drawn, **kept)
+        _needs(values, kind, "clients")
+    if "duration" in values:
+        raise BadValue(f"a load of kind {kind} ends with its count, not after a duration")
+    if kind == "closed":
+        count, own = max(USUAL, 10 * values["clients"]), _given(values, "clients", "think", "apart", "seed")
+        return ClosedLoad(count=values.get("count", count), **drawn, **own)
+    values = {"tools": 4.0, **values} if kind == "agents" else values
+    told = _given(values, *KINDS[kind], "seed", "context")
+    return SessionLoad(count=values.get("count", USUAL), name=name, **drawn, **told)
 
 
-def _needs(values: dict[str, Any], kind: str, *names: str) -> list[Any]:
-    for name in names:
-        if name not in values:
-            raise BadValue(f"a load of kind {kind} needs {name}=")
-    return [values[name] for name in names]
+def _needs(values: dict[str, Any], kind: str, name: str) -> Any:
+    if name not in values:
+        raise BadValue(f"a load of kind {kind} needs {name}=")
+    return values[name]
 
 
 def _given(values: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -205,66 +214,34 @@ def _given(values: dict[str, Any], *names: str) -> dict[str, Any]:
 
 
 def _drawn(kind: str, values: dict[str, Any]) -> dict[str, Any]:
-    """Lengths of prompts and answers; those of single requests that pass the context are for the fleet to
-    refuse.
-    """
+    """Lengths of prompts and answers; the fleet refuses single requests that pass the context."""
     context = values.get("context", inf)
     if "lengths" in values:
         pair = trace_lengths(values["lengths"], context)
         return {"input": pair[0], "output": pair[1]}
-    read, written = _needs(values, kind, "input", "output")
+    read, written = (_needs(values, kind, name) for name in ("input", "output"))
     total = sum(min(v.values) if v.values else v.mean for v in (read, written))
     require(total <= context, "prompt and answer are within the context", tokens=total, context=context)
     return {"input": read, "output": written}
 
 
-def _gamma(values: dict[str, Any]) -> ArrivalProcess:
-    (rate,) = _needs(values, "gamma", "rate")
-    return GammaArrivals(rate=rate, burstiness=values.get("burstiness", 1.0))
+PROCESSES: dict[str, tuple[str, Callable[..., ArrivalProcess], str, dict[str, float]]] = {
+    "poisson": ("gamma", GammaArrivals, "rate", {}),
+    "even": ("gamma", GammaArrivals, "rate", {"burstiness": 0.0}),
+    "gamma": ("gamma", GammaArrivals, "rate", {}),
+    "bursty": ("bursty", BurstyArrivals, "rate", {}),
+    "daily": ("daily", DailyArrivals, "rates", {}),
+}  # of a kind: what it is, what it needs, and what is told by its name
 
 
-def _bursty(values: dict[str, Any]) -> ArrivalProcess:
-    (rate,) = _needs(values, "bursty", "rate")
-    return BurstyArrivals(rate=rate, **_given(values, "peak", "on", "off"))
-
-
-def _daily(values: dict[str, Any]) -> ArrivalProcess:
-    (rates,) = _needs(values, "daily", "rates")
-    return DailyArrivals(rates=rates, period=values.get("period", DAY), **_given(values, "burstiness"))
-
-
-PROCESSES: dict[str, Callable[[dict[str, Any]], ArrivalProcess]] = {
-    "poisson": _gamma,
-    "even": lambda values: _gamma({**values, "burstiness": 0.0}),
-    "gamma": _gamma,
-    "bursty": _bursty,
-    "daily": _daily,
-}
-
-
-def _closed(values: dict[str, Any], drawn: dict[str, Any]) -> Load:
-    (clients,) = _needs(values, "closed", "clients")
-    _no_duration(values, "closed")
-    count = values.get("count", max(USUAL, 10 * clients))
-    return ClosedLoad(clients=clients, count=count, **drawn, **_given(values, "think", "apart", "seed"))
-
-
-def _sessions(kind: str, values: dict[str, Any], drawn: dict[str, Any], name: str) -> Load:
-    _no_duration(values, kind)
-    names = [n for n in KINDS[kind] if n in {f.name for f in fields(SessionLoad)}]
-    if kind == "agents":
-        values = {"tools": 4.0, **values}
-    told = _given(values, *names, "seed", "context")
-    return SessionLoad(count=values.get("count", USUAL), name=name, **drawn, **told)
-
-
-def _no_duration(values: dict[str, Any], kind: str) -> None:
-    if "duration" in values:
-        raise BadValue(f"a load of kind {kind} ends with its count, not after a duration")
+def _process(kind: str, values: dict[str, Any]) -> ArrivalProcess:
+    name, process, needed, own = PROCESSES[kind]
+    _needs(values, name, needed)
+    return process(**_given(values, *(n for n in KINDS[kind] if n != "prompts")), **own)
 
 
 def _trace(values: dict[str, Any]) -> Load:
-    (path,) = _needs(values, "trace", "path")
+    path = _needs(values, "trace", "path")
     for name in ("input", "output", "lengths", "duration"):
         if name in values:
             raise BadValue(f"a trace has its own {name}")

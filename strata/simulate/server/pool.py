@@ -1,17 +1,167 @@
-"""Replicas that do the same part of the work for the same models, behind one router."""
+"""Replicas that do the same for the same models: their router, adapters, and links that bring caches."""
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from heapq import heapify, heapreplace
+from itertools import pairwise
 from math import inf
+from random import Random
 
 from strata.errors import UnknownName, require
-from strata.simulate.server.adapters import AdapterRules, AdapterSlots
-from strata.simulate.server.kv_link import KvLink, at_once
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.request import Request
-from strata.simulate.server.router import Router
+from strata.simulate.server.replica import SPREAD, Replica
+from strata.simulate.server.scheduling import Request
+from strata.simulate.server.step_table import line_at
+
+ROUTERS = ("round-robin", "least-loaded", "power-of-two", "prefix-aware")
+
+
+class Router:
+    """Chooses among replicas: each in turn; the one with the fewest requests; the better of two drawn at
+    random; or the one that has most of the prompt in its cache, unless it has too many requests.
+
+    `weights`: how much each replica can take beside the others (replicas that are not alike): loads are
+    compared by what they are of it, and in turn each gets its share.
+    """
+
+    def __init__(
+        self,
+        replicas: list[Replica],
+        policy: str = "least-loaded",
+        *,
+        weights: Sequence[float] = (),
+        seed: int = 0,
+    ) -> None:
+        if policy not in ROUTERS:
+            raise UnknownName("router", policy, ROUTERS)
+        require(bool(replicas), "a router has at least one replica", replicas=0)
+        alike = not weights or len(weights) == len(replicas)
+        require(alike, "each replica has a weight", weights=len(weights), replicas=len(replicas))
+        require(all(w > 0 for w in weights), "weights of replicas are positive", weights=tuple(weights))
+        self.replicas, self.policy, self._turn = replicas, policy, -1
+        self.weights = [float(w) for w in weights]
+        self._credit = [0.0] * len(replicas)
+        self._random = Random(seed)
+
+    def load(self, place: int) -> float:
+        """Requests of a replica, for its weight."""
+        count = self.replicas[place].outstanding
+        return (count + 1) / self.weights[place] if self.weights else count
+
+    def choose(self, request: Request) -> Replica:
+        every = self.replicas
+        if len(every) == 1:
+            return every[0]
+        if self.policy == "power-of-two":
+            one, other = self._random.sample(range(len(every)), 2)
+            return every[other if self.load(other) < self.load(one) else one]
+        if self.policy == "round-robin" and self.weights:
+            return every[self._by_share()]
+        self._turn = (self._turn + 1) % len(every)
+        if self.policy == "round-robin":
+            return every[self._turn]
+        turned = [*range(self._turn, len(every)), *range(self._turn)]  # of equals, each in turn
+        least = min(turned, key=self.load)
+        if self.policy == "least-loaded" or not request.prefix:
+            return every[least]
+        cached = [r.cached(request) for r in every]
+        best = max(turned, key=cached.__getitem__)
+        fair = SPREAD * (1 + sum([self.load(i) for i in turned]) / len(every))
+        return every[best if cached[best] > 0 and self.load(best) <= fair else least]
+
+    def _by_share(self) -> int:
+        """In turn, as often as weights say: the one that is owed most."""
+        whole = sum(self.weights)
+        self._credit = [c + w for c, w in zip(self._credit, self.weights, strict=True)]
+        place = max(range(len(self._credit)), key=self._credit.__getitem__)
+        self._credit[place] -= whole
+        return place
+
+
+class KvLink:
+    """Links that each bring one cache at a time, in the order they are asked for.
+
+    `tokens` and `times`: how long a cache of so many tokens takes [s]; between them as lines, beyond the last
+    as the last line goes on. `lanes`: links side by side; none: each cache has one of its own.
+
+    >>> link = KvLink([0, 1000], [0.0, 0.5], lanes=1)
+    >>> link.sent(0.0, 1000), link.sent(0.0, 500), link.sent(10.0, 2000)
+    (0.5, 0.75, 11.0)
+    """
+
+    def __init__(self, tokens: Sequence[float], times: Sequence[float], lanes: int = 0) -> None:
+        rising = len(tokens) >= 2 and all(a < b for a, b in pairwise(tokens))
+        require(rising, "a link is priced at two lengths at least, in order", tokens=tuple(tokens))
+        require(len(tokens) == len(times), "each length has its time", tokens=len(tokens), times=len(times))
+        require(min(times) >= 0, "a cache takes no negative time", times=tuple(times))
+        require(lanes >= 0, "links are counted", lanes=lanes)
+        self._tokens, self._times = list(map(float, tokens)), list(map(float, times))
+        self._free = [0.0] * lanes
+        heapify(self._free)
+
+    def time(self, tokens: float) -> float:
+        """Of one cache on a link of its own [s]."""
+        if tokens <= 0:
+            return 0.0
+        return max(line_at(self._tokens, self._times, tokens), 0.0)
+
+    def sent(self, now: float, tokens: float) -> float:
+        """When a cache that is ready now has arrived [s]."""
+        took, begins = self.time(tokens), now
+        if self._free:
+            begins = max(now, self._free[0])
+            heapreplace(self._free, begins + took)
+        return begins + took
+
+
+def at_once() -> KvLink:
+    """A link that takes no time."""
+    return KvLink([0.0, 1.0], [0.0, 0.0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdapterRules:
+    """Adapters that a pool serves: how many a replica holds at once, how long one takes to fetch [s]."""
+
+    names: frozenset[str]
+    slots: int
+    fetch_time: float
+
+    def __post_init__(self) -> None:
+        require(bool(self.names), "a pool with adapters names them", names=0)
+        require(self.slots >= 1, "a replica holds at least one adapter", slots=self.slots)
+        good = 0 <= self.fetch_time < inf
+        require(good, "fetching an adapter takes no negative time", fetch_time=self.fetch_time)
+
+
+class AdapterSlots:
+    """Adapters in the memory of one replica: least recently used go first, never one that is in use."""
+
+    def __init__(self, rules: AdapterRules) -> None:
+        self.rules = rules
+        self._ready: OrderedDict[str, float] = OrderedDict()  # when each is, or will be, in memory
+        self._users: dict[str, int] = {}
+        self.waiting: deque[Request] = deque()
+
+    def ready(self, request: Request, now: float) -> float | None:
+        """When a request can go on, its adapter then held for it; none where all places are in use."""
+        name = request.model
+        if name not in self._ready:
+            if len(self._ready) >= self.rules.slots:
+                idle = next((n for n in self._ready if not self._users.get(n)), None)
+                if idle is None:
+                    return None
+                del self._ready[idle]
+            self._ready[name] = now + self.rules.fetch_time
+        self._ready.move_to_end(name)
+        self._users[name] = self._users.get(name, 0) + 1
+        return max(now, self._ready[name])
+
+    def release(self, request: Request) -> None:
+        self._users[request.model] -= 1
+
 
 ADMISSIONS = ("at-once", "when-room")
 
@@ -35,7 +185,6 @@ class Pool:
     then: Pool | None = None
     link: KvLink = field(default_factory=at_once)
     admission: str = "at-once"
-    first_after_sent: bool = True  # the first token waits until the cache has been sent
     adapters: AdapterRules | None = None
     slots: dict[int, AdapterSlots] = field(default_factory=dict)
     pending: deque[tuple[Request, Pool, Replica]] = field(default_factory=deque)  # read, until there is room

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from heapq import heappop, heappush
+from math import ceil
 
 from strata.simulate.server.kv_pool import KvPool, block_cycle
-from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import NEVER, Scheduling
-from strata.simulate.server.waiting import AnswerSteps, WaitingRequests
+from strata.simulate.server.scheduling import NEVER, Request, Scheduling, WaitingRequests
 
 
 class EngineRank:
     """The requests of one rank, and the blocks they hold."""
 
-    def __init__(self, pool: KvPool, rules: Scheduling, index: int = 0) -> None:
+    def __init__(self, pool: KvPool, rules: Scheduling) -> None:
         self.pool, self.rules = pool, rules
         self.waiting = WaitingRequests(rules.priorities)
         self.reading: list[tuple[Request, int]] = []  # prompts of this step, and how many tokens of each
@@ -32,7 +31,6 @@ class EngineRank:
         self.kv_time, self.kv_largest = 0.0, 0  # blocks held, times seconds; and at most
         self._leaving: list[tuple[Request, int, int]] = []  # done, but their blocks are not known to be free
         self._swapped: dict[Request, int] = {}  # tokens in the caches of those that a tier keeps
-        self._answers = AnswerSteps(rules, index)
         self._taken = False  # whether blocks of the next decode step are taken
         self._heap: list[tuple[int, int, Request]] = []  # those that generate, by the step that ends them
         cycle, self._stride = block_cycle(pool.page, rules.tokens_per_step)
@@ -68,10 +66,6 @@ class EngineRank:
                 break
             chunk = self._admit(head, budget) if len(self.running) < places else -1
             if chunk < 0:
-                if rules.preempts and self._makes_room(head):
-                    self.made_room = False  # for this one
-                    chosen = [(r, c) for r, c in chosen if r.state == "reading"]
-                    continue
                 break
             waiting.pop()
             if head.scheduled < 0.0:
@@ -94,9 +88,7 @@ class EngineRank:
         return tokens, attended
 
     def _admit(self, request: Request, budget: int) -> int:
-        """Let a request in: tokens of its prompt for this step, 0 where it brings its cache along, -1 where
-        it must wait for blocks.
-        """
+        """Let a request in: tokens of its prompt to read, 0 if it brings its cache, -1 if it must wait."""
         swapped = request in self._swapped
         prompt = request.prompt
         brings = self.rules.role == "decode" and not request.preempted
@@ -174,14 +166,6 @@ class EngineRank:
             return max(self.running.values(), key=lambda r: (r.priority, r.rank_serial))
         return self.running[next(reversed(self.running))]
 
-    def _makes_room(self, head: Request) -> bool:
-        """Whether a running request made room for one with a lower number that waits."""
-        other = self._victim() if self.running else head
-        if other.priority <= head.priority:
-            return False
-        self._preempt(other)
-        return True
-
     def _preempt(self, request: Request) -> None:
         """Put a request back to the waiting ones: its cache is to be computed again, or kept in a tier."""
         del self.running[request.rank_serial]
@@ -214,7 +198,7 @@ class EngineRank:
     def _generate(self, request: Request) -> None:
         """From the next step on, a token a step until its answer is whole."""
         request.state = "generating"
-        request.rounds = self._answers.of(request.output - request.generated)
+        request.rounds = ceil((request.output - request.generated) / self.rules.tokens_per_step)
         request.finish = self.count + request.rounds
         heappush(self._heap, (request.finish, request.rank_serial, request))
         self.generating += 1
@@ -289,9 +273,7 @@ class EngineRank:
         return min(steps, most)
 
     def advance(self, steps: int, clock: float, elapsed: float, done: Callable[[Request], None]) -> None:
-        """Some decode steps are over at `clock`, `elapsed` after they began, and with the last of them
-        prompts are read so far.
-        """
+        """Decode steps are over at `clock`, `elapsed` after they began, and prompts are read so far."""
         pool, self._taken, self.made_room = self.pool, False, False
         used = pool.used
         begun = self._take_later_blocks(steps) if steps > 1 and self._phases and self.generating else 0

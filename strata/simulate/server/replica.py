@@ -6,60 +6,20 @@ request that arrives in between cuts them at the end of the step under way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import inf
+from collections.abc import Callable
 from operator import attrgetter
-from random import Random
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.rank import EngineRank
-from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import NEVER, Scheduling
+from strata.simulate.server.scheduling import NEVER, Request, Scheduling
+
+if TYPE_CHECKING:
+    from strata.simulate.server.step_table import StepTable
 
 BUSY = attrgetter("outstanding")
 NOTHING = (0, 0.0)  # tokens that a rank reads, and what they attend to
 SPREAD = 1.25  # times the mean load that a replica or rank may have and still get a request for its cache
-
-
-class StepPrices(Protocol):
-    """What a replica asks of a table of prices (`StepTable`)."""
-
-    stages: int  # of a pipeline: as many lanes take turns
-    lanes: int  # ranks of the whole system, of all replicas and stages
-    shares: bool  # whether ranks do a part of each other's work
-
-    @property
-    def idle(self) -> float: ...
-
-    def decode_steps(
-        self, sequences: float, context: float, steps: int, growth: float = 1.0
-    ) -> tuple[float, float]: ...
-
-    def step(
-        self, sequences: float, context: float, tokens: float, attended: float, alone: bool = False
-    ) -> tuple[float, float]: ...
-
-    def saved(self, tokens: float, mean: float, reads: bool) -> float: ...
-
-
-class Drift:
-    """Prices that change with time, as popular experts do: every `period` [s] one of some tables, drawn
-    with a seed.
-    """
-
-    __slots__ = ("_seed", "period", "tables")
-
-    def __init__(self, tables: Sequence[StepPrices], period: float, seed: int = 0) -> None:
-        self.tables, self.period, self._seed = tables, period, seed
-
-    def at(self, now: float) -> tuple[StepPrices, float]:
-        """The table of a time, and until when it holds."""
-        turn = int(now / self.period)
-        if (turn + 1) * self.period <= now:  # rounding
-            turn += 1
-        drawn = Random(self._seed * 1000003 + turn).randrange(len(self.tables))
-        return self.tables[drawn], (turn + 1) * self.period
 
 
 class Replica:
@@ -76,26 +36,18 @@ class Replica:
     round waits for the fullest of them too.
     """
 
-    def __init__(
-        self,
-        index: int,
-        table: StepPrices,
-        pools: list[KvPool],
-        rules: Scheduling,
-        drift: Drift | None = None,
-    ) -> None:
-        self.index, self.table, self.rules, self.drift = index, table, rules, drift
+    def __init__(self, index: int, table: StepTable, pools: list[KvPool], rules: Scheduling) -> None:
+        self.index, self.table, self.rules = index, table, rules
         self._informed = not rules.ahead and not rules.wait_steps and rules.looks == 1  # of all before a step
         self.taken_in = 0.0  # when the last prompt that came is tokenised [s]
-        self.ranks = [EngineRank(pool, rules, index * len(pools) + i) for i, pool in enumerate(pools)]
+        self.ranks = [EngineRank(pool, rules) for pool in pools]
         self._share = len(pools) / max(table.lanes, len(pools))  # of the whole system
         self._energy = self._lead = 0.0  # of the event under way; before its first step [s]
         self._turn = -1  # the rank that took the last request, where each does in turn
-        self._after = inf  # until when the table holds
         self.busy = self.energy = 0.0
         self.outstanding = 0  # requests that wait or run
         self.steps = 0  # of the event under way; 0: it waits for requests
-        self.total_steps = self.served = 0
+        self.total_steps = 0
         self.started = self.until = 0.0
         self.number = 0  # of the next step
         self.held = NEVER  # number of the step since which prompts wait for more of them
@@ -121,9 +73,7 @@ class Replica:
         return pool.blocks_of(request.input + request.output) <= pool.blocks
 
     def enqueue(self, request: Request, now: float) -> None:
-        """A request for one of the ranks; of decode steps under way, the last is the one after which the
-        engine looks for requests.
-        """
+        """A request for a rank; decode steps under way end where the engine next looks for requests."""
         rank = self.ranks[0] if len(self.ranks) == 1 else self._rank_for(request)
         rank.enqueue(request)
         self.outstanding += 1
@@ -150,13 +100,6 @@ class Replica:
             if best.pool.cached(request) and best.outstanding <= SPREAD * (1 + self.outstanding / len(ranks)):
                 return best
         return min(ranks, key=BUSY)
-
-    def _cut(self, now: float) -> None:
-        """End the decode steps under way with the one that runs now."""
-        steps = self._running(now)
-        if steps < self.steps:
-            self._end_with(steps)
-            self.version += 1
 
     def _running(self, now: float) -> int:
         """Which of the steps under way runs now; 0 where the first begins only now."""
@@ -213,19 +156,12 @@ class Replica:
             n, context = (0, 0.0) if tokens and not mixed else (rank.generating, rank.context)
             own = n * each + tokens
             every.append(own)
-            total, reach, tokens_read, attends = (
-                total + n,
-                reach + context,
-                tokens_read + tokens,
-                attends + attended,
-            )
+            total, reach = total + n, reach + context
+            tokens_read, attends = tokens_read + tokens, attends + attended
             if tokens:
                 times.append((table.step(n, context, tokens, attended)[0], own))
             else:
-                quiet, quiet_reach = (
-                    n if n > quiet else quiet,
-                    context if context > quiet_reach else quiet_reach,
-                )
+                quiet, quiet_reach = max(n, quiet), max(context, quiet_reach)
         if quiet:
             times.append((table.decode_steps(quiet, quiet_reach, 1)[0], quiet * each))
         shared, count = self._fullest_lane(every) if table.shares else 0.0, len(ranks)
@@ -250,8 +186,6 @@ class Replica:
 
     def start(self, now: float) -> bool:
         """Begin the next step, or the decode steps until something changes; whether there is any."""
-        if self.drift is not None:
-            self.table, self._after = self.drift.at(now)
         rules, lead, load = self.rules, 0.0, 0.0
         while True:
             reads, read, settled = self._choose(now)
@@ -282,14 +216,10 @@ class Replica:
             self.steps = 0
             return False
         self._end_with(min(told - self.number, *ahead) if settled else 1)
-        if self.until > self._after and self.steps > 1:
-            self._cut(self._after)
         return True
 
     def _choose(self, now: float) -> tuple[bool, list[tuple[int, float]], bool]:
-        """What the next step has: whether it reads, what each rank reads, and whether the next may follow
-        without another choice.
-        """
+        """Whether the next step reads, what each rank reads, whether the next may follow unchosen."""
         mixed, reads, read, settled = self.rules.mixed, False, [], not self.rules.single_steps
         admits = not self.rules.wait_steps or not self._holds()
         for rank in self.ranks:
@@ -312,13 +242,8 @@ class Replica:
         self.held = NEVER
         if not any([r.generating for r in self.ranks]):
             return False
-        if len(self.ranks) > 1:
-            there = [r.waiting.tokens(self.number, 1) > 0 for r in self.ranks]
-            some, enough = any(there), all(there)
-        else:
-            tokens = self.ranks[0].waiting.tokens(self.number, max(rules.wait_tokens, 1))
-            some, enough = tokens > 0, tokens >= rules.wait_tokens
-        if not some or enough or self.number - since >= rules.wait_steps:
+        there = [any(r.seen <= self.number for r in rank.waiting) for rank in self.ranks]
+        if not any(there) or all(there) or self.number - since >= rules.wait_steps:
             return False
         self.held = since
         return True

@@ -1,6 +1,4 @@
-"""Whether requests come faster than they are served, and since when; and which share of them keeps limits
-once a service is steady.
-"""
+"""Whether requests come faster than they are served, and which share keeps limits once that is steady."""
 
 from __future__ import annotations
 
@@ -63,10 +61,6 @@ class SaturationWatch:
     def start(self) -> float | None:
         """Since when the queue grows, where it does [s]."""
         return self._at if self._open else None
-
-    @property
-    def growth(self) -> float:
-        return self._growth if self._open else 0.0
 
     def arrive(self, now: float) -> None:
         """One more request."""
@@ -215,9 +209,7 @@ class SteadyShare:
 
     @property
     def excess(self) -> float:
-        """Logarithm of what requests have of the limits, at most 0 where they keep them; infinite where the
-        queue grows.
-        """
+        """Logarithm of what requests have of the limits, at most 0 if kept; infinite as queues grow."""
         return inf if self.growing else max(log for log, _ in self._known)
 
     def to_dict(self) -> dict[str, Any]:

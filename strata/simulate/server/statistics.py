@@ -1,6 +1,4 @@
-"""Latencies of any number of requests in bounded memory: means with confidence, percentiles from a histogram
-whose buckets are narrow and whose width is told.
-"""
+"""Latencies of any number of requests in bounded memory: means with confidence, percentiles from buckets."""
 
 from __future__ import annotations
 
@@ -109,9 +107,7 @@ class LatencyStatistics:
 
     def percentile(self, share: float) -> float:
         """The time that this share of requests does not pass [s]."""
-        return self._at_rank(ceil(share * self.count))
-
-    def _at_rank(self, rank: int) -> float:
+        rank = ceil(share * self.count)
         if not self.count:
             return 0.0
         if rank <= 1:

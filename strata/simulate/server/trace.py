@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from strata.errors import BadFile, UnknownName, require
-from strata.simulate.server.load import Lengths
-from strata.simulate.server.request import Request
+from strata.simulate.server.arrivals import Lengths
+from strata.simulate.server.scheduling import Request
 from strata.simulate.server.trace_rows import UNITS, RowFault, RowReader, TraceRow, trace_reader
 
 TABLES, LINES = (".csv",), (".jsonl", ".ndjson")
@@ -207,18 +207,8 @@ class TraceLoad:
         prefix, keep = row.prefix, row.keep
         if row.session is not None and self._chained:
             prefix, keep = self._chain(row)
-        return Request(
-            key,
-            arrival,
-            row.input,
-            row.output,
-            prefix=prefix,
-            priority=row.priority,
-            session=row.session,
-            turn=row.turn,
-            model=row.model,
-            keep=keep,
-        )
+        same = {name: getattr(row, name) for name in ("priority", "session", "turn", "model")}
+        return Request(key, arrival, row.input, row.output, prefix=prefix, keep=keep, **same)
 
     def _chain(self, row: TraceRow) -> tuple[tuple[tuple[Any, int], ...], Any]:
         """Beginnings of a turn whose row names none: all that was said before, where its prompt is longer."""

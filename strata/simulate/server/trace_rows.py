@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
 from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NamedTuple
@@ -96,7 +95,6 @@ class RowReader:
     def __init__(self, names: list[str], lines: bool, unit: str, context: float) -> None:
         self.context, self.lines, self.unit = context, lines, unit
         self._place = {name: i for i, name in enumerate(names)}
-        self._get: Callable[[Any, str], Any] = self._of_lines if lines else self._of_table
         self._find(names)
 
     def _find(self, names: list[str]) -> None:
@@ -121,13 +119,13 @@ class RowReader:
         need = [q for q in NEEDED if q not in self.columns]
         return need if "arrival" in self.columns or "think" in self.columns else ["arrival", *need]
 
-    def _of_lines(self, row: dict[str, Any], quantity: str) -> Any:
-        return row.get(self.columns[quantity][0]) if quantity in self.columns else None
-
-    def _of_table(self, row: list[str], quantity: str) -> Any:
+    def _get(self, row: Any, quantity: str) -> Any:
         if quantity not in self.columns:
             return None
-        place = self._place[self.columns[quantity][0]]
+        name = self.columns[quantity][0]
+        if self.lines:
+            return row.get(name)
+        place = self._place[name]
         return row[place] if place < len(row) and row[place] != "" else None
 
     def read(self, line: str) -> TraceRow | None:
@@ -137,7 +135,7 @@ class RowReader:
         row = self._split(line)
         read, written = self._length(row, "input"), self._length(row, "output")
         arrival, think = self._time(row, "arrival"), self._time(row, "think")
-        session, turn = self._session(row)
+        session, turn = self._get(row, "session"), self._get(row, "turn")
         if arrival is None and (think is None or session is None):
             raise RowFault(self._named("arrival"), "no time of arrival")
         if read + written > self.context:
@@ -150,8 +148,8 @@ class RowReader:
             read,
             written,
             self._prefix(row, read),
-            session=session,
-            turn=turn,
+            session=None if session is None else str(session),
+            turn=0 if turn is None else int(self._number("turn", turn)),
             priority=0.0 if priority is None else self._number("priority", priority),
             model="" if model is None else str(model),
             think=think,
@@ -218,15 +216,8 @@ class RowReader:
             ) from None
         return found.replace(tzinfo=found.tzinfo or UTC).timestamp()
 
-    def _session(self, row: Any) -> tuple[Any, int]:
-        session, turn = self._get(row, "session"), self._get(row, "turn")
-        place = 0 if turn is None else int(self._number("turn", turn))
-        return (None if session is None else str(session)), place
-
     def _prefix(self, row: Any, read: int) -> tuple[tuple[Any, int], ...]:
-        """Named beginnings of a prompt: blocks by their hashes, or `name:tokens` pairs after one another with
-        semicolons, or one name with its tokens in a column beside.
-        """
+        """Named beginnings of a prompt: hashes of blocks, `name:tokens;...`, or a name and its tokens."""
         hashes = self._get(row, "hash_ids")
         if hashes is not None:
             if isinstance(hashes, str):

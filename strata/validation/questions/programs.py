@@ -1,6 +1,4 @@
-"""Questions about one pass of a program, or about ops of one block of a model's step, priced as `strata
-predict` does.
-"""
+"""Questions about one pass of a program, or ops of one block of a model's step, as `strata predict`."""
 
 from __future__ import annotations
 
@@ -8,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from strata.errors import BadValue, UnknownName
-from strata.evaluate import evaluate, priced_step
+from strata.evaluate import evaluate
 from strata.mapping.plan import plan
+from strata.one_step import priced_step
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import total_price
 from strata.validation.questions.question import QuestionKind, number, word

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.evaluate import priced_step, step_pricing
 from strata.hardware.chip import chip
 from strata.hardware.system import System, systems
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import FLAGS, WORDS, Plan, plan, plan_text
+from strata.one_step import priced_step, step_pricing
 from strata.params import dashed, leaf_paths, override, word_paths
 from strata.pricing.stage_memory import first_stage_at_update
 from strata.pricing.stage_passes import kept_by_layers, training_passes
@@ -27,7 +27,7 @@ from strata.search.inputs import model_value
 from strata.validation.questions.question import Argument, QuestionKind, number, word
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.labels import trained_format
-from strata.workload.adapters import Lora
+from strata.workload.lora import Lora
 from strata.workload.model import LAYERS, Model, changed_model
 from strata.workload.tasks import Workload, decode, prefill, train
 

@@ -20,7 +20,7 @@ from strata.evaluate import evaluate_case, summarised
 from strata.hardware.components import MemoryDevice
 from strata.hardware.fabric import Fabric, sized
 from strata.hardware.generate.budget import Budget, die_edge
-from strata.hardware.generate.generate import Generation, generation
+from strata.hardware.generate.recipe import Generation, generation
 from strata.hardware.generate.template import Template
 from strata.hardware.money import Economics
 from strata.hardware.system import System

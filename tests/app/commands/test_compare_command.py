@@ -7,7 +7,7 @@ import xml.etree.ElementTree as tree
 import pytest
 
 import strata as st
-from strata.app.commands.compare import SEVERAL, repeated_options, typed_prices
+from strata.app.commands.plan import SEVERAL, repeated_options, typed_prices
 
 ASKED = ("compare", "-m", "llama-3.1-8b", "-s", "1xh200", "1xb200", "1xstack-ref", "--engine", "vllm")
 SMALL = ("-i", "512", "-o", "128", "--tpot", "15ms")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import strata as st
-from strata.app.render.fabric_picture import draw_fabric, shown_of
+from strata.app.render.fabric import draw_fabric, shown_of
 from strata.params import names
 
 

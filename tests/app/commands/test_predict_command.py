@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import strata as st
-from strata.app.render.metrics import metrics_of
+from strata.app.render.prediction import metrics_of
 from strata.app.terminal import plain_json
 from strata.params import data_folder
 from strata.pricing.metrics import TokenMetrics

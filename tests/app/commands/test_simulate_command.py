@@ -6,7 +6,7 @@ import json
 import pytest
 
 from strata.app.cli import run_command
-from strata.serving.observed import ObservedReplica
+from strata.serving.priced_service import ObservedReplica
 
 ASKED = ("simulate", "-m", "llama-3-8b", "-s", "1xh200", "--plan", "tp=1")
 

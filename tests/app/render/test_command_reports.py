@@ -10,8 +10,7 @@ import pytest
 from test_report import alone, figures, own_text
 
 import strata as st
-from strata.app.render.page import STATIC, cards_html, figure_html, html_page, picture_html, plotly_graphs
-from strata.app.render.page_bars import bars_html, heat_html, stacked_html
+from strata.app.render import page as pages
 from strata.app.render.prediction_report import prediction_report
 from strata.app.render.search_figures import _spread
 from strata.app.render.training import days_text
@@ -112,17 +111,17 @@ def test_names_are_text(tmp_path):
 
 
 def test_every_part_escapes():
-    figure = plotly_graphs().Figure()
+    figure = pages.plotly_graphs().Figure()
     figure.add_scatter(x=[1], y=[1], name=EVIL, text=[f"one<br>{EVIL}"])
-    heat = heat_html((EVIL, [EVIL]), (EVIL, [EVIL]), np.ones((1, 1)), [[EVIL]])
+    heat = pages.heat_html((EVIL, [EVIL]), (EVIL, [EVIL]), np.ones((1, 1)), [[EVIL]])
     parts = [
-        cards_html([(EVIL, EVIL, EVIL)]),
-        bars_html([EVIL], [1.0], [EVIL]),
-        stacked_html([EVIL], {EVIL: [1.0]}, [EVIL], 1.0, says={EVIL: EVIL}),
+        pages.cards_html([(EVIL, EVIL, EVIL)]),
+        pages.bars_html([EVIL], [1.0], [EVIL]),
+        pages.stacked_html([EVIL], {EVIL: [1.0]}, [EVIL], 1.0, says={EVIL: EVIL}),
         heat,
-        figure_html(figure, name=EVIL),
+        pages.figure_html(figure, name=EVIL),
     ]
-    page = html_page(EVIL, parts, EVIL)
+    page = pages.html_page(EVIL, parts, EVIL)
     assert EVIL not in page and "<script>alert" not in page
     ((line,),) = figures(page)
     assert line["text"] == ["one<br>&lt;script&gt;alert(1)&lt;/script&gt;"]
@@ -131,10 +130,12 @@ def test_every_part_escapes():
 def test_a_heat_map_marks_the_best_and_what_is_out():
     cells = np.array([[1.0, 2.0], [np.nan, 4.0]])
     for more, best in ((True, "4"), (False, "1")):
-        told = heat_html(("x", "ab"), ("y", "cd"), cells, [["1", "2"], ["", "4"]], more=more)
+        told = pages.heat_html(("x", "ab"), ("y", "cd"), cells, [["1", "2"], ["", "4"]], more=more)
         assert re.findall(r"class='best'[^>]*>(\d)", told) == [best]
         assert told.count("class='out'") == 1
-    large = heat_html(("x", [str(i) for i in range(30)]), ("y", "ab"), np.ones((2, 30)), [[""] * 30] * 2)
+    large = pages.heat_html(
+        ("x", [str(i) for i in range(30)]), ("y", "ab"), np.ones((2, 30)), [[""] * 30] * 2
+    )
     assert "class='figure'" in large
 
 
@@ -146,12 +147,12 @@ def test_the_frontier_is_not_squeezed_by_far_points():
 
 def test_a_picture_takes_the_theme_and_can_be_saved():
     drawn = '<?xml version="1.0"?><svg width="10pt" height="5pt"><path style="fill: #ffffff"/><text style="fill: #333333">a</text></svg>'
-    told = picture_html(drawn)
+    told = pages.picture_html(drawn)
     assert "fill: var(--raised)" in told and "fill: var(--ink)" in told and "10pt" not in told
     assert "download=" in told and "href='data:image/svg+xml" in told
 
 
 def test_charts_of_the_page_stand_alone():
     """Reports carry the page's charts: that module may take nothing from another."""
-    assert "import " not in (STATIC / "charts.js").read_text(encoding="utf-8")
-    assert Path(STATIC / "strata.css").is_file()
+    assert "import " not in (pages.STATIC / "charts.js").read_text(encoding="utf-8")
+    assert Path(pages.STATIC / "strata.css").is_file()

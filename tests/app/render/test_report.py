@@ -9,10 +9,9 @@ import re
 import pytest
 
 import strata as st
-from strata.app.render.accuracy_report import accuracy_report
+from strata.app.render.accuracy_pictures import accuracy_report
 from strata.app.render.explanation import op_rows
-from strata.app.render.metrics import metric_label
-from strata.app.render.prediction import headline_rows
+from strata.app.render.prediction import headline_rows, metric_label
 from strata.app.render.prediction_report import prediction_report
 from strata.app.render.sweep import sweep_figure
 from strata.search.sweep import sweep as run_sweep

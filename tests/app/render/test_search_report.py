@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from test_report import alone, figures, own_text
 
+from strata.app.render.search import search_report
 from strata.app.render.search_figures import Trait, importance, relative_worths, trade_metrics, traits_of
-from strata.app.render.search_report import search_report
 from strata.search.goal import goal
 from strata.search.points import Evaluated
 from strata.search.run import Search

@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 import strata as st
+from strata.app.terminal import plain_json
 from strata.app.web.answers import mapping
-from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.optimise.joint import map_program, usual_layout
 
@@ -26,7 +26,7 @@ def test_partitions_are_those_of_map_program():
 
 
 def test_every_op_stands_in_one_partition_and_on_the_page():
-    told = plain(mapping.fused({"program": "mixtral-8x7b", "phase": "decode", "plan": "tp=8,ep=8"}))
+    told = plain_json(mapping.fused({"program": "mixtral-8x7b", "phase": "decode", "plan": "tp=8,ep=8"}))
     parts = told["partitions"]
     for block in told["graph"]:
         for node in block["nodes"]:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from strata.app.terminal import plain_json
 from strata.app.web.answers.search import PointsAsked, point_designs, search_choices, space_told, studies_kept
 from strata.app.web.answers.search_runs import StudyStart, opened_study, searched_study
 from strata.app.web.answers.what_if import START, answer_of
-from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.search.points import evaluate_points, point_design
 from strata.search.run import search
@@ -51,8 +51,8 @@ def test_a_study_finds_what_the_search_does_and_opens_again() -> None:
     assert news[0]["goals"] == ["tokens_per_s"] and any("progress" in one for one in news)
     again = opened_study({"study": "small"})
     for key in ("frontier", "rows", "gap", "bound", "points", "maps", "matters", "out", "ended"):
-        assert plain(again[key]) == plain(found[key]), key
-    json.dumps(plain(found), allow_nan=False)
+        assert plain_json(again[key]) == plain_json(found[key]), key
+    json.dumps(plain_json(found), allow_nan=False)
     assert [s["name"] for s in studies_kept({})["studies"]] == ["small"]
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from strata.app.terminal import plain_json
 from strata.app.web.answers.serving import Service, closed_forms
 from strata.app.web.answers.serving_runs import Rivals, cheapest_system, load_asked, simulated_service
-from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.serving.deployment import Deployment
 from strata.serving.requests import Requests
@@ -31,7 +31,7 @@ def test_closed_forms_are_those_of_serving() -> None:
     assert [row["rate"] for row in told["curve"]] == sorted(row["rate"] for row in told["curve"])
     assert told["curve"][-1]["ttft"] > told["curve"][0]["ttft"]
     assert told["launch"][0]["engine"] == "vllm" and "vllm serve" in told["launch"][0]["text"]
-    json.dumps(plain(told), allow_nan=False)
+    json.dumps(plain_json(told), allow_nan=False)
 
 
 def test_more_than_is_served_is_an_answer() -> None:

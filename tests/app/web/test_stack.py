@@ -6,8 +6,8 @@ import pytest
 from pydantic import ValidationError
 
 import strata as st
+from strata.app.terminal import plain_json
 from strata.app.web.answers import stack
-from strata.app.web.wire import plain
 from strata.errors import StrataError
 from strata.hardware.silicon.area import area
 from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth
@@ -55,7 +55,7 @@ def test_a_load_has_the_predictions_time_and_temperatures():
     cells = dies["dram0"]["cells_K"]
     assert len(cells) == len(cells[0]) == 16
     assert max(map(max, cells)) == pytest.approx(dies["dram0"]["max_K"], abs=1e-3)
-    assert plain(told)["heat"]["margin_K"] > 0
+    assert plain_json(told)["heat"]["margin_K"] > 0
 
 
 def test_what_does_not_fit_says_why():

@@ -6,10 +6,10 @@ import pytest
 from pydantic import ValidationError
 
 import strata as st
+from strata.app.terminal import plain_json
 from strata.app.web.answers import technology
-from strata.app.web.wire import plain
 from strata.errors import StrataError
-from strata.hardware.generate.generate import generation
+from strata.hardware.generate.recipe import generation
 from strata.hardware.system import System
 
 
@@ -21,7 +21,7 @@ def test_a_generated_chip_has_the_generators_numbers():
     assert told["binds"] == found.binds and told["use"]["area_m2"]["total"] == pytest.approx(700e-6)
     assert told["budget"]["power_W"] == 500 and told["this"]["cost"] == float(found.made.cost)
     assert told["that"]["name"] == "h200" and told["that"]["bandwidth"] == 4.8e12
-    assert plain(told)["fits"] is True
+    assert plain_json(told)["fits"] is True
 
 
 def test_parts_lie_on_the_die():

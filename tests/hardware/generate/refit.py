@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from strata.hardware.generate.core import unit_area
-from strata.hardware.generate.generate import generation
+from strata.hardware.generate.onchip import unit_area
+from strata.hardware.generate.recipe import generation
 from strata.hardware.generate.report import product_rate
 from strata.hardware.generate.template import template
 from strata.hardware.technology import technology

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strata.hardware.generate.generate import generation
+from strata.hardware.generate.recipe import generation
 from strata.hardware.generate.template import GeneratorRules, template
 from strata.hardware.generate.voltage import run_slower
 from strata.hardware.technology import technology

@@ -11,7 +11,7 @@ from strata.arrays import enable_jax, leaves
 from strata.errors import BadUnit, BadValue, MissingQuantity, StrataError, UnknownName
 from strata.hardware.components import memory_device
 from strata.hardware.generate.budget import Budget, budget
-from strata.hardware.generate.generate import generate, generation
+from strata.hardware.generate.recipe import generate, generation
 from strata.hardware.generate.template import template
 from strata.hardware.generate.voltage import clock_ratio, least_voltage, power_ratio, run_fewer, voltage_for
 from strata.hardware.technology import technology
@@ -248,7 +248,7 @@ def test_both_turns_keep_the_power(power, kind):
 
 
 def test_units_follow_the_node():
-    from strata.hardware.generate.core import on_node, unit_area
+    from strata.hardware.generate.onchip import on_node, unit_area
 
     build = template("gpu")
     for node in NODES:

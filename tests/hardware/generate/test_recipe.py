@@ -5,8 +5,7 @@ import pytest
 
 import strata as st
 from strata.errors import BadFile, BadValue, UnknownName
-from strata.hardware.generate.generate import generation
-from strata.hardware.generate.recipe import changed_recipe, recipe
+from strata.hardware.generate.recipe import changed_recipe, generation, recipe
 from strata.params import leaf_paths, stated, value_at
 
 NAME = "deepflow-v100"

@@ -10,7 +10,7 @@ import pytest
 from refit import REAL, errors, free_numbers, generated, left_out, refitted
 
 from strata.hardware.chip import chip
-from strata.hardware.generate.generate import generation
+from strata.hardware.generate.recipe import generation
 from strata.hardware.generate.template import template
 
 ASKED = ("v100", "a100", "h100", "h200", "b200", "p4", "tpu-v4")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.pricing.kernels.attention import (
+from strata.pricing.kernels.attention import attention_kernel
+from strata.pricing.kernels.attention_shape import (
     AttentionBlocks,
     AttentionShape,
     attention_blocks,
     attention_core_time,
-    attention_kernel,
 )
 from strata.pricing.kernels.device import device
 

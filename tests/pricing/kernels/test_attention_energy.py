@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from strata.hardware.chip import chip
-from strata.pricing.kernels.attention import AttentionShape, attention_backward, attention_kernel
+from strata.pricing.kernels.attention import attention_backward, attention_kernel
+from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import device
 from strata.pricing.power_cap import power_capped
 

@@ -17,7 +17,8 @@ from strata.hardware.dram.stack import (
     stack_channels,
 )
 from strata.hardware.noc import access_bandwidth, access_latency, local_share
-from strata.pricing.kernels.attention import AttentionShape, attention_kernel
+from strata.pricing.kernels.attention import attention_kernel
+from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.dram_access import (
     RequestStream,

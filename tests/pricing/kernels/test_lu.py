@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from strata.arrays import namespace
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.lu import NODES, column_steps, price_lu
 from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.numerical import NODES, column_steps, price_lu
 from strata.workload.graph import Extent
 from strata.workload.scan_ops import LuFactor
 
@@ -57,7 +57,7 @@ def test_two_blocks_add_a_product_and_a_solve():
 def test_midpoints_stand_for_all_blocks(monkeypatch):
     order = 512.0 * 3 * NODES
     few = float(priced(order).time)
-    monkeypatch.setattr("strata.pricing.kernels.lu.NODES", 1000)
+    monkeypatch.setattr("strata.pricing.kernels.numerical.NODES", 1000)
     assert few == pytest.approx(float(priced(order).time), rel=2e-3)
 
 

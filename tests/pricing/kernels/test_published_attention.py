@@ -10,13 +10,12 @@ import strata as st
 from strata.hardware.chip import chip
 from strata.mapping.plan import plan
 from strata.pricing.kernels.attention import (
-    AttentionShape,
     attention_backward,
     attention_casts,
     attention_kernel,
-    attention_shape,
     price_attention,
 )
+from strata.pricing.kernels.attention_shape import AttentionShape, attention_shape
 from strata.pricing.kernels.device import device
 
 # NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training/results (cuDNN 9.18 and 9.19), causal, 64 heads of 128

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.scan import price_scan, price_sort
+from strata.pricing.kernels.numerical import price_scan, price_sort
 from strata.pricing.kernels.vector import EXPOSED
 from strata.workload.graph import Extent
 from strata.workload.scan_ops import Scan, Sort

@@ -16,7 +16,7 @@ from strata.hardware.chip import chip
 from strata.mapping.plan import plan_text
 from strata.mapping.shard import shard
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.scan import price_state_scan
+from strata.pricing.kernels.numerical import price_state_scan
 from strata.workload.graph import Extent, is_collective
 from strata.workload.scan_ops import StateScan
 

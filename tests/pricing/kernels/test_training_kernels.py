@@ -9,10 +9,15 @@ import pytest
 
 from strata.hardware.chip import chip
 from strata.mapping.engine import engine
-from strata.pricing.kernels.attention import AttentionShape, attention_backward, attention_kernel
+from strata.pricing.kernels.attention import attention_backward, attention_kernel
+from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.graph_product import biased_results, price_matmul, price_routed
-from strata.pricing.kernels.quantize import quantize_both_ways
+from strata.pricing.kernels.graph_product import (
+    biased_results,
+    price_matmul,
+    price_routed,
+    quantize_both_ways,
+)
 from strata.pricing.kernels.vector import price_loss, price_vector
 from strata.pricing.power_cap import power_capped
 from strata.workload.expert_ops import ExpertMatMul

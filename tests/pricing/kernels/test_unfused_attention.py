@@ -3,9 +3,9 @@
 import numpy as np
 
 from strata.hardware.chip import chip
-from strata.pricing.kernels.attention import AttentionShape, attention_kernel
+from strata.pricing.kernels.attention import attention_kernel, unfused_attention, unfused_kernels
+from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.unfused_attention import unfused_attention, unfused_kernels
 
 WIDTHS = {"key_dim": 128.0, "value_dim": 128.0, "kv_width": 256.0, "activation": "bf16", "kv": "bf16"}
 

@@ -20,9 +20,7 @@ def _priced(op: str, rows, columns, **changes):
     made = device(chip("h200", **changes))
     read = rows * columns * (4.0 if op == "add" else 2.0)
     written = rows * columns * 2.0
-    return eager_kernel(
-        op, rows, columns, bytes_read=read, bytes_written=written, device=made, footprint=32.0 * read
-    )
+    return eager_kernel(op, rows, columns, (read, written), made, footprint=32.0 * read)
 
 
 @pytest.mark.parametrize("op", SLOTS)

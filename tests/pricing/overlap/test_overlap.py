@@ -19,8 +19,7 @@ from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.overlap.equations import in_pieces, own_first, slowed, while_sending
-from strata.pricing.overlap.fused import fuse, tile_link
-from strata.pricing.overlap.tiles import overlap_by_tile, pairs
+from strata.pricing.overlap.tiles import fuse, overlap_by_tile, pairs, tile_link
 from strata.pricing.price import Price
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Collective, is_collective

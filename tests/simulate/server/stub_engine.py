@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from strata.simulate.server.fleet import Fleet, Router
+from strata.simulate.server.fleet import Fleet
 from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import Scheduling
+from strata.simulate.server.pool import Pool, Router
 from strata.simulate.server.replica import Replica
-from strata.simulate.server.request import Request
+from strata.simulate.server.scheduling import Request, Scheduling
 
 
 @dataclass
@@ -125,7 +125,6 @@ def served(
     replicas=1,
     reuses=True,
     tiers=None,
-    drift=None,
     router="least-loaded",
     until=float("inf"),
     record=None,
@@ -137,12 +136,11 @@ def served(
     def pools():
         return [KvPool(blocks, page, fixed, reuses, tiers() if tiers else None) for _ in range(ranks)]
 
-    every = [WatchedReplica(i, prices, pools(), rules, drift) for i in range(replicas)]
+    every = [WatchedReplica(i, prices, pools(), rules) for i in range(replicas)]
     load = requests if hasattr(requests, "arrivals") else GivenLoad(requests)
     found = Service(None)
     found.fleet = Fleet(
-        replicas=every,
-        router=Router(every, router),
+        pools=(Pool(replicas=every, router=Router(every, router)),),
         load=load,
         record=record or found.done.append,
         refuse=found.refused.append,

@@ -12,11 +12,11 @@ from strata.evaluate import evaluate
 from strata.hardware.system import as_system
 from strata.mapping.engine import as_engine
 from strata.mapping.plan import plan
+from strata.serving.deployment import attention_ffn_service
 from strata.serving.pools import cache_bytes, pool
-from strata.serving.served_apart import attention_ffn_service
 from strata.serving.simulated import simulate_services
-from strata.simulate.server.apart import apart_pricer, model_side, taken_in_turn
 from strata.simulate.server.load_text import load_of
+from strata.simulate.server.step_pricer import ApartPricer, model_side, taken_in_turn
 from strata.workload.model import model
 from strata.workload.tasks import decode
 
@@ -88,11 +88,17 @@ def test_the_closed_form_is_what_events_give(here, there, way, pieces):
     assert closed == pytest.approx(simulated_turns(here, there, way, pieces, 60), rel=0.03)
 
 
+def apart_pricer(here, there, whole, own_plan, ffn_plan, engine):
+    attention = {"system": here, "model": model_side(whole, "attention"), "plan": own_plan, "engine": engine}
+    ffn = {"whole": whole, "ffn_system": there, "ffn_plan": ffn_plan, "across": BIG}
+    return ApartPricer(**attention, **ffn, routed={})
+
+
 @pytest.fixture(scope="module")
 def pricer():
     sides = pool(BIG, 8), pool(BIG, 8)
     whole, vllm = model("deepseek-v3"), as_engine("vllm")
-    return apart_pricer(*sides, BIG, whole, plan("dp=8"), plan("dp=8,ep=8"), vllm)
+    return apart_pricer(*sides, whole, plan("dp=8"), plan("dp=8,ep=8"), vllm)
 
 
 def test_the_exchange_is_what_each_lane_hands_on(pricer):
@@ -149,9 +155,8 @@ def test_what_can_not_be_apart_is_told(make, said):
 
 def test_sides_may_be_larger_than_each_other(pricer):
     vllm = as_engine("vllm")
-    wide = apart_pricer(
-        pool(BIG, 4), pool(BIG, 8), BIG, model("deepseek-v3"), plan("dp=4"), plan("dp=8,ep=8"), vllm
-    )
+    sides = pool(BIG, 4), pool(BIG, 8)
+    wide = apart_pricer(*sides, model("deepseek-v3"), plan("dp=4"), plan("dp=8,ep=8"), vllm)
     work = wide.generating(np.array([16.0]), np.array(1024.0))
     assert np.isfinite(wide.priced(work)[0]).all()
     more = replace(wide, pieces=3)

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from strata.simulate.server.fleet import Fleet, Router
+from strata.simulate.server.fleet import Fleet
 from strata.simulate.server.kv_pool import KvPool
 from strata.simulate.server.load import RecordedLoad
+from strata.simulate.server.pool import Pool, Router
 from strata.simulate.server.replica import Replica
-from strata.simulate.server.request import Request
-from strata.simulate.server.scheduling import Scheduling
+from strata.simulate.server.scheduling import Request, Scheduling
 
 
 @dataclass
@@ -33,14 +33,14 @@ class FlatTable:
         return 0.01 + 1e-5 * tokens, 0.0
 
 
-def serve(rows, *, blocks=10**6, reuses=True, **rules) -> tuple[dict[int, Request], Replica]:
+def serve(rows, *, blocks=10**6, reuses=True, ranks=1, **rules) -> tuple[dict[int, Request], Replica]:
     """What became of requests on one engine."""
     scheduling = Scheduling(**({"tokens": 1000, "sequences": 64} | rules))
-    replica = Replica(0, FlatTable(), [KvPool(blocks, 10, reuses=reuses)], scheduling)
+    pools = [KvPool(blocks, 10, reuses=reuses) for _ in range(ranks)]
+    replica = Replica(0, FlatTable(), pools, scheduling)
     done: dict[int, Request] = {}
     fleet = Fleet(
-        replicas=[replica],
-        router=Router([replica]),
+        pools=(Pool(replicas=[replica], router=Router([replica])),),
         load=RecordedLoad(rows=rows),
         record=lambda r: done.update({r.key: r}),
         refuse=lambda r: pytest.fail("refused"),
@@ -142,7 +142,6 @@ def test_nothing_is_lost_whatever_the_rules(rows, blocks, ahead, looks, wait, to
         ahead=ahead,
         looks=looks,
         wait_steps=wait,
-        wait_tokens=300,
         sequences=8,
     )
     assert len(done) == len(rows)
@@ -164,10 +163,10 @@ def test_an_engine_that_looks_now_and_then_lets_requests_in_then():
 
 def test_prompts_wait_for_others_beside_those_that_generate():
     rows = [(0.0, 100, 200), (0.5051, 100, 20), (0.6051, 300, 20)]
-    found, _ = serve(rows, wait_steps=40, wait_tokens=400)
+    found, _ = serve(rows, wait_steps=40, ranks=2)
     # steps of 10 ms end at 0.011, 0.021, ...: the two are read together in the step after the second came
-    assert found[1].first == found[2].first == pytest.approx(0.611 + 0.014)
-    rushed, _ = serve(rows[:2], wait_steps=40, wait_tokens=400)
+    assert found[1].first == found[2].first == pytest.approx(0.611 + 0.013)
+    rushed, _ = serve(rows[:2], wait_steps=40, ranks=2)
     assert rushed[1].first == pytest.approx(0.511 + 0.4 + 0.011)
-    idle, _ = serve([(0.5, 100, 20)], wait_steps=40, wait_tokens=400)
+    idle, _ = serve([(0.5, 100, 20)], wait_steps=40, ranks=2)
     assert idle[0].first == pytest.approx(0.511)

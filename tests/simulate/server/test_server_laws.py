@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from stub_engine import GivenLoad, LinearPrices, served
 
-from strata.simulate.server.kv_tiers import TierStore, kv_tier
-from strata.simulate.server.load import Lengths, OpenLoad
-from strata.simulate.server.rank import Scheduling
-from strata.simulate.server.request import Request
+from strata.simulate.server.arrivals import Lengths
+from strata.simulate.server.kv_pool import TierStore, kv_tier
+from strata.simulate.server.load import OpenLoad
+from strata.simulate.server.scheduling import Request, Scheduling
 from strata.simulate.server.statistics import LatencyStatistics
 
 BLOCKS, PAGE = 40, 8  # little: 320 tokens, so that blocks run out
@@ -40,20 +40,15 @@ def requests(rows):
 def engines(draw):
     """Scheduling rules of every kind, and how many ranks and replicas there are."""
     priorities = draw(some.booleans())
-    tokens_per_step, drafted, drawn = draw(
-        some.sampled_from([(1.0, 0, ()), (1.0, 0, ()), (1.7, 2, ()), (1.7, 2, (0.5, 0.3, 0.2))])
-    )
+    tokens_per_step, drafted = draw(some.sampled_from([(1.0, 0), (1.7, 2)]))
     rules = Scheduling(
         tokens=draw(some.sampled_from([32, 64, 512])),
         sequences=draw(some.integers(1, 8)),
         mixed=draw(some.booleans()),
         eviction=draw(some.sampled_from(["recompute", "swap", "none"])),
         priorities=priorities,
-        preempts=priorities and draw(some.booleans()),
         tokens_per_step=tokens_per_step,
         drafted=drafted,
-        drawn=drawn,
-        seed=draw(some.integers(0, 3)),
     )
     tiers = draw(some.sampled_from([None, "small", "large"]))
     return {
@@ -103,7 +98,7 @@ def test_tokens_are_conserved(rows, engine):
     """Steps read every token of a prompt that no cache has, and make every token of an answer but the first,
     once; more only where a request made room.
     """
-    plain = replace(engine["rules"], tokens_per_step=1.0, drafted=0, drawn=())
+    plain = replace(engine["rules"], tokens_per_step=1.0, drafted=0)
     found = served(requests(rows), **{**engine, "rules": plain})
     read = sum(replica.read for replica in found.replicas)
     made = sum(replica.made for replica in found.replicas)
@@ -218,7 +213,6 @@ def test_first_tokens_never_come_sooner_under_more_load(engine, seed):
             zip(times, draw.integers(8, 120, 150), draw.integers(1, 100, 150), strict=True)
         )
     ]
-    engine["rules"] = replace(engine["rules"], drawn=())
     found = [ttft_at(rows, pace, engine) for pace in (0.05, 0.5, 1.0, 2.0, 4.0, 16.0)]
     assert all(a <= b * (1.0 + 0.01) for a, b in itertools.pairwise(found)), found
 

@@ -28,7 +28,7 @@ def shipped_names(_: dict[str, Any]) -> dict[str, Any]:
 
 def warm(_: dict[str, Any]) -> dict[str, Any]:
     """Ask what the start page asks, so that a worker has read its modules and data before anybody waits."""
-    from strata.app.web.answers.what_if import START, predicted
+    from strata.app.web.answers.what_if import predicted
 
-    predicted(dict(START))
+    predicted({})
     return {}

@@ -6,11 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from strata.app.commands.options import with_price
 from strata.app.render.compare import compared_dict, question_text, reason_lines, remark_text
 from strata.app.render.prediction import finite
-from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
-from strata.app.web.worker import Tell, tells
-from strata.hardware.money import HOUR, device_hour_price
+from strata.app.web.questions import Count, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.mapping.engine import USUAL_SERVER
 from strata.search.compare import compare
 from strata.search.compared_rows import ComparedRow
@@ -38,23 +37,13 @@ class ComparedSystems(WebQuestion):
     prices: dict[Name, Text] = Field(default_factory=dict, max_length=16)
 
 
-ASKED = ComparedSystems().model_dump()
-
-
 @answers("compare", "Systems side by side under limits on latency", ComparedSystems, job=True)
-@tells
-def systems_compared(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def systems_compared(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """What `strata compare` finds, row by row as it comes, and at the end with reasons and trust."""
-    asked = ASKED | question
-    prices = {
-        name: f"economics.rent={device_hour_price(text, 'price') * HOUR:.12g} USD/h"
-        for name, text in asked["prices"].items()
-        if text.strip()
-    }
+    prices = {name: with_price([], text.strip(), "price") for name, text in asked["prices"].items()}
 
     def inputs(system: str, model: str, engine: str) -> Any:
-        rent = [prices[system]] if system in prices else []
-        return named_inputs(model, system, engine, asked["weights"], asked["kv"], rent)
+        return named_inputs(model, system, engine, asked["weights"], asked["kv"], prices.get(system, []))
 
     def heard(row: ComparedRow) -> None:
         cost = None if row.answer is None else finite(row.answer.value(asked["goal"]))

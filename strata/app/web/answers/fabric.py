@@ -7,22 +7,21 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.collective import collective_dicts
-from strata.app.render.fabric import shape_text, topology_dict
-from strata.app.render.fabric_picture import caption, panels_of
+from strata.app.render.fabric import caption, panels_of, shape_text, topology_dict
+from strata.app.render.operations import collective_dicts
 from strata.app.render.prediction import finite
+from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, require
 from strata.hardware.fabric import check_group
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.hardware.topology import topology
+from strata.mapping.place import rank_numbers
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.rank_numbers import rank_numbers
 from strata.pricing.network.collective_cost import CollectiveCost, group_collective
 from strata.pricing.network.link_loads import LevelLoads, collective_loads, load_schedules
-from strata.search.inputs import make_workload, phase_of
 from strata.search.what_if import Question
 from strata.units import show
 from strata.workload.graph import is_collective
@@ -131,17 +130,8 @@ def _ranks(chosen: Plan, devices: int, name: str) -> dict[str, Any]:
 def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
     """Every kind of collective of one micro-batch through the model, longest in all first."""
     _, chosen = _placed(question)
-    sizes = float(question["batch"]), float(question["input"]), 1.0
-    asked = Question(
-        system=question["system"],
-        model=question["model"],
-        engine=question["engine"],
-        weights="",
-        kv="",
-        fabric=question["fabric"],
-        plan=plan_text(chosen),
-        work=lambda program: make_workload(phase_of(program, question["phase"]), *sizes),
-    )
+    named = {key: question[key] for key in ("system", "model", "engine", "fabric")}
+    asked = Question(**named, plan=plan_text(chosen), work=work_asked(question | {"output": 1.0}))
     result, _ = asked.answer([])
     rows: dict[tuple[str, str, float], dict[str, Any]] = {}
     step = result.steps[-1]

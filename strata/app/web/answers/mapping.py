@@ -9,8 +9,7 @@ from pydantic import Field
 
 from strata.app.commands.map import asked_mapping, asked_phase, asked_program, found_step, other_precisions
 from strata.app.render.map import map_dict, map_notes
-from strata.app.web.questions import Count, Name, Text, WebQuestion, answers
-from strata.app.web.worker import Tell, tells
+from strata.app.web.questions import Count, Name, Tell, Text, WebQuestion, answers
 from strata.errors import BadValue
 from strata.hardware.system import as_system
 from strata.optimise.fusion.fusion_graph import TILES
@@ -59,7 +58,6 @@ def program_names(_: dict[str, Any]) -> dict[str, Any]:
 @answers("mapping", "The best partitions of a program under a plan's layouts", FusedProgram)
 def fused(asked: dict[str, Any]) -> dict[str, Any]:
     """The best partitions under the layouts of a plan, beside kernel by kernel."""
-    asked = FusedProgram(**asked).model_dump()
     return mapped(asked, "given", SHORT, None)
 
 
@@ -69,12 +67,10 @@ def fused(asked: dict[str, Any]) -> dict[str, Any]:
     MappedProgram,
     job=True,
 )
-@tells
 def searched(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The best mapping with everything searched; tells the best step and the bound of the
     division that is looked at as they close in.
     """
-    asked = MappedProgram(**asked).model_dump()
     last: list[tuple[float, float]] = []
 
     def progress(best: float, bound: float) -> None:

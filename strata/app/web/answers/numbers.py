@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.render.prediction import finite
+from strata.app.render.prediction import finite, metric_label, metric_text, shown_metrics
 from strata.app.render.sweep import best_line, sweep_remarks
-from strata.app.web.answers.what_if import START, Design, changes, question_of, rent
+from strata.app.web.answers.what_if import Design, changes, question_of, rent
 from strata.app.web.questions import FieldPath, NameOrNone, answers
 from strata.errors import StrataError
 from strata.hardware.derive import is_derived
@@ -37,15 +36,11 @@ class SweptDesign(Design):
     plans: Literal["each", "same"] = "each"  # the best for each value, or one for all
 
 
-SWEPT = SweptDesign().model_dump()
-
-
 @answers("numbers", "Every number behind a design, with its source", Design)
 def numbers(design: dict[str, Any]) -> dict[str, Any]:
     """Every number of chip, fabric, engine and prices: value now and as shipped, unit, meaning, source, and
     whether it is own, inherited, fitted, derived or assumed.
     """
-    design = START | design
     asked = question_of(design)
     shipped = asked.inputs()
     refused = ""
@@ -97,7 +92,6 @@ def _stated(owner: str, shipped: Any, now: Any) -> list[dict[str, Any]]:
 @answers("sweep", "What one number does over a range", SweptDesign)
 def swept(asked: dict[str, Any]) -> dict[str, Any]:
     """A metric over values of one number, the best of them, and what binds at each."""
-    asked = SWEPT | asked
     path, unit = asked["path"], _unit(asked)
     listed = ",".join(f"{v:.12g}" for v in dict.fromkeys(asked["values"]))
     axis = f"{path}={listed}{'' if unit == '1' else f' {unit}'}"

@@ -8,13 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from strata.app.render.catalogue import catalogue
-from strata.app.render.metrics import metric_label
+from strata.app.render.prediction import metric_label
+from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.errors import BadFile, BadValue, StrataError, require
 from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.goal import goal as make_goal
-from strata.search.inputs import make_workload, phase_of
 from strata.search.points import point_design
 from strata.search.samplers import sampler_names
 from strata.search.space import Space, space_of_spec
@@ -155,7 +155,7 @@ def _number(text: str) -> float | str:
 @answers("search/space", "A space: its axes and size", SpaceAsked)
 def space_told(question: dict[str, Any]) -> dict[str, Any]:
     """A space for people: its question, its axes with choices and sources, and how many points it has."""
-    found = space_asked(SpaceAsked(**question).model_dump())
+    found = space_asked(question)
     scenario = found.scenario
     names = ("model", "system", "engine", "phase", "batch", "input", "output", "plan")
     return {
@@ -244,15 +244,8 @@ def point_designs(question: dict[str, Any]) -> dict[str, Any]:
 def _named(system: str, like: dict[str, Any], goal: Goal) -> dict[str, Any]:
     """A named system under its best plan, at the sizes of a design."""
     design = {**like, "system": system, "plan": "", "fabric": "", "set": {}}
-    sizes = [float(like[key]) for key in ("batch", "input", "output")]
-    asked = Question(
-        system=system,
-        model=like["model"],
-        engine=like["engine"],
-        weights=like["weights"],
-        kv=like["kv"],
-        work=lambda program: make_workload(phase_of(program, like["phase"]), *sizes),
-    )
+    named = {key: like[key] for key in ("model", "engine", "weights", "kv")}
+    asked = Question(system=system, **named, work=work_asked(like))
     try:
         result, _ = asked.answer()
     except StrataError as error:

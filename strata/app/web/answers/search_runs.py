@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.metrics import shown_metrics
-from strata.app.render.prediction import finite
+from strata.app.render.prediction import finite, shown_metrics
 from strata.app.render.search import why_no_design
 from strata.app.render.search_figures import Trait, importance, relative_worths, trade_metrics, traits_of
+from strata.app.terminal import plain_json
 from strata.app.web.answers.search import (
     LimitText,
     Metric,
@@ -26,9 +26,7 @@ from strata.app.web.answers.search import (
     space_asked,
     study_parts,
 )
-from strata.app.web.questions import Name, answers
-from strata.app.web.wire import plain
-from strata.app.web.worker import Tell, tells
+from strata.app.web.questions import Name, Tell, answers
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.goal import Goal
@@ -60,10 +58,8 @@ class StudyStart(SpaceAsked):
 
 
 @answers("search/run", "Start a study in the folder, or resume it", StudyStart, job=True, kept=True)
-@tells
-def searched_study(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def searched_study(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Rounds of a search with word after each; whoever cancels keeps what was stored."""
-    asked = StudyStart(**question).model_dump()
     searching, old = _resumed(asked["study"]) if asked["resume"] else (_begun(asked), [])
     space, goal = searching.space, searching.goal
     tell({"study": asked["study"], "size": space.size, "goal": goal.words(), **_axes_told(space, goal)})
@@ -102,7 +98,7 @@ def _resumed(study: str) -> tuple[Search, list[dict[str, Any]]]:
 
 def _progress(at: Progress, before: float) -> dict[str, Any]:
     """Where a search stands, with the time of earlier runs."""
-    return plain({**vars(at), "seconds": at.seconds + before})
+    return plain_json({**vars(at), "seconds": at.seconds + before})
 
 
 def _keep_history(study: str, rows: list[dict[str, Any]], ended: str) -> None:
@@ -126,7 +122,7 @@ def history_of(study: str) -> dict[str, Any]:
 @answers("search/open", "What a study of the folder has found so far", StudyAsked)
 def opened_study(question: dict[str, Any]) -> dict[str, Any]:
     """What a study of the folder has found so far, read from its parts."""
-    name = StudyAsked(**question).study
+    name = question["study"]
     space, goal, _ = study_parts(name)
     store, history = Store(name), history_of(name)
     parts: list[Evaluated] = []

@@ -12,17 +12,17 @@ from pydantic import Field
 
 from strata.app.render.prediction import finite
 from strata.app.render.serving import under_load_dict
+from strata.app.web.answers.what_if import changes
 from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, StrataError
 from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import plan_text
 from strata.search.inputs import named_inputs
-from strata.serving.frontier import client_steps
 from strata.serving.launch import devices_per_machine, launch_command
 from strata.serving.load import closed_load, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.requests import Requests
-from strata.serving.under_load import UnderLoad, serve_under_load
+from strata.serving.under_load import UnderLoad, client_steps, serve_under_load
 
 Shape = Literal["fixed", "uniform", "lognormal", "exponential"]
 Limit = Annotated[float, Field(gt=1e-5, le=1e4)]
@@ -65,9 +65,8 @@ def limits_of(service: dict[str, Any]) -> dict[str, float]:
 
 def inputs_of(service: dict[str, Any], system: str = "") -> tuple[Any, Any, Any]:
     """System, language model and engine by their names."""
-    changes = [f"{path}={value}" for path, value in service["set"].items()]
     names = (service["model"], system or service["system"], service["engine"])
-    found = named_inputs(*names, service["weights"], service["kv"], changes)
+    found = named_inputs(*names, service["weights"], service["kv"], changes(service))
     if not hasattr(found[1], "has_experts"):
         raise BadValue(f"{service['model']} is no language model: it serves no requests")
     return found
@@ -89,7 +88,6 @@ def input_variation(service: dict[str, Any]) -> float:
 )
 def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
     """What `strata serving --quick` says: the best plans under limits, what requests see, the curve."""
-    service = Service(**service).model_dump()
     system, model, engine = inputs_of(service)
     asked = Requests(service["input"], service["output"], input_variation(service))
     load = (

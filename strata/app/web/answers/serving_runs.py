@@ -13,16 +13,15 @@ from pydantic import Field
 from strata.app.render.prediction import finite
 from strata.app.render.simulated_page import joined_steps, lanes_of
 from strata.app.web.answers.serving import Service, inputs_of, limits_of
-from strata.app.web.questions import Name, answers
-from strata.app.web.worker import Tell, tells
+from strata.app.web.questions import Name, Tell, answers
 from strata.errors import BadValue, StrataError
 from strata.mapping.plan import plan_text
 from strata.serving.deployment import Deployment
-from strata.serving.frontier import client_steps
 from strata.serving.priced_service import PricedService, promising_plans
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import CostPoint, answer_row, cost_frontier, find_rate, load_latency
 from strata.serving.simulated_result import LATENCIES, Served
+from strata.serving.under_load import client_steps
 from strata.simulate.server.fleet import Load
 from strata.simulate.server.load_text import load_of
 from strata.simulate.server.statistics import LatencyStatistics
@@ -85,10 +84,8 @@ def priced_deployment(
     Service,
     job=True,
 )
-@tells
-def simulated_service(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def simulated_service(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Requests one by one: first the load that is asked for, then others, then the most within the limits."""
-    service = Service(**question).model_dump()
     load, slo = load_asked(service), limits_of(service)
     deployed = priced_deployment(service, load)
     tell({"priced": deployed.text, "plan": plan_text(deployed.plan)})
@@ -198,10 +195,8 @@ def minute_told(run: Served) -> dict[str, Any]:
 @answers(
     "serving/cost", "Cost against latency over systems, plans and rates, under the limits", Rivals, job=True
 )
-@tells
-def cheapest_system(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
+def cheapest_system(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """Cost against a latency, over systems with their promising plans, at rates up to what each serves."""
-    service = Rivals(**question).model_dump()
     if service["load"] == "closed":
         raise BadValue("cost is told over rates: choose a load that arrives at a rate")
     load, slo = load_asked(service), limits_of(service)

@@ -7,9 +7,10 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.area import area_dict
 from strata.app.render.heat import temperatures_dict
 from strata.app.render.prediction import finite, step_bound
+from strata.app.render.silicon import area_dict
+from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip
@@ -25,7 +26,6 @@ from strata.params import names, stated
 from strata.pricing.power_limits import dissipated
 from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth
 from strata.result import Result
-from strata.search.inputs import make_workload, phase_of
 from strata.search.what_if import Question
 from strata.units import show
 
@@ -96,7 +96,6 @@ def changes_of(design: dict[str, Any]) -> dict[str, str]:
 @answers("stack", "A stack as it is built, and its bounds", StackDesign)
 def built(design: dict[str, Any]) -> dict[str, Any]:
     """Layers from the board up, bonds and vias, capacity, bandwidth with every bound, what fits the die."""
-    design = StackDesign(**design).model_dump()
     chip = make_chip(design["chip"], **changes_of(design))
     if chip.silicon is None:
         raise MissingQuantity(f"nothing says how chip '{chip.name}' is made: its package cannot be drawn")
@@ -175,14 +174,8 @@ def sources_of(chip: Chip) -> dict[str, Any]:
 @answers("stack-load", "Time and temperatures of a stack under a load", StackLoad)
 def loaded(design: dict[str, Any]) -> dict[str, Any]:
     """The step of a model on devices of this stack, and the temperatures it holds them at."""
-    design = StackLoad(**design).model_dump()
-    sizes = [float(design[key]) for key in ("batch", "input", "output")]
-    asked = Question(
-        system=f"{design['devices']}x{design['chip']}",
-        model=design["model"],
-        plan=design["plan"],
-        work=lambda program: make_workload(phase_of(program, design["phase"]), *sizes),
-    )
+    system, work = f"{design['devices']}x{design['chip']}", work_asked(design)
+    asked = Question(system=system, model=design["model"], plan=design["plan"], work=work)
     result, _ = asked.answer([f"chip.{path}={value}" for path, value in changes_of(design).items()])
     chip = result.system.chip
     told = {

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.study import claim_text
-from strata.app.web.questions import Name, WebQuestion, answers
-from strata.app.web.worker import Tell, tells
+from strata.app.web.questions import Name, Tell, WebQuestion, answers
 from strata.errors import UnknownName
 from strata.reading import file_text
 from strata.studies import Study, run_study, stored_result, studies_folder, study, study_names
@@ -61,7 +60,6 @@ def study_told(question: dict[str, Any]) -> dict[str, Any]:
 
 
 @answers("studies/run", "Run a study again, claim by claim", RunStudy, job=True)
-@tells
 def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The study run now; its pictures are drawn from what was found."""
     named = _shipped(question["study"])
@@ -121,7 +119,7 @@ def _picture(entry: dict[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _drawn(outcome: Any) -> list[dict[str, str]]:
-    from strata.app.render.study_picture import draw_study
+    from strata.app.render.study import draw_study
 
     # a worker writes to its own folder alone; matplotlib keeps its list of fonts there, too
     os.environ.setdefault("MPLCONFIGDIR", str(Path.cwd() / ".matplotlib"))

@@ -8,12 +8,13 @@ from pydantic import Field
 
 from strata.app.render.generation import generation_dict
 from strata.app.render.prediction import finite, step_bound
+from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import Count, Name, NameOrNone, WebQuestion, answers
 from strata.evaluate import evaluate
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
 from strata.hardware.generate.budget import die_edge
-from strata.hardware.generate.generate import Generation, generation
+from strata.hardware.generate.recipe import Generation, generation
 from strata.hardware.hierarchy import memory_levels
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
@@ -22,7 +23,6 @@ from strata.params import names
 from strata.precision import rate_of
 from strata.pricing.readings import made_cost
 from strata.result import Result
-from strata.search.inputs import make_workload, phase_of
 from strata.search.plan_for import plan_for
 from strata.units import show
 from strata.workload.program import program as make_program
@@ -81,7 +81,6 @@ def made_chip(asked: dict[str, Any]) -> Generation:
 @answers("technology", "The chip that a node and budgets make", ChipBudget)
 def generated(asked: dict[str, Any]) -> dict[str, Any]:
     """Counts, rates, what each component takes of each budget, what binds, and a named chip beside it."""
-    asked = ChipBudget(**asked).model_dump()
     found = made_chip(asked)
     made, budget = found.made, found.made.budget
     other = make_chip(asked["against"]) if asked["against"] else None
@@ -143,7 +142,6 @@ def offered(chip: Chip) -> dict[str, Any]:
 @answers("technology-predict", "A model on generated chips beside a named one", ChipAtWork)
 def at_work(asked: dict[str, Any]) -> dict[str, Any]:
     """A model on generated chips and on as many of a named one, both joined as those usually are."""
-    asked = ChipAtWork(**asked).model_dump()
     found = made_chip(asked)
     if found.infeasible:
         return {"why": f"cannot be built: {found.infeasible[0]}"}
@@ -160,8 +158,7 @@ def at_work(asked: dict[str, Any]) -> dict[str, Any]:
 def work_of(system: System, asked: dict[str, Any]) -> dict[str, Any]:
     """The best plan's answer on a system."""
     program = make_program(asked["model"])
-    sizes = [float(asked[key]) for key in ("batch", "input", "output")]
-    work = make_workload(phase_of(program, asked["phase"]), *sizes)
+    work = work_asked(asked)(program)
     plan = usual_division(program, system.devices)
     result: Result = (
         evaluate(system, program, work, plan, "ideal")

@@ -11,12 +11,12 @@ from pydantic import Field, StringConstraints
 from strata.app.render.accuracy import interval_of
 from strata.app.render.prediction import finite
 from strata.app.render.training import STEP_WORDS, days_text, plan_words, step_parts, train_dict
-from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
-from strata.app.web.worker import Tell, tells
+from strata.app.web.answers.what_if import changes
+from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.errors import BadValue
-from strata.evaluate import stage_memory
 from strata.mapping.plan import order_text, plan_text
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
+from strata.one_step import stage_memory
 from strata.result import Result
 from strata.search.inputs import named_inputs
 from strata.simulate.gantt import MEANING
@@ -58,15 +58,10 @@ class BestPlan(TrainDesign):
     goal: Literal["throughput", "cheapest", "efficient"] = "throughput"
 
 
-START = TrainDesign().model_dump()
-
-
 def _inputs(design: dict[str, Any]) -> tuple[Any, Model, Any, float]:
     """System, model, engine, and sequences of a step."""
-    changes = [f"{path}={value}" for path, value in design["set"].items()]
-    hardware, model, engine = named_inputs(
-        design["model"], design["system"], design["engine"], design["weights"], "", changes, design["fabric"]
-    )
+    names = (design["model"], design["system"], design["engine"], design["weights"])
+    hardware, model, engine = named_inputs(*names, "", changes(design), design["fabric"])
     if not isinstance(model, Model):
         raise BadValue(f"runs of training are of language models, but {design['model']} is none")
     batch = float(design["batch"] or usual_batch(float(hardware.devices), float(design["length"])))
@@ -86,7 +81,6 @@ def _step(design: dict[str, Any]) -> Result:
 )
 def trained(design: dict[str, Any]) -> dict[str, Any]:
     """A run under a plan, or why the plan does not fit and what would help."""
-    design = START | design
     tokens, result = token_count(design["tokens"]), _step(design)
     batch, hardware, model = float(result.workload.batch), result.system, result.program
     if tokens < batch * design["length"]:
@@ -208,7 +202,7 @@ def stages_told(result: Result) -> dict[str, Any]:
 )
 def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
     """Passes of all micro-batches through the stages, as events; why not, where they are too many."""
-    result = _step(START | design)
+    result = _step(design)
     if not result.fits:
         return {"why": "a step that does not fit has no timeline", "tasks": []}
     step = result.steps[-1]
@@ -230,7 +224,6 @@ def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
 @answers(
     "training/plans", "The best plans of a training run, and what each lever is worth", BestPlan, job=True
 )
-@tells
 def best_training_plans(design: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The best plans of every division of the devices, what each lever is worth, and why the rest is out."""
     hardware, model, engine, batch = _inputs(design)

@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from strata.app.render.accuracy_pictures import group_unit
-from strata.app.web.questions import WebQuestion, answers
-from strata.app.web.worker import Tell, tells
+from strata.app.web.questions import Tell, WebQuestion, answers
 from strata.errors import UnknownName
 from strata.shipped import shipped_folder
 from strata.validation.accuracy.headline import (
@@ -118,7 +117,6 @@ def row_told(question: dict[str, Any]) -> dict[str, Any]:
 
 
 @answers("validation/run", "Predict a file anew", MeasuredFile, job=True)
-@tells
 def file_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The same of a file whose every row is predicted now."""
     folder, name = shipped_folder("validation"), _known(question["file"])

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from shlex import quote
 from typing import Any, Literal
 
 from pydantic import Field
 
+from strata.app.commands.options import with_price
 from strata.app.render.accuracy import interval_of
 from strata.app.render.explanation import busy_text, op_rows
-from strata.app.render.metrics import metric_label, metric_text, shown_metrics
-from strata.app.render.prediction import finite, headline_rows, prediction_title, step_bound
+from strata.app.render.prediction import (
+    finite,
+    headline_rows,
+    metric_label,
+    metric_text,
+    prediction_title,
+    shown_metrics,
+    step_bound,
+)
 from strata.app.render.ranking import choice_text
 from strata.app.web.questions import (
     Count,
@@ -23,7 +32,6 @@ from strata.app.web.questions import (
     answers,
 )
 from strata.errors import Infeasible
-from strata.hardware.money import HOUR, device_hour_price
 from strata.mapping.plan import division_text
 from strata.pricing.metrics import METRICS
 from strata.result import Result
@@ -33,6 +41,7 @@ from strata.search.plan_for import plan_for
 from strata.search.what_if import Question
 from strata.units import show
 from strata.validation.accuracy.trust import trusts
+from strata.workload.tasks import Workload
 
 
 class Design(WebQuestion):
@@ -56,21 +65,21 @@ class Design(WebQuestion):
 START = Design().model_dump()
 
 
+def work_asked(design: dict[str, Any]) -> Callable[[Any], Workload]:
+    """The workload of a program, of the sizes that a design states."""
+    sizes = [float(design[key]) for key in ("batch", "input", "output")]
+    return lambda program: make_workload(phase_of(program, design["phase"]), *sizes)
+
+
 def question_of(design: dict[str, Any]) -> Question:
     """A design as the library asks it."""
-    sizes = [float(design[key]) for key in ("batch", "input", "output")]
     names = {key: design[key] for key in ("system", "model", "engine", "weights", "kv", "fabric", "plan")}
-    return Question(
-        **names,
-        work=lambda program: make_workload(phase_of(program, design["phase"]), *sizes),
-        always=tuple(rent(design)),
-    )
+    return Question(**names, work=work_asked(design), always=tuple(rent(design)))
 
 
 def rent(design: dict[str, Any]) -> list[str]:
     """The price of a device-hour as a field that is set, where one is told."""
-    price = design["price"].strip()
-    return [f"economics.rent={device_hour_price(price, 'price') * HOUR:.12g} USD/h"] if price else []
+    return with_price([], design["price"].strip(), "price")
 
 
 def changes(design: dict[str, Any]) -> list[str]:
@@ -86,7 +95,6 @@ def answer_of(design: dict[str, Any]) -> tuple[Result, Any]:
 @answers("predict", "One design's answer", Design)
 def predicted(design: dict[str, Any]) -> dict[str, Any]:
     """Headline numbers with their trust, where time, energy and memory go, ops, roofline, and what binds."""
-    design = START | design
     result, ranking = answer_of(design)
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     told = {
@@ -222,7 +230,6 @@ def roofline_told(result: Result) -> dict[str, Any]:
 @answers("plans", "The best plans of a design, ranked", Design)
 def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
     """The best plans of a design, best first, and what a step of each takes."""
-    design = START | design
     asked = question_of(design)
     hardware, program, software = asked.inputs(changes(design))
     ranking = plan_for(hardware, program, asked.work(program), software, top=8, at_once=True)
@@ -248,5 +255,5 @@ def gains(design: dict[str, Any]) -> dict[str, Any]:
     """What 10 % more of each resource would buy."""
     from strata.app.render.explanation import gain_rows
 
-    result, _ = answer_of(START | design)
+    result, _ = answer_of(design)
     return {"gains": gain_rows(result) if result.fits else []}

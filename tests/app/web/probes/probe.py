@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from strata.app.web.worker import tells
+from strata.app.web.questions import WebQuestion, answers
 
 
 def echo(question):
@@ -34,7 +34,11 @@ def slow_short(question):
     return {}
 
 
-@tells
+class Seconds(WebQuestion):
+    seconds: float
+
+
+@answers("slow", "Sleep", Seconds, job=True)
 def slow(question, tell):
     tell({"begun": True})
     time.sleep(question["seconds"])

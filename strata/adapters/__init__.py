@@ -1,0 +1,1 @@
+"""Readers of files that other tools write, as models and programs."""

@@ -1,0 +1,1 @@
+"""Hugging Face configs as models."""
