@@ -70,8 +70,9 @@ def studies_answers() -> dict[str, Any]:
 def points_answers() -> dict[str, Any]:
     """Prediction of each measured row, by file."""
     from strata.validation.accuracy.run import validate
+    from strata.validation.accuracy.tables import ONE_IN
 
-    points = validate(keep_points=True)["points"]
+    points = validate(ROOT / "validation", keep_points=True, one_in=ONE_IN)["points"]
     return {f"{p['file']}:{p['row']} {p['group']} {i}": p["predicted"] for i, p in enumerate(points)}
 
 
