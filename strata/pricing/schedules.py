@@ -127,7 +127,7 @@ def one_f_one_b_time(passes: StagePasses, microbatches: Number) -> Number:
     micro-batches, :math:`n_j = \min(P - 1 - j, m - 1)`. The stage that sets the pace waits for its first
     micro-batch, then for the stages behind it as far as its n forward passes ahead, and at the end its last n
     backward passes, do not fill the time. Alike stages: :math:`(m + P - 1) t`, exactly; else within 1 % of
-    the simulated order in the mean and 10 % at worst (tests/pricing/test_schedules.py).
+    the simulated order in the mean and 10 % at worst (tests/simulate/test_pipeline_schedules.py).
 
     Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2, for
     stages alike.

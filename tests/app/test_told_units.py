@@ -188,6 +188,16 @@ def test_units_are_those_of_the_quantities(answer):
     assert unit_of(("worth_of_one_percent", "power", "FLOP/s"), chip["units"]) == "1"
 
 
+def test_a_row_is_the_prediction(answer, tmp_path):
+    words = ["predict", "-m", "llama-3-70b", "-s", "8xh200", "--batch", "64", "--plan", "tp=4,pp=2"]
+    got = answer(*words, "--json")
+    answer(*words, "--table", tmp_path / "one.csv")
+    with (tmp_path / "one.csv").open(newline="") as file:
+        (row,) = list(csv.DictReader(file))
+    assert float(row["tpot [s]"]) == got["metrics"]["tpot"]
+    assert (row["plan"], row["system"], row["fits"]) == ("tp=4,pp=2", "8xh200", "true")
+
+
 @pytest.mark.parametrize(
     ("file", "said"),
     [

@@ -7,15 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
+from strata.arrays import lead, rank_of
 from strata.errors import BadValue, UnknownName
 from strata.pricing.schedules import (
     SCHEDULE,
     SCHEDULES,
+    StagePasses,
     bubble_share,
     decode_cycle,
     dualpipe_time,
     interleaved_time,
-    listed_passes,
     pipeline_time,
     scheduled_time,
 )
@@ -31,9 +32,24 @@ def alike(stages, forward, inputs, weights, virtual=1):
     return StageTimes(forward=parts[0], inputs=parts[1], weights=parts[2])
 
 
+def equal_stages(forward, inputs, weights, stages):
+    """Passes of stages that all take the same time; numbers or arrays."""
+    ends = lead([0.0, 1.0], rank_of(forward, inputs, weights, stages))
+    before, whole = ends * (stages - 1.0), forward + inputs + weights
+    return StagePasses(
+        forward=forward + 0.0 * before,
+        inputs=inputs + 0.0 * before,
+        weights=weights + 0.0 * before,
+        before=before * whole,
+        behind=stages - 1.0 - before,
+        every=(forward * stages, inputs * stages, weights * stages),
+        mirrored=whole + 0.0 * before,
+    )
+
+
 def schedule_time(name, forward, inputs, weights, stages, pieces, virtual=1.0):
     """The closed form of a schedule by its name."""
-    passes = listed_passes(*[(time,) * int(stages) for time in (forward, inputs, weights)], int(stages))
+    passes = equal_stages(forward, inputs, weights, stages)
     if name == "interleaved":
         return interleaved_time(passes, pieces, virtual)
     return scheduled_time(passes, float(SCHEDULE.index(name)), stages, pieces, 1.0)
@@ -130,7 +146,7 @@ def test_all_passes_but_those_that_fill_and_drain_are_paired(stages, pieces):
     base = alike(stages, 1.0, 1.0, 0.5)
     plain, paired = (simulated("dualpipe", replace(base, saved=s), stages, pieces) for s in (0.0, 0.25))
     assert plain - paired == pytest.approx(0.25 * (pieces - stages / 2 - 2))
-    made = replace(listed_passes(*[(time,) * stages for time in (1.0, 1.0, 0.5)], stages), saved=0.25)
+    made = replace(equal_stages(1.0, 1.0, 0.5, float(stages)), saved=0.25)
     assert float(dualpipe_time(made, float(pieces), float(stages))) == pytest.approx(paired)
 
 
@@ -159,9 +175,9 @@ def test_forward_passes_are_the_closed_forms_of_prefill_and_decode():
 
 def test_equations_take_arrays():
     stages = np.array([2.0, 4.0, 8.0])
-    assert pipeline_time(1.0, stages, 32.0, 2.0) == pytest.approx(
-        [float(pipeline_time(1.0, p, 32.0, 2.0)) for p in stages]
-    )
+    for name in SCHEDULES:
+        each = [float(schedule_time(name, 1.0, 1.0, 0.5, p, 32.0, 2.0)) for p in (2.0, 4.0, 8.0)]
+        assert schedule_time(name, 1.0, 1.0, 0.5, stages, 32.0, 2.0) == pytest.approx(each)
     assert bubble_share(np.array([10.0, 20.0]), 10.0) == pytest.approx([0.0, 0.5])
 
 
