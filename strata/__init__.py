@@ -46,7 +46,8 @@ if TYPE_CHECKING:
     from strata.workload.dataflow_builder import dataflow
     from strata.workload.lora import Lora
     from strata.workload.model import Model, model
-    from strata.workload.program import Program, program
+    from strata.workload.program import program
+    from strata.workload.protocol import Program
     from strata.workload.routing import Routing, read_routing, routing
     from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 

@@ -241,7 +241,10 @@ def _held(value: Mapping[Any, Any], inner: tuple[Any, ...], unlimited: bool) -> 
 @lru_cache(maxsize=32)
 def _asked_of(protocol: type) -> tuple[str, ...]:
     """Names that something of a protocol has."""
-    return tuple(n for n in (*vars(protocol), *protocol.__annotations__) if not n.startswith("_"))
+    needed: frozenset[str] = getattr(
+        protocol, "__abstractmethods__", frozenset()
+    )  # what else is there has defaults
+    return tuple(n for n in needed or (*vars(protocol), *protocol.__annotations__) if not n.startswith("_"))
 
 
 def _number(value: Any, whole: bool, unlimited: bool) -> tuple[bool, Any]:

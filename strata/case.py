@@ -9,7 +9,7 @@ from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
 from strata.params import record
 from strata.records import readable
-from strata.workload.program import Program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 

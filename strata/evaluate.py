@@ -26,7 +26,7 @@ from strata.pricing.summary import Summary, summarise
 from strata.result import Result
 from strata.sharded import case_of, groups_of_plan, sharded, step_graph, system_under_engine
 from strata.stages import run_compiled
-from strata.workload.program import Program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 

@@ -19,7 +19,7 @@ from strata.pricing.stage_memory import memory_by_stage, memory_in_step
 from strata.pricing.step import Step
 from strata.result import Result
 from strata.sharded import case_of
-from strata.workload.program import Program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 

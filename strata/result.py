@@ -28,7 +28,7 @@ from strata.pricing.timeline import Timeline, timeline
 from strata.records import Tabular, box_columns, to_dict
 from strata.rich_html import bar_html, display_html, rich_cards, table_html
 from strata.units import show
-from strata.workload.program import Program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 CARDS = ("ttft", "mfu", "power", "energy_per_token", "cost_per_mtoken", "temperature")  # in notebooks

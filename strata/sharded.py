@@ -19,8 +19,8 @@ from strata.mapping.shard import shard
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.memo import Memo, is_settled, value_key
 from strata.workload.graph import Graph
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 _PLANS, _ACTIVE = Memo(1024), Memo(1024)

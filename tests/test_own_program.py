@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import strata as st
+from strata.errors import StrataError
 from strata.workload.graph import Block, BlockSequence, Extent, Graph
 from strata.workload.ops import MatMul
 
@@ -46,6 +47,62 @@ class Plain:
 def test_any_class_with_a_trace_is_a_program(program):
     made = st.evaluate("8xh200", program, st.forward(8192.0), st.layout({"r": 8}, {"rows": "r"}))
     assert made.fits and made.metrics.mfu > 0.1 and "items/s" in repr(made)
+
+
+OWN_FILE = """
+from dataclasses import dataclass
+from strata.workload.graph import Block, BlockSequence, Extent, Graph
+from strata.workload.ops import MatMul
+
+@dataclass(frozen=True)
+class Product:
+    name: str = "product"
+    width: float = 4096.0
+
+    @property
+    def units(self):
+        return {"rows": 8192.0, "columns": self.width}
+
+    def trace(self, work):
+        rows, columns = Extent(8192.0, 1.0, "rows"), Extent(self.width, 1.0, "columns")
+        op = MatMul(name="product", module="m", inputs=("x",), output="y", m=rows, n=(columns,), k=Extent(512.0),
+                    weight="bf16", activation="bf16")
+        return Graph(blocks=(Block(name="one", ops=(op,)),), sequence=BlockSequence(first=("one",)), items=work.batch,
+                     inputs=("x",), formats=(("bf16", "bf16"),), units=self.units)
+"""
+
+
+def test_a_program_in_a_file_is_divided_by_its_axes(tmp_path):
+    (tmp_path / "mine.py").write_text(OWN_FILE)
+    own = st.program(tmp_path / "mine.py", width=8192)
+    typed = st.evaluate("8xh200", own, st.forward(1.0), "rows=4,columns=2")
+    laid = st.layout({"rows": 4, "columns": 2}, {"rows": "rows", "columns": "columns"})
+    assert own.width == 8192.0 and typed.fits
+    assert typed.metrics.step_time == st.evaluate("8xh200", own, st.forward(1.0), laid).metrics.step_time
+
+
+def test_a_program_in_a_file_is_predicted_and_shown_from_the_command_line(tmp_path, answer):
+    (tmp_path / "mine.py").write_text(OWN_FILE)
+    shown = answer("show", "program", f"{tmp_path}/mine.py")
+    assert "divided with --plan rows=2,columns=2" in shown and "4096" in shown
+    assert "plan columns=8" in answer(
+        "predict", "-m", f"{tmp_path}/mine.py", "-s", "8xh200", "--plan", "columns=8"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "line"),
+    [
+        ("x = 1", "one class with units and trace"),
+        (OWN_FILE + OWN_FILE.replace("class Product", "class Other"), "but got Other, Product"),
+        ("import nothing_like_it", "line 1: ModuleNotFoundError"),
+        ("def f(:", "line 1: SyntaxError"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_one_line(tmp_path, code, line):
+    (tmp_path / "mine.py").write_text(code)
+    with pytest.raises(StrataError, match=line):
+        st.program(tmp_path / "mine.py")
 
 
 def test_a_program_that_changes_is_priced_anew():

@@ -20,6 +20,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.mapping.divisors import bounded_degree, bounded_devices, bounded_plans, divisors
 from strata.mapping.layout import DEEPFLOW, GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
 from strata.units import finite_number
+from strata.workload.protocol import member
 
 WRITTEN = "RC-4-2-d8-p2, CR-8, d8, or hidden=RC-4-2,softmax=CR-8,d8,p2"
 KERNEL_MESH = ("kp1", "kp2", "depth", "dp", STAGES)  # the mesh of a strategy for all modules, innermost first
@@ -292,7 +293,7 @@ def _common_mesh(strategy: Strategy, program: Any) -> tuple[dict[str, Number], d
     """A mesh that every module's split is made of, with the dimensions of each: cut where any of them is.
     Arrays of strategies must be cut in one order, as `by_structure` shares them out.
     """
-    said, names = dict(strategy.modules), program.kernel_modules
+    said, names = dict(strategy.modules), member(program, "kernel_modules")
     for module in said:
         if module not in names:
             raise UnknownName(f"module of {program.name}", module, names, ", ".join(names))
@@ -319,7 +320,7 @@ def _common_mesh(strategy: Strategy, program: Any) -> tuple[dict[str, Number], d
 
 
 def _products(program: Any) -> tuple[str, ...]:
-    names: tuple[str, ...] = getattr(program, "kernel_modules", ())
+    names: tuple[str, ...] = member(program, "kernel_modules")
     require(bool(names), f"{getattr(program, 'name', program)} has no products that a strategy divides")
     return names
 

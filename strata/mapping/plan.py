@@ -4,7 +4,6 @@ one degree; what it does to axes stands in `plan_layout`.
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import re
 from dataclasses import dataclass, field, fields, replace
@@ -40,6 +39,7 @@ from strata.mapping.training_plan import (
 from strata.records import brief, to_dict
 from strata.units import finite_array, finite_quantity
 from strata.workload.graph import Graph
+from strata.workload.protocol import member
 from strata.workload.tasks import Workload
 
 Words = tuple[str, ...]
@@ -252,11 +252,9 @@ def layout_degrees(program: Any) -> tuple[str, ...]:
     >>> layout_degrees(program("fft-1024")), layout_degrees(program("llama-3-8b"))
     (('p', 'q'), ())
     """
-    if hasattr(program, "kernel_modules"):
+    if member(program, "kernel_modules"):
         return KERNEL_MESH
-    if hasattr(program, "mesh_dimensions"):
-        return tuple(program.mesh_dimensions)
-    return tuple(inspect.signature(program.layout).parameters) if hasattr(program, "layout") else ()
+    return () if member(program, "takes_plans") else tuple(member(program, "mesh_dimensions"))
 
 
 def division(program: Any, given: Plan | Layout | Strategy | str | None, **degrees: Any) -> Plan | Layout:
@@ -289,7 +287,7 @@ def division(program: Any, given: Plan | Layout | Strategy | str | None, **degre
         raise BadValue(f"{program.name} is divided like {division_words(program)}, but got '{given}'")
     if known == KERNEL_MESH:
         return layout_of(from_mesh(degrees), program)
-    told = program.layout(**degrees)
+    told = member(program, "layout")(**degrees)
     return layout(told.pop("mesh"), told.pop("axes", None), **told)
 
 
@@ -325,7 +323,7 @@ def divides_itself(program: Any) -> bool:
     >>> [divides_itself(program(name)) for name in ("fft-1024", "gemm-8192", "llama-3-8b")]
     [True, False, False]
     """
-    return bool(layout_degrees(program)) and not hasattr(program, "kernel_modules")
+    return bool(layout_degrees(program)) and not member(program, "kernel_modules")
 
 
 def usual_division(program: Any, devices: Number) -> str:
@@ -335,8 +333,7 @@ def usual_division(program: Any, devices: Number) -> str:
     >>> usual_division(program("gpt3-layer"), 8.0), usual_division(program("llama-3-8b"), 8.0)
     ('tp=8', '')
     """
-    own = getattr(program, "division_over", None)
-    return "" if own is None else str(own(float(devices)))
+    return str(member(program, "division_over")(float(devices)))
 
 
 def division_words(program: Any) -> str:
@@ -346,7 +343,9 @@ def division_words(program: Any) -> str:
     >>> division_words(program("mlp-8192"))
     'kp1=4,kp2=2 (rows and columns), or depth=8'
     """
-    return f"{WRITTEN}; or kp1=4,kp2=2" if hasattr(program, "kernel_modules") else str(program.layout_text())
+    if member(program, "kernel_modules"):
+        return f"{WRITTEN}; or kp1=4,kp2=2"
+    return str(member(program, "layout_text")())
 
 
 def division_text(division: Plan | Layout) -> str:

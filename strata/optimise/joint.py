@@ -37,8 +37,8 @@ from strata.rich_html import blocks_svg, display_html, rich_cards, table_html
 from strata.units import finite_number, show
 from strata.workload.dataflow import Dataflow
 from strata.workload.graph import Collective
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 FREE = "free"

@@ -27,8 +27,8 @@ from strata.optimise.layouts.layout_states import LayoutTables
 from strata.pricing.given import rank_in_step
 from strata.pricing.pricers import Rank, price_op
 from strata.workload.graph import Collective, Graph, is_collective
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 FIRST_LIMIT = 3_000_000  # entries of the largest table before options are narrowed by messages

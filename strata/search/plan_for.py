@@ -23,8 +23,8 @@ from strata.serving.load_metrics import ServingGoal, ServingLimits, serving_goal
 from strata.serving.requests import Requests, check_work, requests_of
 from strata.units import show
 from strata.workload.model import Model
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program, member
 from strata.workload.tasks import Workload, decode
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def plan_for(
     software = as_engine(engine or usual_engine("serve" if serves else ""))
     limits = ServingLimits(ttft=ttft, tpot=tpot, share=share)
     require(top >= 1, "at least one plan is asked for", top=top)
-    if hasattr(served, "kernel_modules"):
+    if member(served, "kernel_modules"):
         require(goal == "throughput", "strategies are ranked by throughput alone", goal=goal)
         if isinstance(workload, Requests):
             raise BadValue(f"{served.name} answers no requests; give a workload")

@@ -23,8 +23,8 @@ from strata.mapping.rules import LIMITS
 from strata.pricing.power_limits import static_power_of
 from strata.result import Result
 from strata.search.inputs import usual_plan
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 SHARES = np.linspace(0.4, 1.0, 13)  # of the chip's own limit, where no caps are told

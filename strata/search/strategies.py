@@ -18,8 +18,8 @@ from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, st
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.plans import RankedPlan, ranked_places
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 

@@ -21,6 +21,7 @@ from strata.workload.backward import with_backward
 from strata.workload.dataflow_kinds import SETTINGS, AxisSizes, KernelContext, Operand, UserKind, kinds_of
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
 from strata.workload.graph_axes import op_axes
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload, forward
 
 LAYER = "layer"
@@ -56,7 +57,7 @@ KERNEL_FIELDS = tuple(f.name for f in fields(DataflowKernel) if f.name != "setti
 @register_pytree
 @readable("name", "sizes", "kernels")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dataflow:
+class Dataflow(Program):
     """A program of kernels, `layers` times with weights of their own.
 
     `sizes`: axis to its extent; `derived`: sizes as expressions over these and the workload's batch, sequence

@@ -15,13 +15,14 @@ from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.mlp import RELU_FLOP
 from strata.workload.ops import Gather, RowOps
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 
 @register_pytree
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Dlrm:
+class Dlrm(Program):
     """Dense features through a bottom network, sparse ones through tables, their pairs through a top network.
 
     Axes: `samples` of the batch, `tables`. The usual layout divides tables over all devices while the
@@ -43,6 +44,8 @@ class Dlrm:
     @property
     def units(self) -> dict[str, Number]:
         return {"tables": self.tables}
+
+    mesh_dimensions = ("all",)
 
     def layout_text(self) -> str:
         return "all=8 (tables divided, networks data parallel)"

@@ -12,6 +12,7 @@ from strata.precision import bytes_of
 from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked, volume
 from strata.workload.ops import RowOps
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 AXES = ("x", "y", "z")
@@ -64,7 +65,7 @@ class FftLines(Op):
 @register_pytree
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Fft:
+class Fft(Program):
     """Transforms of grids of two or three dimensions; each dimension is a module of its own.
 
     In pencils each transform finds its own axis whole and the others divided: between two of them the layout
@@ -79,6 +80,8 @@ class Fft:
     @property
     def units(self) -> dict[str, Number]:
         return dict.fromkeys(self.axes, self.points)
+
+    mesh_dimensions = ("p", "q")
 
     def layout_text(self) -> str:
         return "p=2,q=4 (pencils), or p=8 (slabs)"
@@ -126,7 +129,7 @@ class Fft:
 @register_pytree
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
-class LongFft:
+class LongFft(Program):
     """A transform of one line too long for one memory: as a matrix, first its columns, then its rows.
 
     The four-step algorithm takes point j = n2 x + y as entry (x, y) of n1 rows and n2 columns, about as many,
@@ -157,6 +160,8 @@ class LongFft:
     def units(self) -> dict[str, Number]:
         rows, columns = self.sides()
         return {"x": rows, "y": columns}
+
+    mesh_dimensions = ("p",)
 
     def layout_text(self) -> str:
         return "p=8 (each step with its own axis whole)"

@@ -11,6 +11,7 @@ from strata.arrays import SCALARS, Number, namespace, register_pytree
 from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.ops import RowOps
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 NODES = 8  # sizes of the trailing matrix that stand for all iterations
@@ -56,7 +57,7 @@ def iteration_nodes(count: Number, nodes: int) -> tuple[tuple[Number, Number], .
 @register_pytree
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Hpl:
+class Hpl(Program):
     """LU of a matrix in blocks of columns: each iteration factors a panel, solves for rows of U, and updates
     the rest.
 
@@ -82,6 +83,8 @@ class Hpl:
     @property
     def units(self) -> dict[str, Number]:
         return {"rows": self.order, "columns": self.order, "panel": self.block}
+
+    mesh_dimensions = ("p", "q")
 
     def layout_text(self) -> str:
         return "p=2,q=4 (a grid of 2 x 4 processes)"

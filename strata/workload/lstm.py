@@ -16,6 +16,7 @@ from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked
 from strata.workload.ops import Gather, MatMul, RowOps, Vector
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 ROW_SUM_BYTES = 4.0  # sums of exponentials are kept in fp32
@@ -125,7 +126,7 @@ SOFTMAX_READS = ("projection", "hidden")
 @register_pytree
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Lstm:
+class Lstm(Program):
     """A recurrent language model of `steps` time steps, every block once a step with the same weights.
 
     Axes: `rows` (sequences), `columns` that a product makes, `units` of element-wise work on them, `depth`

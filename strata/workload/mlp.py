@@ -10,13 +10,14 @@ from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor, checked
 from strata.workload.ops import RowOps
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 
 @register_pytree
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Gemm:
+class Gemm(Program):
     """C (m x n) = A (m x k) W (k x n), `batch` times with the same W, as rows below each other.
 
     Axes: `rows`, `columns` (made) and `depth` (summed over). C is handed on as the next product takes its A.
@@ -66,7 +67,7 @@ RELU_FLOP = 1.0  # one comparison an element
 @register_pytree
 @readable()
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Mlp:
+class Mlp(Program):
     """Layers of width x width on rows of activations; axes `rows`, `columns` (made) and `depth` (summed
     over).
 
@@ -83,6 +84,8 @@ class Mlp:
     @property
     def units(self) -> dict[str, Number]:
         return {"columns": self.width, "depth": self.width, "layers": self.layers}
+
+    mesh_dimensions = ("kp1", "kp2", "depth")
 
     def layout_text(self) -> str:
         return "kp1=4,kp2=2 (rows and columns), or depth=8"

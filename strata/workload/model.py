@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from strata.arrays import Number, is_leaf, register_pytree
 from strata.errors import UnknownName, require
@@ -16,6 +16,7 @@ from strata.units import finite_quantity
 from strata.workload.graph import Graph
 from strata.workload.mixer import Mixer
 from strata.workload.periods import layers_within
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 ATTENTION_KINDS = ("full", "window", "sparse", "csa", "hca", "linear", "parallel", "none")
@@ -30,6 +31,7 @@ ADAPTERS = {
     ".onnx": ("onnx.graph", "onnx_file"),
     ".onnx.xz": ("onnx.graph", "onnx_file"),
     ".et": ("chakra.program", "chakra_program"),
+    ".py": ("python", "python_program"),
 }
 
 
@@ -128,8 +130,10 @@ def _period_of(kinds: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 @register_pytree
 @readable("name", "layers", "hidden", "heads", "kv_heads", "experts", "weights")
 @dataclass(frozen=True, eq=False)
-class Model:
+class Model(Program):
     """Sizes of a transformer. Fields that do not apply are 0; flags and names are structure."""
+
+    takes_plans: ClassVar[bool] = True
 
     name: str
     pattern: Pattern

@@ -7,36 +7,16 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, is_leaf
+from strata.arrays import is_leaf
 from strata.errors import BadFile, BadValue, UnknownName, require
 from strata.params import data_folder, merged, names, read_toml
 from strata.reading import json_file, text_of
 from strata.units import finite_array, finite_number
-from strata.workload.graph import Graph
 from strata.workload.model import ADAPTERS, adapter, model
-from strata.workload.tasks import Workload
-
-
-@runtime_checkable
-class Program(Protocol):
-    """Anything that a workload turns into a graph: a language model, an FFT, a recommender, your own."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def units(self) -> dict[str, Number]:
-        """Indivisible units of the axes that layouts divide."""
-        ...
-
-    def trace(self, work: Workload) -> Graph:
-        """The graph of one step, undivided."""
-        ...
-
 
 # Kinds beside language models, which a file says: the module of each, loaded where one is asked for, and its
 # class there.

@@ -26,8 +26,8 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy, is_strategy, parse_strategy, strategy_text
 from strata.mapping.plan import Plan, plan, plan_text
 from strata.result import Result
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 COMPARED = (

@@ -32,6 +32,7 @@ from strata.records import readable
 from strata.units import LARGEST, finite_number
 from strata.workload.custom_ops import Communication, CustomOp
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, checked
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 MOST_NODES = 200_000  # of the files that are read for one program
@@ -75,7 +76,7 @@ class TracedRank:
 @register_pytree
 @readable("name", "ranks", "traced", "precision")
 @dataclass(frozen=True, eq=False, kw_only=True)
-class ChakraProgram:
+class ChakraProgram(Program):
     """One rank's trace, done by all ranks."""
 
     name: str

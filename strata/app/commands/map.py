@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from strata.hardware.system import System
     from strata.optimise.joint import ProgramMapping
     from strata.optimise.mappings.joint_search import MappedStep
-    from strata.workload.program import Program
+    from strata.workload.protocol import Program
     from strata.workload.tasks import Workload
 
 
@@ -133,6 +133,7 @@ def asked_mapping(
     """The mapping with layouts searched; with those of the plan where they are given, or where tokens go to
     experts.
     """
+    from strata.mapping.plan import divides_itself
     from strata.optimise.joint import map_program, usual_layout
     from strata.optimise.mappings.planned_mapping import map_planned, routes_tokens
     from strata.workload.dataflow import Dataflow
@@ -143,7 +144,7 @@ def asked_mapping(
     if layouts == "free" and not routes_tokens(code, work):
         found = map_program(code, machine, work, plan=plan or None, **told, **searched)
         return quicker_plan(found, code, machine, work, told)
-    if not plan and hasattr(code, "layout"):
+    if not plan and divides_itself(code):
         raise BadValue("--layouts given needs a --plan, like tp=8")
     if isinstance(code, Dataflow):
         return map_program(code, machine, work, plan=usual_layout(code, plan), **told, **searched)

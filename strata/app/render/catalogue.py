@@ -241,7 +241,8 @@ def _describe_program(record: Any, name: str) -> dict[str, Any]:
         if f.name != "name":
             listed = value if isinstance(value, tuple) else (value,)
             numbers[f.name] = _entry(to_dict(value), ", ".join(_plain(v) for v in listed), source)
-    return _told(name, str(facts.get("title", "")), _divided(record), numbers)
+    title = facts.get("title") or str(type(record).__doc__).partition("\n")[0]
+    return _told(name, str(title), _divided(record), numbers)
 
 
 def _divided(record: Any) -> str:

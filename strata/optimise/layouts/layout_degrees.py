@@ -31,7 +31,7 @@ from strata.pricing.overlap.equations import beside
 from strata.pricing.schedules import pipeline_time
 from strata.pricing.training_memory import state_bytes
 from strata.workload.graph import Collective, Graph
-from strata.workload.program import Program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 REPLICAS = "dp"

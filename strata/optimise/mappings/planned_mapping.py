@@ -16,7 +16,7 @@ from strata.evaluate import evaluate, pricing_of
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
-from strata.mapping.plan import Plan, division, division_text
+from strata.mapping.plan import Plan, divides_itself, division, division_text
 from strata.optimise.fuse import fuse_kernels
 from strata.optimise.fusion.fuse_space import MapSpace, fused_space
 from strata.optimise.fusion.fusion_graph import TILES
@@ -35,8 +35,8 @@ from strata.pricing.given import Pricing, Structure, rank_in_step
 from strata.pricing.schedules import pipeline_time
 from strata.search.plan_for import plan_for, why_infeasible
 from strata.workload.graph import is_collective
-from strata.workload.program import Program
 from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 
@@ -96,7 +96,7 @@ def planned_pricing(
             "training is not mapped under a plan's layouts, prefill and decode are; "
             "`strata predict` prices it"
         )
-    if not plan and not hasattr(program, "layout"):
+    if not plan and not divides_itself(program):
         found = plan_for(system, program, workload, engine, top=1, at_once=True).nearest
     else:
         found = evaluate(system, program, workload, division(program, plan), engine)
