@@ -6,6 +6,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import subprocess
 from contextlib import nullcontext
 from dataclasses import replace
@@ -26,6 +27,8 @@ except ImportError:  # no locks of files on Windows: two workers may predict the
     fcntl = None
 
 os.environ.setdefault("STRATA_CHECK", "1")
+# A job in the background is started deaf to Ctrl-C, and hands that on to the commands that tests interrupt.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 # JAX's programs here are compiled once and run once: kernels that are quick to compile, where its compiler is
 # one that was tried (one that does not know the flag ends the process).
 if find_spec("jaxlib") and version("jaxlib").startswith("0.10."):

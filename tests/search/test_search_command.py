@@ -178,9 +178,7 @@ def test_ctrl_c_shows_what_was_found_and_how_to_go_on(tmp_path):
     words = ["search", "next-node", "--sampler", "random", "--budget", "90000"]
     words += ["--out", str(tmp_path / "o p"), "--json"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    # heard where the tests themselves run in the background, which ignores Ctrl-C
-    heard = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
-    started = subprocess.Popen([*WORDS, *words], **pipes, **heard)
+    started = subprocess.Popen([*WORDS, *words], **pipes)
     stop = time.monotonic() + 60
     while not list((tmp_path / "o p").glob("parts/*.parquet")) and time.monotonic() < stop:
         time.sleep(0.01)
