@@ -220,6 +220,7 @@ def written():
     )
     yield from script("accuracy_page").accuracy_pages().items()
     yield ROOT / "docs" / "modules.md", script("module_map").module_map()
+    yield ROOT / "CONTRIBUTING.md", script("module_map").contributing()
     yield ROOT / "docs" / "architecture.svg", script("architecture").architecture()
 
 

@@ -1,10 +1,11 @@
-"""The map of modules, from the first sentence of each docstring: `python docs/scripts/module_map.py docs/modules.md`."""
+"""The map of modules, from the first sentence of each docstring, and the map of folders in CONTRIBUTING.md:
+`python docs/scripts/module_map.py`.
+"""
 
 from __future__ import annotations
 
 import ast
 import re
-import sys
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "strata"
@@ -40,10 +41,13 @@ PLACES = (
 )
 HEADING = """# Modules
 
-Written by `python docs/scripts/module_map.py docs/modules.md` from the first sentence of each docstring; do not edit this
+Written by `python docs/scripts/module_map.py` from the first sentence of each docstring; do not edit this
 page. Folders stand in the order of the data flow: a module imports from its own folder or from what stands above it here.
 The picture of the whole is in [how it works](how-it-works.md).
 """
+
+
+BEGIN, END = "<!-- written by docs/scripts/module_map.py -->", "<!-- to here -->"
 
 
 def module_map() -> str:
@@ -96,5 +100,30 @@ def said(text: str) -> str:
     return paragraph[:end].replace("|", "\\|")
 
 
+def contributing() -> str:
+    """CONTRIBUTING.md with its table of places: a row a place, its folders by their docstrings."""
+    text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rows = ["| place | what |", "| --- | --- |"]
+    for title, about, names in PLACES:
+        folders = [PACKAGE / name for name in names.split() if _is_folder(PACKAGE / name)]
+        modules = [name for name in names.split() if (PACKAGE / f"{name}.py").exists()]
+        if modules:
+            rows.append(f"| {' '.join(f'`{name}`' for name in modules)} | {title.lower()}: {about} |")
+        for folder in folders:
+            inner = [
+                f"`{f.name}/` {_sentence(f).rstrip('.')}"
+                for f in sorted(filter(_is_folder, folder.iterdir()))
+            ]
+            rows.append(f"| `{folder.name}/` | {' '.join([_sentence(folder), '; '.join(inner)]).strip()} |")
+    before, _, rest = text.partition(BEGIN)
+    return "\n".join([before + BEGIN, *rows, END]) + rest.partition(END)[2]
+
+
+def _sentence(folder: Path) -> str:
+    return said((folder / "__init__.py").read_text(encoding="utf-8"))
+
+
 if __name__ == "__main__":
-    Path(sys.argv[1] if sys.argv[1:] else "docs/modules.md").write_text(module_map(), encoding="utf-8")
+    root = PACKAGE.parent
+    (root / "docs" / "modules.md").write_text(module_map(), encoding="utf-8")
+    (root / "CONTRIBUTING.md").write_text(contributing(), encoding="utf-8")
