@@ -4,6 +4,7 @@ equals NumPy.
 
 import zlib
 from dataclasses import fields, replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from strata.arrays import leaves
 from strata.batch import as_float64_box, box_shape, pieces, run_box, take
 from strata.case import Case
 from strata.evaluate import summarised
-from strata.params import value_at
+from strata.mapping.plan import Plan
+from strata.params import names, value_at
 from strata.pricing.given import Structure
 
 CHANGED = [
@@ -101,6 +103,19 @@ def test_a_list_of_random_points_equals_single_evaluations(name):
             assert_equal_points(r, (i,))
 
 
+@pytest.mark.parametrize("engine", names("engine"))
+def test_a_list_equals_single_evaluations_under_every_engine(engine):
+    """Of a system with several numbers, and of plans in several places, in each phase that it takes."""
+    rng, size = np.random.default_rng(zlib.crc32(engine.encode())), 4
+    where = st.system(random_chip(rng, size), random_links(rng, size))
+    phases = PHASES if st.engine(engine).training is not None else PHASES[:-1]
+    for phase, name in product(phases, ("deepseek-v3", "llama-3-8b")):
+        work = workload(phase, 2.0 ** rng.integers(3, 9, size), rng.integers(16, 3000, size) * 1.0)
+        r = st.evaluate(where, model(name), work, random_plans(rng, name, size, phase), engine)
+        for i in range(size):
+            assert_equal_points(r, (i,))
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_box_equals_single_evaluations(name):
     """Chips, fabrics, batches and plans each on their own axis."""
@@ -171,32 +186,43 @@ def test_taking_a_point_of_a_box_keeps_axes_of_one_whole(a, b, c):
     }
 
 
-SWITCHES = (
-    "sp",
-    "zero",
-    "recompute",
-    "recompute_layers",
-    "schedule",
-    "split_ends",
-    "dp_shard",
-    "offload",
-    "cp_mode",
+# What is no degree of the mesh, with two values of each.
+SWITCHES = dict.fromkeys(
+    (
+        "sp",
+        "zero",
+        "recompute",
+        "recompute_layers",
+        "recompute_modules",
+        "schedule",
+        "split_ends",
+        "dp_shard",
+    ),
+    (0.0, 1.0),
 )
+SWITCHES |= {"offload": (0.0, 1.0), "cp_mode": (0.0, 1.0), "order": (0.0, 3.0), "cp_a2a": (1.0, 2.0)}
+SWITCHES |= {"microbatches": (0.0, 4.0), "virtual_stages": (1.0, 2.0), "moe_tp": (1.0, 2.0)}
+SWITCHES |= {"redundant_experts": (0.0, 8.0), "ep": (1.0, 4.0)}
+
+
+def test_every_field_of_a_plan_is_a_degree_or_switched():
+    assert {f.name for f in fields(Plan)} - set(SWITCHES) == {"tp", "cp", "dp", "pp"}
 
 
 @pytest.mark.parametrize("phase", ["prefill", "train"])
 @pytest.mark.parametrize("axis", SWITCHES)
 def test_an_axis_that_is_off_and_on_in_one_batch_equals_its_points(axis, phase):
     work = getattr(st, phase)(64, 2048)
-    engine = "megatron" if phase == "train" else "vllm"
-    plan = st.plan("tp=2,cp=2,dp=2")
+    plan = st.plan("tp=2,cp=2,dp=2,pp=2")
+    low, high = SWITCHES[axis]
+    for engine in ("megatron", "nanotron") if phase == "train" else ("vllm", "ideal"):
 
-    def times(values):
-        made = st.evaluate("8xh200", "mixtral-8x7b", work, replace(plan, **{axis: values}), engine)
-        return np.broadcast_to(np.asarray(made.metrics.step_time, float), np.shape(values))
+        def times(values, engine=engine):
+            whole = st.evaluate("16xh200", "mixtral-8x7b", work, replace(plan, **{axis: values}), engine)
+            return np.broadcast_to(np.asarray(whole.metrics.step_time, float), np.shape(values))
 
-    both = times(np.array([0.0, 1.0]))
-    assert both == pytest.approx([float(times(0.0)), float(times(1.0))], rel=1e-12)
+        both = times(np.array([low, high, low]))
+        assert both == pytest.approx([float(times(v)) for v in (low, high, low)], rel=1e-12)
 
 
 def test_the_best_of_a_box_is_its_best_feasible_point():

@@ -104,3 +104,20 @@ def test_without_a_pipeline_the_mean_device_is_busy_all_the_time(point):
     if point[3].pp == 1:
         for step in st.evaluate(*point).steps:
             assert sum(step.time_by_kind.values()) == pytest.approx(step.time, rel=1e-9)
+
+
+@given(points())
+@settings(max_examples=120)
+def test_memory_money_and_what_binds_add_up(point):
+    """Parts of the memory, of the time by what binds it, and what a token costs by the hour."""
+    where, _, work, _ = point
+    r = st.evaluate(*point)
+    m, prefill = r.metrics, r.metrics.ttft if work.phase == "serve" else 0.0
+    assert sum(r.summary.memory.values()) == pytest.approx(m.memory_used, rel=1e-12)
+    assert r.fits == (m.memory_used <= m.memory_limit)
+    bought = m.cost_per_mtoken * 1e-6 * m.tokens_per_s * 3600.0
+    assert bought == pytest.approx(m.cost_per_device_hour * float(where.devices), rel=1e-12)
+    assert m.tokens_per_s_per_device * float(where.devices) == pytest.approx(m.tokens_per_s, rel=1e-12)
+    steps = work.output if work.phase == "serve" else 1.0
+    whole = sum(r.summary.resources.values())
+    assert whole == pytest.approx(prefill + steps * m.step_time, rel=1e-9)

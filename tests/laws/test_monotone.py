@@ -1,13 +1,16 @@
 """More of anything is never slower, and more work never faster."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from cases import FAMILIES, points, roomy, uncapped
 from hypothesis import given, settings
+from hypothesis import strategies as hy
 
 import strata as st
+from strata.batch import take
 
 BETTER = [
     "memory.bandwidth",
@@ -62,6 +65,24 @@ def test_more_of_what_binds_is_faster(what):
     work = st.prefill(8, 4096) if "matrix" in what or "link" in what else st.decode(8, 4096)
     times = st.evaluate(improved(where, what), "llama-3-70b", work, plan).metrics.step_time
     assert times[2] < 0.98 * times[0]  # 30 % more
+
+
+SERVED = ("memory.bandwidth", "compute.matrix_rate.*", "link.bandwidth", "overhead.kernel", "memory.capacity")
+
+
+@pytest.mark.parametrize("clients", [4, 64])
+@pytest.mark.parametrize("what", SERVED)
+@given(name=hy.sampled_from(["llama-3-8b", "qwen3-30b-a3b"]), length=hy.sampled_from([256, 2048]))
+@settings(max_examples=4)
+def test_clients_of_a_better_system_wait_no_longer(what, clients, name, length):
+    """Requests served in closed form, on a system with one quantity better."""
+    requests = st.serving.Requests(float(length), 128.0)
+    seen = [
+        st.serving.closed_load(st.serving.curve(system, name, requests, st.plan(tp=2)), float(clients))
+        for system in (uncapped(take(improved(st.system("2xh200"), what), (i,), 1)) for i in (0, 2, 3))
+    ]
+    for one, better in pairwise(seen):
+        assert better.tpot <= one.tpot * (1 + 1e-6) and better.tokens_per_s >= one.tokens_per_s * (1 - 1e-6)
 
 
 @given(points(models=FAMILIES))
