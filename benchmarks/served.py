@@ -21,12 +21,12 @@ CHROMIUM = [
 
 
 @contextmanager
-def serving(studies, *words):
-    """The server while it is needed; gives its address, its port, its process and its study folder."""
+def serving(studies, *words, root=ROOT):
+    """The server of a checkout while it is needed: its address, its port, its process and its study folder."""
     env = {k: v for k, v in os.environ.items() if k != "STRATA_CHECK"}
-    env |= {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    env |= {"PYTHONPATH": str(root), "OPENBLAS_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "strata", "serve", "--port", "0", "--studies", str(studies), *words]
-    process = subprocess.Popen(command, env=env, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=env, cwd=root, stdout=subprocess.PIPE, text=True)
     try:
         said = process.stdout.readline()
         found = re.search(r"http://([^/ ]+):(\d+)/(\?token=\S+)?", said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from hashlib import sha256
@@ -209,6 +210,11 @@ def _add_files(app: FastAPI) -> None:
     async def start(request: Request) -> Response:
         return shelf.answer("index.html", request)
 
+    @app.get("/static/pages.js", include_in_schema=False)
+    async def pages() -> Response:
+        listed = f"export const PAGES = {json.dumps(page_list())};\n"
+        return Response(listed, media_type=KINDS[".js"], headers={"cache-control": "no-cache"})
+
     @app.get("/static/{name:path}", include_in_schema=False)
     async def static(name: str, request: Request) -> Response:
         return shelf.answer(name, request)
@@ -216,6 +222,23 @@ def _add_files(app: FastAPI) -> None:
     @app.get("/favicon.ico", include_in_schema=False)
     async def icon(request: Request) -> Response:
         return shelf.answer("strata.svg", request)
+
+
+def page_list() -> list[tuple[str, str, str, bool]]:
+    """Pages in their order: name, title, a line for the start page, and whether they have rules of their own.
+
+    The first line of a page's file says it: `// page 5, Technology: from budgets to a die.`
+
+    >>> page_list()[0][:2]
+    ('what-if', 'What-if')
+    """
+    listed = []
+    for path in (STATIC / "pages").glob("*.js"):
+        said = re.match(r"// page (\d+), (.+?): (.+)", path.read_text(encoding="utf-8"))
+        if said:
+            rules = path.with_suffix(".css").exists()
+            listed.append((int(said[1]), (path.stem, said[2], said[3], rules)))
+    return [page for _, page in sorted(listed)]
 
 
 def plotly_script() -> Path:

@@ -1,14 +1,13 @@
 """Every page in a real browser: it opens without a complaint, for all eyes, on wide and narrow screens."""
 
 import os
-import re
 from pathlib import Path
 
 import pytest
 
-from strata.app.web.server import STATIC
+from strata.app.web.server import page_list
 
-PAGES = re.findall(r'^  \["([a-z-]+)", "', (STATIC / "app.js").read_text(encoding="utf-8"), re.M)
+PAGES = [name for name, *_ in page_list()]
 SHOTS = os.environ.get("STRATA_SHOTS", "")
 WIDE, NARROW = 1280, 390
 

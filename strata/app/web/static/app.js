@@ -2,22 +2,8 @@
 import { given_up } from "./api.js";
 import { failure, fill, h, startHovers } from "./dom.js";
 import { themeTurned } from "./charts.js";
+import { PAGES } from "./pages.js"; // by the server, from the first line of each file of pages/
 import { here } from "./state.js";
-
-// name, title, one line for the start page
-export const PAGES = [
-  ["what-if", "What-if", "Move a number and see time, heat, memory and cost answer at once."],
-  ["compare", "Compare", "Which system serves a model cheapest, or best, under limits on latency."],
-  ["stack", "Stack", "Layers drawn to scale, what bounds their bandwidth, and how hot each one gets."],
-  ["fabric", "Fabric", "The topology drawn, where TP, EP and PP lie, and how loaded each link is."],
-  ["technology", "Technology", "From budgets to a die drawn to scale, and which budget binds."],
-  ["mapping", "Mapping", "A program's graph, fused into partitions, with what each one costs."],
-  ["serving", "Serving", "Latency against load, the cheapest fleet for an SLO, a minute of requests."],
-  ["training", "Training", "Stages, memory and the timeline of one optimiser step."],
-  ["search", "Search", "Start a study, watch its frontier and its bound grow, open any point."],
-  ["validation", "Validation", "Predicted against measured, row by row."],
-  ["studies", "Studies", "Claims of the papers, each with what this model finds."],
-];
 
 const main = document.getElementById("main"),
   nav = document.getElementById("nav");
@@ -26,9 +12,8 @@ let shown = null;
 let room = null;
 
 // A page may have rules of its own, in a file beside it.
-const STYLED = new Set(["what-if", "compare", "fabric", "studies", "training", "validation"]);
-function styled(name) {
-  if (!STYLED.has(name) || document.querySelector(`link[href$="/pages/${name}.css"]`)) return;
+function styled([name, , , rules]) {
+  if (!rules || document.querySelector(`link[href$="/pages/${name}.css"]`)) return;
   document.head.append(h("link", { rel: "stylesheet", href: `/static/pages/${name}.css` }));
 }
 
@@ -46,7 +31,7 @@ async function open() {
   document.title = known ? `${known[1]} · Strata` : "Strata";
   let mine = main;
   try {
-    styled(known?.[0]);
+    if (known) styled(known);
     const module = await import(`./pages/${known ? known[0] : "start"}.js`);
     if (here().page !== page) return;
     if (shown !== page) {

@@ -1,3 +1,4 @@
+// page 2, Compare: Which system serves a model cheapest, or best, under limits on latency.
 // Compare: which system serves a model best under limits on latency.
 import { catalogue, job } from "../api.js";
 import { accent, chart } from "../charts.js";

@@ -1,3 +1,4 @@
+// page 4, Fabric: The topology drawn, where TP, EP and PP lie, and how loaded each link is.
 // Fabric: how devices are joined, which rank each one is, and what a collective puts on the links.
 import { ask, catalogue, given_up } from "../api.js";
 import { card, failure, fill, h, table } from "../dom.js";

@@ -1,3 +1,4 @@
+// page 6, Mapping: A program's graph, fused into partitions, with what each one costs.
 // Mapping: kernels of a program fused into partitions, drawn on its graph; a search of all mappings as a job.
 import { ask, given_up, job } from "../api.js";
 import { accent, chart, colour } from "../charts.js";

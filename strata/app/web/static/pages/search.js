@@ -1,3 +1,4 @@
+// page 9, Search: Start a study, watch its frontier and its bound grow, open any point.
 // Search: start a study, watch it, filter what it found, open any point in What-if.
 import { ask, catalogue, given_up, job } from "../api.js";
 import { choice, entry, failure, fill, h } from "../dom.js";

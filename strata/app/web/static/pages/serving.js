@@ -1,3 +1,4 @@
+// page 7, Serving: Latency against load, the cheapest fleet for an SLO, a minute of requests.
 // Serving: a service under load. Closed forms answer at once; a simulation of every request follows as a job.
 import { ask, catalogue, given_up, job } from "../api.js";
 import { choice, entry, failure, fill, h, say } from "../dom.js";

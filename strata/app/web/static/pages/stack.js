@@ -1,3 +1,4 @@
+// page 3, Stack: Layers drawn to scale, what bounds their bandwidth, and how hot each one gets.
 // Stack: layers drawn to scale, what bounds their bandwidth, how warm a load makes each die, and how many layers are best.
 import { ask, catalogue, given_up } from "../api.js";
 import { rested, slider } from "../controls.js";

@@ -1,7 +1,7 @@
 // The start page: questions that people come with, each opens the page that answers it; then every page.
 import { fill, h } from "../dom.js";
 import { address } from "../state.js";
-import { PAGES } from "../app.js";
+import { PAGES } from "../pages.js";
 
 const QUESTIONS = [
   [

@@ -1,3 +1,4 @@
+// page 11, Studies: Claims of the papers, each with what this model finds.
 // Studies: what papers claim, what is found here, and the pictures behind it.
 import { ask, given_up, job } from "../api.js";
 import { failure, fill, h, say } from "../dom.js";

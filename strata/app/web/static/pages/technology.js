@@ -1,3 +1,4 @@
+// page 5, Technology: From budgets to a die drawn to scale, and which budget binds.
 // Technology: budgets and a node become a chip, drawn to scale, with what binds it and what a model does on it.
 import { ask, catalogue, given_up } from "../api.js";
 import { rested, slider } from "../controls.js";

@@ -1,3 +1,4 @@
+// page 8, Training: Stages, memory and the timeline of one optimiser step.
 // Training: one optimiser step under a plan, its stages, memory and timeline; the run it makes.
 import { ask, catalogue, given_up } from "../api.js";
 import { chart, colour } from "../charts.js";

@@ -1,3 +1,4 @@
+// page 10, Validation: Predicted against measured, row by row.
 // Validation: predicted against measured, row by row.
 import { ask, given_up } from "../api.js";
 import { chart } from "../charts.js";

@@ -1,3 +1,4 @@
+// page 1, What-if: Move a number and see time, heat, memory and cost answer at once.
 // What-if: designs side by side; every change is asked at once.
 import { ask, catalogue, given_up } from "../api.js";
 import { failure, fill, h, say } from "../dom.js";
