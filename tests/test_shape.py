@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import strata
+from strata.params import data_folders
 
 ROOT = Path(strata.__file__).parent
 # The folders are the data flow: a module imports from its own place or from one that stands before it; "strata" itself
@@ -56,11 +57,11 @@ PLACEHOLDER = re.compile(
 
 MODULES = sorted(ROOT.rglob("*.py"))
 PAPERS = [p for p in sorted((ROOT.parent / "studies").rglob("*.py")) if not p.name.startswith("test_")]
-TABLES = sorted((ROOT / "data").rglob("*.toml"))
+TABLES = [p for folder in data_folders("") for p in sorted(folder.rglob("*.toml"))]
 CONFIGS = sorted((ROOT / "data" / "models").glob("*.json"))
 TEXTS = [
     p
-    for p in sorted(ROOT.rglob("*"))
+    for p in (*sorted(ROOT.rglob("*")), *TABLES)
     if p.suffix in (".py", ".toml", ".json", ".md", ".html", ".js", ".css", ".csv")
 ]
 
