@@ -118,6 +118,11 @@ class DesignVariables:
         return self.share_count + len(self.reals)
 
     @property
+    def reals_at(self) -> slice:
+        """Columns of real numbers."""
+        return slice(self.share_count, self.smooth_count)
+
+    @property
     def combinations(self) -> int:
         """Combinations of choices."""
         return math.prod(len(c.labels) for c in self.choices)
@@ -131,13 +136,12 @@ class DesignVariables:
         require(name in self.names, f"a free variable is one of {', '.join(self.names)}", name=name)
         return self.names.index(name)
 
-    def project(self, designs: Array, fill: bool = False) -> Array:
+    def project(self, designs: Array) -> Array:
         """The nearest designs that keep every floor, budget and limit."""
         made = np.array(designs, float)
         for own, block in zip(self.shares, self.blocks, strict=True):
-            made[:, block] = project_shares(made[:, block], own.floor, own.total, fill)
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.clip(made[:, real], *self._limits)
+            made[:, block] = project_shares(made[:, block], own.floor, own.total)
+        made[:, self.reals_at] = np.clip(made[:, self.reals_at], *self._limits)
         for k, choice in enumerate(self.choices, self.smooth_count):
             made[:, k] = np.clip(np.rint(made[:, k]), 0, len(choice.labels) - 1)
         return made
@@ -146,15 +150,14 @@ class DesignVariables:
         """Designs whose shares are at most 1 each and whose numbers keep limits; budgets may be passed."""
         made = np.array(designs, float)
         made[:, : self.share_count] = np.minimum(made[:, : self.share_count], 1.0)
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.clip(made[:, real], *self._limits)
+        made[:, self.reals_at] = np.clip(made[:, self.reals_at], *self._limits)
         return made
 
     def within_budgets(self, designs: Array) -> Array:
         """Whether designs keep every budget and limit; a probe of a search may not."""
         both = zip(self.shares, self.blocks, strict=True)
         sums = [designs[:, block].sum(axis=1) <= own.total * (1.0 + 1e-9) for own, block in both]
-        real, (low, high) = designs[:, self.share_count : self.smooth_count], self._limits
+        real, (low, high) = designs[:, self.reals_at], self._limits
         inside = np.all((real >= low * (1 - 1e-9)) & (real <= high * (1 + 1e-9)), axis=1)
         kept: Array = np.all([inside, *sums], axis=0)
         return kept
@@ -167,7 +170,7 @@ class DesignVariables:
             made[:, block] = own.floor + own.room * drawn
         low, high = self._limits
         span = rng.random((count, len(self.reals)))
-        made[:, self.share_count : self.smooth_count] = low * (high / low) ** span
+        made[:, self.reals_at] = low * (high / low) ** span
         made[:, self.smooth_count :] = self.combination(
             (np.arange(count) + int(rng.integers(self.combinations))) % self.combinations
         )
@@ -192,8 +195,7 @@ class DesignVariables:
         for own, block in zip(self.shares, self.blocks, strict=True):
             above = np.maximum(designs[:, block] - own.floor, LEAST_ROOM)
             made[:, block] = np.log(above / above.sum(axis=1, keepdims=True))
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.log(designs[:, real])
+        made[:, self.reals_at] = np.log(designs[:, self.reals_at])
         return made
 
     def from_free(self, free: Array, choices: Array) -> Array:
@@ -202,8 +204,9 @@ class DesignVariables:
         for own, block in zip(self.shares, self.blocks, strict=True):
             made[:, block] = own.floor + own.room * _soft_shares(free[:, block])
         low, high = self._limits
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.clip(np.exp(np.clip(free[:, real], np.log(low), np.log(high))), low, high)
+        made[:, self.reals_at] = np.clip(
+            np.exp(np.clip(free[:, self.reals_at], np.log(low), np.log(high))), low, high
+        )
         made[:, self.smooth_count :] = choices
         return made
 
@@ -220,8 +223,7 @@ class DesignVariables:
             soft = _soft_shares(free[:, block])
             mean = np.sum(soft * slope[:, block], axis=1, keepdims=True)
             made[:, block] = own.room * soft * (slope[:, block] - mean)
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.exp(free[:, real]) * slope[:, real]
+        made[:, self.reals_at] = np.exp(free[:, self.reals_at]) * slope[:, self.reals_at]
         return made
 
 
