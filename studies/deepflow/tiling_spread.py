@@ -12,7 +12,7 @@ import numpy as np
 
 from deepflow.intensity import tiling_intensities
 from strata.arrays import Array
-from strata.errors import UnknownName, require
+from strata.errors import require
 from strata.hardware.chip import Chip, chip
 from strata.mapping.kernel_parallel import strategies, strategy_text
 from strata.precision import bytes_of
@@ -74,9 +74,7 @@ def run_tilings(entry: dict[str, Any], where: str, *_: Any) -> dict[str, Any]:
     """Computation intensity of a product's part for every strategy of each device count, in every tiling:
     `intensity` by device count and case, `tilings` and `best` by strategy of the last device count.
     """
-    for key in entry:
-        if key not in ("name", *TILING_KEYS):
-            raise UnknownName(f"key of {where}", key, TILING_KEYS, ", ".join(TILING_KEYS))
+    known_keys(entry, ("name", *TILING_KEYS), where)
     own = generated_chip(entry, where) if "generate" in entry else chip(entry.get("chip", ""))
     told = table_of(entry, "gemm", where)
     known_keys(told, SIDES, f"{where}: gemm")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -12,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from dfmodel.layer import LayerRank, layer_rank, mapping_intensity, tile_counts
+from dfmodel.published_table import published_columns, published_rows
 from strata.arrays import Array
-from strata.errors import BadValue, UnknownName, require
+from strata.errors import BadValue, require
 from strata.expression import calculate
 from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel, price_mapping
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
+from strata.reading import known_keys
 from strata.units import parse
 
 FUSION_KEYS = ("fusion", "mappings", "vary", "points", "let", "keep")
@@ -50,11 +51,11 @@ def run_fusion(
     `network_intensity`, `partitions`, `tiles`, `optimal`, `fits`, `seconds`; by partition `part_time`, and in
     words `binds` and `kernels`. Rates of what does not fit are NaN.
     """
-    _known(entry, ("name", *FUSION_KEYS), where)
+    known_keys(entry, ("name", *FUSION_KEYS), where)
     base = dict(entry["fusion"])
     mappings = entry.get("mappings", {"best": {}})
     for told in (base, *mappings.values(), entry.get("let", {})):
-        _known(told, SETTINGS, where)
+        known_keys(told, SETTINGS, where)
     axes, places, columns = _places(entry, where, folder)
     stated = [{k: v for k, v in p.items() if k in SETTINGS and not columns} for p in places]
     follow = [_followed(p, entry.get("let", {}), where) for p in places]
@@ -81,12 +82,6 @@ def run_fusion(
     return found | columns | axes | {"mapping": np.array(list(mappings)), "axes": ["mapping", *axes]}
 
 
-def _known(told: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    for key in told:
-        if key not in keys:
-            raise UnknownName(f"key of {where}", key, keys, ", ".join(keys))
-
-
 def _places(
     entry: dict[str, Any], where: str, folder: Path
 ) -> tuple[dict[str, Array], list[dict[str, Any]], dict[str, Array]]:
@@ -97,23 +92,10 @@ def _places(
         every = product(*(values.tolist() for values in axes.values()))
         return axes, [dict(zip(axes, values, strict=True)) for values in every], {}
     require(not varied, f"{where}: points or vary, not both")
-    path = folder / entry["points"]
-    require(path.is_file(), f"{where}: no such table of points", file=path.name)
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = [
-            {k: _cell(v) for k, v in row.items()}
-            for row in csv.DictReader(line for line in lines if not line.startswith("#"))
-        ]
-    require(bool(rows), f"{where}: the table of points is empty", file=path.name)
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns = published_columns(published_rows(folder / entry["points"]))
+    require(bool(columns), f"{where}: the table of points is empty", file=entry["points"])
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     return {"line": np.arange(len(rows), dtype=float)}, rows, columns
-
-
-def _cell(text: str) -> Any:
-    try:
-        return float(text) if text else float("nan")
-    except ValueError:
-        return text
 
 
 def _axis(name: str, values: list[Any]) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import fields, replace
 from pathlib import Path
@@ -32,8 +31,9 @@ from dfmodel.training_systems import (
     training_degrees,
 )
 from strata.arrays import Array, Number
-from strata.errors import BadFile, UnknownName, require
+from strata.errors import UnknownName, require
 from strata.hardware.chip import Chip, chip
+from strata.reading import json_file, known_keys
 from strata.workload.dataflow import Dataflow
 from strata.workload.program import program
 
@@ -131,9 +131,7 @@ def run_systems(
     folder with numbers to compare with, each as `logged_...`. `free`: TP, PP and DP of so many devices are
     searched. A fusion that was `stored` is priced anew instead of solved.
     """
-    for key in entry:
-        if key not in ("name", *SYSTEM_KEYS):
-            raise UnknownName(f"key of {where}", key, SYSTEM_KEYS, ", ".join(SYSTEM_KEYS))
+    known_keys(entry, ("name", *SYSTEM_KEYS), where)
     told = dict(entry)
     if "like" in entry:
         if "entry" not in runs.get(entry["like"], {}):
@@ -150,9 +148,7 @@ def run_systems(
 
 
 def _published(path: Path, workload: str) -> dict[str, Array]:
-    if not path.is_file():
-        raise BadFile(f"{path.name} is not in the study's folder")
-    table = json.loads(path.read_text(encoding="utf-8"))
+    table = json_file(path)
     if workload not in table:
         raise UnknownName(f"workload of {path.name}", workload, table)
     return {key: np.array(value, float) for key, value in table[workload].items()}
