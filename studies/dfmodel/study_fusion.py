@@ -12,11 +12,11 @@ import numpy as np
 
 from dfmodel.layer import LayerRank, layer_rank, mapping_intensity, tile_counts
 from dfmodel.published_table import published_columns, published_rows
+from dfmodel.training import given_fusion, partition_numbers
 from strata.arrays import Array
 from strata.errors import BadValue, require
 from strata.expression import calculate
 from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel, price_mapping
-from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.reading import known_keys
 from strata.units import parse
@@ -168,7 +168,8 @@ def _point(name: str, settings: dict[str, Any], where: str, known: str) -> _Poin
     rank = replace(rank, problem=problem)
     groups = settings.get("partitions")
     if known:
-        fusion = price_mapping(problem, *_kept_mapping(problem, known, where))
+        tiles, numbers = ([int(n) for n in part.split()] for part in known.split(":"))
+        fusion = given_fusion(problem, numbers, tiles)
         fusion = replace(fusion, lower_bound=fusion.time if groups is None else 0.0)
     elif groups is None:
         fusion = fuse_kernels(problem)
@@ -180,20 +181,8 @@ def _point(name: str, settings: dict[str, Any], where: str, known: str) -> _Poin
     return _told(name, rank, fusion, _number("link", settings.get("link", 25e9)))
 
 
-def _kept_mapping(problem: FusionProblem, known: str, where: str) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Partitions and tiles of what was written down."""
-    tiles, numbers = ([int(n) for n in part.split()] for part in known.split(":"))
-    require(len(numbers) == len(problem.kernels), f"{where}: what is written down has other kernels")
-    groups = [
-        tuple(k.name for k, at in zip(problem.kernels, numbers, strict=True) if at == p)
-        for p in range(len(tiles))
-    ]
-    return groups, tiles
-
-
 def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
-    plan, parts, kernels = rank.plan, fusion.partitions, rank.problem.kernels
-    place = {kernel: i for i, p in enumerate(parts) for kernel in p.kernels}
+    plan, parts = rank.plan, fusion.partitions
     fits = fusion.feasible
     total = rank.batch_time(fusion) if fits else float("inf")
     useful = float(rank.layer.useful) / float(plan.tp)
@@ -224,7 +213,9 @@ def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
         parts=[p.time for p in parts],
         binds=" ".join(p.binds for p in parts),
         kernels=" | ".join(" ".join(p.kernels) for p in parts) or fusion.reason,
-        kept=f"{_words(p.tiles for p in parts)}: {_words(place[k.name] for k in kernels)}" if fits else "",
+        kept=f"{_words(p.tiles for p in parts)}: {_words(partition_numbers(rank.problem, fusion))}"
+        if fits
+        else "",
     )
 
 

@@ -22,15 +22,16 @@ from dfmodel.training import (
     batch_time,
     batch_utilisation,
     fusion_chip,
+    given_fusion,
     layer_fusion,
     layer_times,
+    partition_numbers,
     rank_links,
     training_layer,
 )
-from strata.arrays import Array, Number
-from strata.errors import BadValue
+from strata.arrays import Array, Number, map_leaves
 from strata.hardware.chip import Chip
-from strata.optimise.fuse import Fusion, fuse_kernels, price_mapping
+from strata.optimise.fuse import Fusion, fuse_kernels
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.layouts.layout_degrees import factorisations
 from strata.pricing.fusion import partition_dram
@@ -161,8 +162,8 @@ def _one(layer: TrainingLayer, place: tuple[int, ...], shape: tuple[int, ...]) -
 
 
 def _one_plan(plan: DfmodelPlan, place: tuple[int, ...], shape: tuple[int, ...]) -> DfmodelPlan:
-    told = {f.name: float(np.broadcast_to(getattr(plan, f.name), shape)[place]) for f in fields(plan)}
-    return DfmodelPlan(**told)
+    made: DfmodelPlan = map_leaves(lambda v: float(np.broadcast_to(v, shape)[place]), plan)
+    return made
 
 
 def _fits(layer: TrainingLayer, plan: DfmodelPlan, systems: TrainingSystems) -> Array:
@@ -220,21 +221,6 @@ class _Solver:
         if fusion.feasible:
             self.used[key] = partition_numbers(problem, fusion)
         return fusion
-
-
-def partition_numbers(problem: FusionProblem, fusion: Fusion) -> tuple[int, ...]:
-    """The partition of each kernel, in the order of the problem's kernels."""
-    where = {name: i for i, p in enumerate(fusion.partitions) for name in p.kernels}
-    return tuple(where[k.name] for k in problem.kernels)
-
-
-def given_fusion(problem: FusionProblem, numbers: Sequence[int]) -> Fusion:
-    """The mapping that `partition_numbers` told, priced anew."""
-    names = [k.name for k in problem.kernels]
-    if len(numbers) != len(names):
-        raise BadValue(f"a mapping has a partition for each of {len(names)} kernels, but got {len(numbers)}")
-    groups = [[n for n, at in zip(names, numbers, strict=True) if at == p] for p in range(max(numbers) + 1)]
-    return price_mapping(problem, groups)
 
 
 # ----------------------------------------------------------------------------------------------- free degrees
