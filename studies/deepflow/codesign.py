@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepflow.design.ledger import Ledger, MethodTrace
-from deepflow.design.methods import exhaust, optimise, optimise_by_all
+from deepflow.design.methods import exhaust, optimise
 from deepflow.design.problem import FREE, CodesignProblem, ModelShape
 from strata.errors import require
 from strata.evaluate import evaluate_case
@@ -124,8 +124,8 @@ def codesign(
     options: dict[str, Any] = {"evaluations": evaluations, "seed": seed}
     options["start"] = problem.start if from_stated else None
     trace = optimise(problem, variables, method=method, on_progress=on_progress, **options)
-    others = tuple(name for name in compare if name != method)
-    compared = optimise_by_all(problem, variables, others, **options) if others else {}
+    others = [name for name in compare if name != method]
+    compared = {name: optimise(problem, variables, method=name, **options) for name in others}
     return Codesign(problem=problem, trace=trace, compared={method: trace, **compared} if others else {})
 
 

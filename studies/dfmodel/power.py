@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.fabric import Fabric
 from strata.hardware.silicon.cost import price_of
 from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of
@@ -121,15 +120,6 @@ def linear_counts(
     return LinearCounts(links=links * joined, ports=ports * switched, link_power=power * joined)
 
 
-def fabric_counts(joined: Fabric) -> LinearCounts:
-    """`linear_counts` of a fabric with sizes; a link has its share of a device's bandwidth."""
-    each = [d.bandwidth / links_of(d) for d in joined.dimension]
-    return linear_counts(
-        [d.kind for d in joined.dimension], [d.size for d in joined.dimension], each,
-        [d.energy for d in joined.dimension],
-    )  # fmt: skip
-
-
 def linear_system_power(
     prices: LinearCost,
     devices: Number,
@@ -171,7 +161,9 @@ def linear_totals(system: str | System, prices: LinearCost | None = None) -> Lin
     (34630400, 823946)
     """
     known, prices = as_system(system), prices or linear_cost()
-    devices, counts, chip = known.devices, fabric_counts(known.fabric), known.chip
+    devices, chip, nets = known.devices, known.chip, known.fabric.dimension
+    links = [d.bandwidth / links_of(d) for d in nets]  # a link has its share of a device's bandwidth
+    counts = linear_counts([d.kind for d in nets], [d.size for d in nets], links, [d.energy for d in nets])
     price = price_of(chip, economics_of(known).markup)
     cost: dict[str, Number] = {} if price is None else {"chips": devices * price}
     cost |= {

@@ -19,7 +19,7 @@ from dfmodel.network import (
     dfmodel_all_reduce,
     stage_handover,
 )
-from dfmodel.systems import KernelTimes, StudyMachine, Topology
+from dfmodel.systems import KernelTimes, StudyMachine, Topology, last_axis
 from strata.arrays import Array, Number, namespace, register_pytree
 from strata.errors import BadValue
 from strata.hardware.chip import Chip
@@ -225,11 +225,6 @@ def rank_links(
 # ------------------------------------------------------------------------------------------------- its times
 
 
-def _last(value: Number) -> Number:
-    """A number beside the axis of kernels."""
-    return np.asarray(value, float)[..., None]
-
-
 def layer_network(layer: TrainingLayer, plan: DfmodelPlan) -> Number:
     r"""Network time of each kernel for one sequence [s].
 
@@ -246,7 +241,9 @@ def layer_network(layer: TrainingLayer, plan: DfmodelPlan) -> Number:
     >>> round(1e3 * float(layer_network(layer, plan).sum()), 6)  # logged: 14,705,664 ns
     14.705664
     """
-    return layer.summed * _last(plan.sums) + layer.gradients * _last(plan.gradients) / _last(plan.samples)
+    return layer.summed * last_axis(plan.sums) + layer.gradients * last_axis(plan.gradients) / last_axis(
+        plan.samples
+    )
 
 
 def layer_times(
@@ -262,12 +259,12 @@ def layer_times(
     Weights cost nothing, however large, in DFModel's runs of kernels one by one.
     """
     busy = (
-        utilised_time(layer.flop, _last(machine.peak), _last(machine.utilisation))
+        utilised_time(layer.flop, last_axis(machine.peak), last_axis(machine.utilisation))
         if compute is None
         else compute
     )
     return KernelTimes(
-        flop=layer.flop, compute=busy, memory=layer.moved / _last(machine.memory),
+        flop=layer.flop, compute=busy, memory=layer.moved / last_axis(machine.memory),
         network=layer_network(layer, plan), inside=0.0 * layer.flop,
     )  # fmt: skip
 

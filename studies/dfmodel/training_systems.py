@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dfmodel.linear_parts import LinearLink, LinearMemory
-from dfmodel.systems import Topology, study_machine, study_point
+from dfmodel.systems import Topology, along, study_machine, study_point
 from dfmodel.training import (
     TILES,
     DfmodelPlan,
@@ -66,7 +66,7 @@ class TrainingSystems:
     def degrees(self) -> Degrees:
         """Tensor parallel ranks on the first dimension, stages on the second, data parallel on a third."""
         sizes = [(*s, 1.0, 1.0)[:3] for _, s in self.topologies]
-        tp, pp, dp = (np.array([float(s[i]) for s in sizes]).reshape(1, -1, 1, 1) for i in range(3))
+        tp, pp, dp = (along(1, [s[i] for s in sizes]) for i in range(3))
         return tp, pp, dp
 
 
@@ -103,7 +103,7 @@ def train_systems(
     machine = study_machine(chips, systems.topologies, systems.memories, systems.links)
     links = rank_links(degrees, systems.topologies, machine.link, systems.outer.bandwidth)
     plan = DfmodelPlan(layers=systems.layers, batch=systems.batch, **links)
-    whole = _along(systems, [float(p == ONE) for p in systems.partitions])
+    whole = along(0, [p == ONE for p in systems.partitions])
     point = study_point(layer_times(layer, plan, machine), machine, whole, systems.overlap)
     shape = np.broadcast_shapes(np.shape(plan.dp), np.shape(plan.tp), np.shape(point.time), systems.shape)
     parts = {
@@ -142,10 +142,6 @@ def train_systems(
     )  # fmt: skip
 
 
-def _along(systems: TrainingSystems, values: Sequence[float]) -> Array:
-    return np.array(values).reshape(-1, 1, 1, 1)
-
-
 def _one(layer: TrainingLayer, place: tuple[int, ...], shape: tuple[int, ...]) -> TrainingLayer:
     """The layer of one system: plain numbers but for its own axes."""
     made: dict[str, Any] = {}
@@ -173,10 +169,10 @@ def _fits(layer: TrainingLayer, plan: DfmodelPlan, systems: TrainingSystems) -> 
     count = len(layer.names)
     spans = np.array([[a <= k <= b for k in range(count)] for a, b in layer.edges], float)
     live = (layer.bytes @ spans).max(-1)
-    whole = _along(systems, [float(p == ONE) for p in systems.partitions])
+    whole = along(0, [p == ONE for p in systems.partitions])
     dram = partition_dram(layer.weights.sum(-1) * plan.stage, np.where(whole > 0, 0.0, live), 1.0)
-    room = np.array([float(m.capacity) for m in systems.memories]).reshape(-1, 1)
-    sram = _along(systems, [float(c.cache.capacity) for c in systems.chips])
+    room = along(2, [m.capacity for m in systems.memories])
+    sram = along(0, [c.cache.capacity for c in systems.chips])
     held = (layer.bytes * _depths(layer)).sum(-1) / systems.tiles + layer.weights.sum(-1)
     return (dram <= room) & ((whole == 0.0) | (held <= sram))
 
