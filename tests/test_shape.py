@@ -34,7 +34,6 @@ ORDER = [
     ("pricing.overlap", "pricing"),
     ("batch", "stages", "result", "sharded"),
     ("evaluate", "one_step", "roofline"),
-    ("adapters",),  # what stands above knows of them by a table of endings alone
     ("simulate",),
     ("search", "serving"),
     ("training",),
@@ -47,6 +46,7 @@ ORDER = [
     ("validation.accuracy", "validation"),
     ("measure",),
     ("studies",),
+    ("adapters",),  # the core knows of them by tables alone: of endings, and of public names
     ("app",),
     ("__main__",),
 ]

@@ -12,6 +12,7 @@ import numpy as np
 
 from strata.adapters.huggingface.keys import FLAGS, WHOLE
 from strata.adapters.huggingface.names import families, wrappers
+from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
 from strata.app import LISTED
 from strata.app.render.program_graph import config_facts, layer_kinds, mixer_numbers, unread_text
 from strata.app.render.tables import rows_table, table
@@ -33,7 +34,6 @@ from strata.params import KINDS, MARKS, Param, file_model, names, read_toml, shi
 from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
-from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.reliability import Reliability, reliability
 from strata.units import show
 from strata.workload.dataflow import Dataflow

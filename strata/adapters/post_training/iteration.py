@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.adapters.post_training.phases import Learning, Rollouts
+from strata.adapters.post_training.recipe import PostTrainingRecipe
 from strata.arrays import Number, namespace
 from strata.hardware.money import Economics
 from strata.hardware.system import System
@@ -18,8 +20,6 @@ from strata.pricing.network.collective_cost import collective
 from strata.records import readable
 from strata.serving.pools import send_time
 from strata.serving.steps import dollars_per_s
-from strata.training.post_training_phases import Learning, Rollouts
-from strata.training.post_training_recipe import PostTrainingRecipe
 from strata.workload.expert_ops import is_expert_product
 from strata.workload.model import Model
 from strata.workload.tasks import train

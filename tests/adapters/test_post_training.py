@@ -10,9 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import BadValue, StrataError
-from strata.serving.curve import as_many
-from strata.training.post_training_iteration import (
+from strata.adapters.post_training.iteration import (
     ALL,
     SAMPLING,
     TRAINING,
@@ -21,7 +19,9 @@ from strata.training.post_training_iteration import (
     resharded_bytes,
     separate_transfer,
 )
-from strata.training.post_training_phases import learning, padded_packs, rollouts, training_plans
+from strata.adapters.post_training.phases import learning, padded_packs, rollouts, training_plans
+from strata.errors import BadValue, StrataError
+from strata.serving.curve import as_many
 
 MODEL, SMALL = "llama-3.1-8b", {"batch": 16, "group": 8, "minibatch": 64, "response": 400, "longest": 1500}
 TRAIN = "dp=8,zero=3,recompute=full"

@@ -7,6 +7,21 @@ from typing import Any
 
 import numpy as np
 
+from strata.adapters.post_training.iteration import (
+    LEVERS,
+    Iteration,
+    PooledPhases,
+    colocated_transfer,
+    iteration_time,
+    memory_of,
+    moved_time,
+    phases_of,
+    separate_transfer,
+    spent,
+    weight_tensors,
+)
+from strata.adapters.post_training.phases import Learning, Rollouts, learning, rollouts, training_plans
+from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
 from strata.arrays import Array
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
@@ -22,21 +37,6 @@ from strata.search.plans import plan_at
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes
 from strata.training.checks import check_trainable
-from strata.training.post_training_iteration import (
-    LEVERS,
-    Iteration,
-    PooledPhases,
-    colocated_transfer,
-    iteration_time,
-    memory_of,
-    moved_time,
-    phases_of,
-    separate_transfer,
-    spent,
-    weight_tensors,
-)
-from strata.training.post_training_phases import Learning, Rollouts, learning, rollouts, training_plans
-from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
