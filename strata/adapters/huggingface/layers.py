@@ -50,25 +50,10 @@ def layer_pattern(keys: ConfigKeys, family: ConfigFamily, moe: bool) -> Pattern:
     return pattern_of(list(zip(attention, ffn, strict=True)))
 
 
-def _listed(keys: ConfigKeys, key: str, layers: int, words: dict[str, str]) -> list[str] | None:
-    """A key with one word for each layer, in our words; its length and words are checked."""
-    told = keys.told.get(key)
-    if told is None or told == []:
-        return None
-    if not isinstance(told, list | tuple) or not all(isinstance(t, str) for t in told):
-        raise keys.refuse(f"'{key}' must be a list of words, one for each layer", **{key: told})
-    if len(told) != layers:
-        raise keys.refuse(f"'{key}' must have one entry for each layer", entries=len(told), layers=layers)
-    strange = next((t for t in told if t not in words), None)
-    if strange is not None:
-        raise keys.refuse(f"'{key}' must be of {', '.join(words)}", **{key: strange})
-    return [words[t] for t in told]
-
-
 def _attention_kinds(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str]:
     full = "sparse" if keys.has("index_topk") and keys.size("index_topk") else "full"
     for key in ("layer_types", "attention_layers"):
-        listed = _listed(keys, key, layers, ATTENTION_WORDS)
+        listed = keys.layer_words(key, layers, ATTENTION_WORDS)
         if listed and "linear" in listed:
             raise keys.refuse(
                 f"layers with a state are not known of '{family.name}'", **{key: "linear_attention"}
@@ -93,16 +78,9 @@ def _attention_kinds(keys: ConfigKeys, family: ConfigFamily, layers: int) -> lis
 
 def _chunked(keys: ConfigKeys, layers: int) -> list[str]:
     """Layers with positions attend to chunks, the others to all tokens."""
-    told = keys.told.get("no_rope_layers")
-    if not told:
+    if not keys.told.get("no_rope_layers"):
         return ["full" if i % CHUNKED_PERIOD == CHUNKED_PERIOD - 1 else "window" for i in range(layers)]
-    if not isinstance(told, list | tuple) or not all(isinstance(t, int) and t in (0, 1) for t in told):
-        raise keys.refuse("'no_rope_layers' must be a list of 0 and 1", no_rope_layers=told)
-    if len(told) != layers:
-        raise keys.refuse(
-            "'no_rope_layers' must have one entry for each layer", entries=len(told), layers=layers
-        )
-    return ["window" if t else "full" for t in told]
+    return keys.layer_choices("no_rope_layers", layers, "full", "window")
 
 
 def _by_pattern(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str]:
@@ -123,19 +101,21 @@ def _by_pattern(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str
 def _ffn_kinds(keys: ConfigKeys, layers: int, moe: bool) -> list[str]:
     if not moe:
         return ["dense"] * layers
-    listed = _listed(keys, "mlp_layer_types", layers, FFN_WORDS)
+    listed = keys.layer_words("mlp_layer_types", layers, FFN_WORDS)
     if listed:
         return listed
     if isinstance(keys.told.get("moe_layer_freq"), list):
-        return _by_frequency(keys, layers)
+        return keys.layer_choices("moe_layer_freq", layers, "dense", "moe")
     first = int(keys.size("first_k_dense_replace", 0.0))
     if first > layers:
         raise keys.refuse("first_k_dense_replace must be at most the layers", k=first, layers=layers)
     last = int(keys.size("moe_layer_end_index", layers))
     step = int(keys.size("decoder_sparse_step", 1.0)) * int(keys.size("moe_layer_interval", 1.0))
-    every, dense = _frequency(keys), _places(keys, "mlp_only_layers", layers)
+    every = _frequency(keys)
+    dense, chosen = (
+        keys.layer_places(key, keys.told.get(key) or [], layers) for key in ("mlp_only_layers", "moe_layers")
+    )
     period, offset = int(keys.size("expert_layer_period", 1.0)), int(keys.size("expert_layer_offset", 0.0))
-    chosen = _places(keys, "moe_layers", layers)
 
     def holds_experts(i: int) -> bool:
         if chosen:
@@ -151,22 +131,6 @@ def _frequency(keys: ConfigKeys) -> int:
     if isinstance(told, bool) or not isinstance(told, int) or told < 1:
         raise keys.refuse("'moe_layer_freq' must be a whole number from 1", moe_layer_freq=told)
     return told
-
-
-def _by_frequency(keys: ConfigKeys, layers: int) -> list[str]:
-    told = keys.told["moe_layer_freq"]
-    if len(told) != layers or not all(isinstance(t, int) and t in (0, 1) for t in told):
-        raise keys.refuse("'moe_layer_freq' must be 0 or 1 for each layer", entries=len(told), layers=layers)
-    return ["moe" if t else "dense" for t in told]
-
-
-def _places(keys: ConfigKeys, key: str, layers: int) -> set[int]:
-    """A key with places of layers."""
-    told = keys.told.get(key) or []
-    whole = isinstance(told, list | tuple) and all(isinstance(t, int) and 0 <= t < layers for t in told)
-    if not whole:
-        raise keys.refuse(f"'{key}' must be places of layers below {layers}", **{key: told})
-    return set(told)
 
 
 CSA_RATIO, HCA_RATIO = 4, 128  # tokens of a compressed entry that is chosen among, and of one that is read

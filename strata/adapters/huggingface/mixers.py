@@ -38,33 +38,24 @@ def mixed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> Kinds |
         return _single_layers(keys, layers)
     if family.layers in ("linear", "parallel"):  # all alike
         return [family.layers] * layers, ["none"] * layers if family.layers == "linear" else None
-    told = keys.told.get("layer_types")
+    told = keys.layer_words("layer_types", layers, STATE_WORDS)
     if told:
-        return _by_words(keys, "layer_types", told, layers), None
+        return told, None
     if family.layers == "kda":
         return _kimi_layers(keys, layers), None
     if keys.has("attn_layer_period"):
         period, offset = int(keys.size("attn_layer_period")), int(keys.size("attn_layer_offset", 0.0))
         return ["full" if i % period == offset else "linear" for i in range(layers)], None
     if keys.told.get("attn_layer_indices") is not None:
-        chosen = _indices(keys, "attn_layer_indices", keys.told["attn_layer_indices"], layers, first=0)
+        chosen = keys.layer_places("attn_layer_indices", keys.told["attn_layer_indices"], layers)
         return ["full" if i in chosen else "linear" for i in range(layers)], None
     if keys.told.get("attn_type_list"):
-        return _by_flags(keys, layers), None
+        # MiniMax: 1 for softmax attention, 0 for lightning attention
+        return keys.layer_choices("attn_type_list", layers, "linear", "full"), None
     if keys.has("full_attention_interval"):
         every = int(keys.size("full_attention_interval"))
         return ["full" if (i + 1) % every == 0 else "linear" for i in range(layers)], None
     raise keys.refuse("which layers attend and which keep a state must be said", layer_types=None)
-
-
-def _by_words(keys: ConfigKeys, key: str, told: Any, layers: int) -> list[str]:
-    if not isinstance(told, list | tuple) or len(told) != layers:
-        entries = len(told) if isinstance(told, list | tuple) else told
-        raise keys.refuse(f"'{key}' must have one entry for each layer", entries=entries, layers=layers)
-    strange = [t for t in told if not isinstance(t, str) or t not in STATE_WORDS]
-    if strange:
-        raise keys.refuse(f"'{key}' must be of {', '.join(STATE_WORDS)}", **{key: strange[0]})
-    return [STATE_WORDS[t] for t in told]
 
 
 def _single_layers(keys: ConfigKeys, layers: int) -> Kinds:
@@ -87,30 +78,8 @@ def _single_layers(keys: ConfigKeys, layers: int) -> Kinds:
 
 def _kimi_layers(keys: ConfigKeys, layers: int) -> list[str]:
     told = _linear_config(keys).get("full_attn_layers")
-    chosen = _indices(keys, "linear_attn_config.full_attn_layers", told, layers, first=1)
+    chosen = keys.layer_places("linear_attn_config.full_attn_layers", told, layers, first=1)
     return ["full" if i + 1 in chosen else "linear" for i in range(layers)]
-
-
-def _by_flags(keys: ConfigKeys, layers: int) -> list[str]:
-    """MiniMax: 1 for softmax attention, 0 for lightning attention."""
-    told = keys.told["attn_type_list"]
-    whole = isinstance(told, list | tuple) and len(told) == layers
-    if not whole or not all(isinstance(t, int) and t in (0, 1) for t in told):
-        raise keys.refuse(
-            "'attn_type_list' must be 0 or 1 for each layer", layers=layers, attn_type_list=told
-        )
-    return ["full" if t else "linear" for t in told]
-
-
-def _indices(keys: ConfigKeys, key: str, told: Any, layers: int, first: int) -> set[int]:
-    whole = isinstance(told, list | tuple) and all(
-        isinstance(t, int) and first <= t < layers + first for t in told
-    )
-    if not whole:
-        raise keys.refuse(
-            f"'{key}' must be places of layers from {first} to {layers + first - 1}", places=told
-        )
-    return set(told)
 
 
 def _linear_config(keys: ConfigKeys) -> Mapping[str, Any]:
