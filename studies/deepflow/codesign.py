@@ -207,7 +207,7 @@ def system_sizes(system: int | str) -> tuple[float, ...]:
 def _strategy(given: str | Strategy | Plan, program: Any) -> Strategy | Plan:
     if not isinstance(given, str):
         return given
-    if hasattr(program, "kernel_modules"):
+    if getattr(program, "kernel_modules", ()):
         return parse_strategy(given) if is_strategy(given) else Strategy()
     return plan(given)
 
@@ -235,7 +235,7 @@ def model_shapes(
     require(keep in SHAPES_KEEP, f"shapes keep one of {', '.join(SHAPES_KEEP)}", keep=keep)
     shaped: Any = program  # programs with layers of a hidden size
     require(
-        all(hasattr(shaped, name) for name in ("hidden", "layers")),
+        None not in (getattr(shaped, name, None) for name in ("hidden", "layers")),
         f"shapes are of a program with hidden and layers, and {program.name} has none",
     )
     base_parameters, base_flop = _size_of(program, workload)

@@ -329,7 +329,7 @@ def _divisions(
     if not best:
         told = division(code, plan)
         return [told], [plan if isinstance(plan, str) else division_text(told)]
-    if hasattr(code, "kernel_modules"):
+    if getattr(code, "kernel_modules", ()):
         many = candidate_strategies(joined, code, asked.where)
         count = np.size(many.dp)
         made = [layout_of(part, code) for _, part in by_structure(many)]

@@ -126,6 +126,11 @@ class ConfigKeys:
     def flag(self, key: str, default: bool = False) -> bool:
         return bool(self.told.get(key, default))
 
+    def table(self, name: str) -> Mapping[str, Any]:
+        """A table of a config's own, empty where there is none."""
+        inner = self.raw.get(name)
+        return inner if isinstance(inner, Mapping) else {}
+
     def layer_words(self, key: str, layers: int, words: Mapping[str, str]) -> list[str] | None:
         """A key with one word for each layer, in our words; None where it is not said."""
         told = self.told.get(key)

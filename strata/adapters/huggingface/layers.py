@@ -1,5 +1,5 @@
 """How the layers of a config follow one another: which attend to a window, sparsely or compressed,
-which hold experts.
+which keep a state, which hold experts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from strata.adapters.huggingface.keys import WHOLE, ConfigKeys
-from strata.adapters.huggingface.mixers import mixed_layers
 from strata.adapters.huggingface.names import ConfigFamily
 from strata.workload.model import Pattern, pattern_of
 
@@ -32,12 +31,29 @@ ATTENTION_WORDS = {
 }
 FFN_WORDS = {"dense": "dense", "sparse": "moe", "moe": "moe", "hash_moe": "hash"}
 CHUNKED_PERIOD = 4  # of llama 4's layers the last of each four sees all tokens
+STATE_WORDS = {
+    "linear_attention": "linear", "mamba": "linear", "mamba2": "linear", "hybrid": "parallel",
+    "full_attention": "full", "attention": "full",
+}  # fmt: skip
+# Layers that are a mixer or a feed-forward, not both, by the letters and words of a Nemotron-H.
+SINGLE_LETTERS = {
+    "M": ("linear", "none"),
+    "*": ("full", "none"),
+    "-": ("none", "dense"),
+    "E": ("none", "moe"),
+}
+SINGLE_WORDS = {
+    "mamba": "M", "mamba2": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-",
+    "moe": "E",
+}  # fmt: skip
+
+Kinds = tuple[list[str], list[str] | None]
 
 
 def layer_pattern(keys: ConfigKeys, family: ConfigFamily, moe: bool) -> Pattern:
     """The sequence of layers of a config."""
     layers = int(keys.size("num_hidden_layers"))
-    single = mixed_layers(keys, family, layers)
+    single = _mixed_layers(keys, family, layers)
     if single is not None and single[1] is not None:
         return pattern_of(list(zip(single[0], single[1], strict=True)))
     attention = single[0] if single else compressed_layers(keys, family, layers)
@@ -132,6 +148,63 @@ def _frequency(keys: ConfigKeys) -> int:
         raise keys.refuse("'moe_layer_freq' must be a whole number from 1", moe_layer_freq=told)
     return told
 
+
+# ----------------------------------------------------------------------------------- layers that keep a state
+
+
+def _mixed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> Kinds | None:
+    """Kinds of attention of a family with states, and of feed-forward where the same keys say them."""
+    if not family.mixer:
+        return None
+    if family.layers == "single":
+        return _single_layers(keys, layers)
+    if family.layers in ("linear", "parallel"):  # all alike
+        return [family.layers] * layers, ["none"] * layers if family.layers == "linear" else None
+    told = keys.layer_words("layer_types", layers, STATE_WORDS)
+    if told:
+        return told, None
+    if family.layers == "kda":
+        return _kimi_layers(keys, layers), None
+    if keys.has("attn_layer_period"):
+        period, offset = int(keys.size("attn_layer_period")), int(keys.size("attn_layer_offset", 0.0))
+        return ["full" if i % period == offset else "linear" for i in range(layers)], None
+    if keys.told.get("attn_layer_indices") is not None:
+        chosen = keys.layer_places("attn_layer_indices", keys.told["attn_layer_indices"], layers)
+        return ["full" if i in chosen else "linear" for i in range(layers)], None
+    if keys.told.get("attn_type_list"):
+        # MiniMax: 1 for softmax attention, 0 for lightning attention
+        return keys.layer_choices("attn_type_list", layers, "linear", "full"), None
+    if keys.has("full_attention_interval"):
+        every = int(keys.size("full_attention_interval"))
+        return ["full" if (i + 1) % every == 0 else "linear" for i in range(layers)], None
+    raise keys.refuse("which layers attend and which keep a state must be said", layer_types=None)
+
+
+def _single_layers(keys: ConfigKeys, layers: int) -> Kinds:
+    letters, words = keys.told.get("hybrid_override_pattern"), keys.told.get("layers_block_type")
+    if letters is None and isinstance(words, list) and all(isinstance(w, str) for w in words):
+        letters = "".join(SINGLE_WORDS.get(w, "?") for w in words)
+    if not isinstance(letters, str) or not letters or set(letters) - set(SINGLE_LETTERS):
+        raise keys.refuse(
+            "'hybrid_override_pattern' must be of the letters " + " ".join(SINGLE_LETTERS), pattern=letters
+        )
+    if len(letters) != layers:
+        raise keys.refuse(
+            "'hybrid_override_pattern' must have one letter for each layer",
+            letters=len(letters),
+            layers=layers,
+        )
+    kinds = [SINGLE_LETTERS[letter] for letter in letters]
+    return [k[0] for k in kinds], [k[1] for k in kinds]
+
+
+def _kimi_layers(keys: ConfigKeys, layers: int) -> list[str]:
+    told = keys.table("linear_attn_config").get("full_attn_layers")
+    chosen = keys.layer_places("linear_attn_config.full_attn_layers", told, layers, first=1)
+    return ["full" if i + 1 in chosen else "linear" for i in range(layers)]
+
+
+# ---------------------------------------------------------------------------- compressed and sparse attention
 
 CSA_RATIO, HCA_RATIO = 4, 128  # tokens of a compressed entry that is chosen among, and of one that is read
 RATIOS = {0: "window", CSA_RATIO: "csa", HCA_RATIO: "hca"}

@@ -1,90 +1,33 @@
-"""Layers of a config that keep a state in place of a cache: which they are, and the sizes of their mixer."""
+"""Sizes of what a config has beside attention and feed-forwards: mixers of layers that keep a state in place
+of a cache; vision towers, stated and not timed.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from strata.adapters.huggingface.keys import ConfigKeys
+from strata.adapters.huggingface.keys import ConfigKeys, shortened
 from strata.adapters.huggingface.names import ConfigFamily
+from strata.errors import BadFile
 from strata.workload.mixer import Mixer
 
-STATE_WORDS = {
-    "linear_attention": "linear", "mamba": "linear", "mamba2": "linear", "hybrid": "parallel",
-    "full_attention": "full", "attention": "full",
-}  # fmt: skip
-# Layers that are a mixer or a feed-forward, not both, by the letters and words of a Nemotron-H.
-SINGLE_LETTERS = {
-    "M": ("linear", "none"),
-    "*": ("full", "none"),
-    "-": ("none", "dense"),
-    "E": ("none", "moe"),
-}
-SINGLE_WORDS = {
-    "mamba": "M", "mamba2": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-",
-    "moe": "E",
-}  # fmt: skip
 CHANNELS_OF_A_STEP = 16  # a Mamba's step has a rank of one in so many channels of the model, unless stated
 STATE_FORMATS = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-
-Kinds = tuple[list[str], list[str] | None]
-
-
-def mixed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> Kinds | None:
-    """Kinds of attention of a family with states, and of feed-forward where the same keys say them."""
-    if not family.mixer:
-        return None
-    if family.layers == "single":
-        return _single_layers(keys, layers)
-    if family.layers in ("linear", "parallel"):  # all alike
-        return [family.layers] * layers, ["none"] * layers if family.layers == "linear" else None
-    told = keys.layer_words("layer_types", layers, STATE_WORDS)
-    if told:
-        return told, None
-    if family.layers == "kda":
-        return _kimi_layers(keys, layers), None
-    if keys.has("attn_layer_period"):
-        period, offset = int(keys.size("attn_layer_period")), int(keys.size("attn_layer_offset", 0.0))
-        return ["full" if i % period == offset else "linear" for i in range(layers)], None
-    if keys.told.get("attn_layer_indices") is not None:
-        chosen = keys.layer_places("attn_layer_indices", keys.told["attn_layer_indices"], layers)
-        return ["full" if i in chosen else "linear" for i in range(layers)], None
-    if keys.told.get("attn_type_list"):
-        # MiniMax: 1 for softmax attention, 0 for lightning attention
-        return keys.layer_choices("attn_type_list", layers, "linear", "full"), None
-    if keys.has("full_attention_interval"):
-        every = int(keys.size("full_attention_interval"))
-        return ["full" if (i + 1) % every == 0 else "linear" for i in range(layers)], None
-    raise keys.refuse("which layers attend and which keep a state must be said", layer_types=None)
-
-
-def _single_layers(keys: ConfigKeys, layers: int) -> Kinds:
-    letters, words = keys.told.get("hybrid_override_pattern"), keys.told.get("layers_block_type")
-    if letters is None and isinstance(words, list) and all(isinstance(w, str) for w in words):
-        letters = "".join(SINGLE_WORDS.get(w, "?") for w in words)
-    if not isinstance(letters, str) or not letters or set(letters) - set(SINGLE_LETTERS):
-        raise keys.refuse(
-            "'hybrid_override_pattern' must be of the letters " + " ".join(SINGLE_LETTERS), pattern=letters
-        )
-    if len(letters) != layers:
-        raise keys.refuse(
-            "'hybrid_override_pattern' must have one letter for each layer",
-            letters=len(letters),
-            layers=layers,
-        )
-    kinds = [SINGLE_LETTERS[letter] for letter in letters]
-    return [k[0] for k in kinds], [k[1] for k in kinds]
-
-
-def _kimi_layers(keys: ConfigKeys, layers: int) -> list[str]:
-    told = _linear_config(keys).get("full_attn_layers")
-    chosen = keys.layer_places("linear_attn_config.full_attn_layers", told, layers, first=1)
-    return ["full" if i + 1 in chosen else "linear" for i in range(layers)]
-
-
-def _linear_config(keys: ConfigKeys) -> Mapping[str, Any]:
-    told = keys.told.get("linear_attn_config")
-    return told if isinstance(told, Mapping) else {}
+# What families call the sizes of a tower.
+TOWER_KEYS = {
+    "hidden": ("hidden_size", "vt_hidden_size", "embed_dim", "width"),
+    "layers": ("num_hidden_layers", "depth", "vt_num_hidden_layers", "layers"),
+    "ffn": ("intermediate_size", "vt_intermediate_size"),
+    "patch": ("patch_size",),
+    "image": ("image_size",),
+    "positions": ("num_position_embeddings",),
+    "channels": ("num_channels", "in_channels", "in_chans"),
+    "frames": ("temporal_patch_size",),
+}
+GATED = ("pixtral", "qwen2_5_vl")  # three matrices in a feed-forward, not two
+LARGEST = 2**24
+WIDE_TOWER = 4.0  # a feed-forward over the width of its tower, where not stated
 
 
 def read_mixer(keys: ConfigKeys, family: ConfigFamily) -> Mixer | None:
@@ -113,7 +56,7 @@ def _delta(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
 
 
 def _kda(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
-    told = _linear_config(keys)
+    told = keys.table("linear_attn_config")
     sizes: list[float] = []
     stated = ("linear_num_value_heads", "num_heads"), ("linear_key_head_dim", "head_dim"), (
         "linear_conv_kernel_dim", "short_conv_kernel_size",
@@ -187,3 +130,67 @@ def _state(keys: ConfigKeys) -> str:
     if told not in STATE_FORMATS:
         raise keys.refuse("the format of states must be of " + ", ".join(STATE_FORMATS), dtype=told)
     return STATE_FORMATS[told]
+
+
+def read_tower(config: Mapping[str, Any], label: str) -> dict[str, Any]:
+    """What a model has of the tower that its config's `vision_config` describes; nothing where there is none
+    or its sizes are not said.
+    """
+    told = config.get("vision_config")
+    if not isinstance(told, Mapping):
+        return {}
+    sizes = {name: _size(told, keys, label) for name, keys in TOWER_KEYS.items()}
+    hidden, layers, patch = sizes["hidden"], sizes["layers"], sizes["patch"]
+    if not (hidden and layers and patch):
+        return {}
+    positions = sizes["positions"] or (sizes["image"] // patch) ** 2
+    parameters, flop = tower_cost(
+        hidden,
+        layers,
+        sizes["ffn"] or WIDE_TOWER * hidden,
+        patch**2 * (sizes["channels"] or 3.0) * (sizes["frames"] or 1.0),
+        positions,
+        matrices=3.0 if told.get("model_type") in GATED else 2.0,
+    )
+    return {"vision_tower": True, "tower_parameters": parameters, "tower_flop": flop}
+
+
+def tower_cost(
+    hidden: float, layers: float, ffn: float, pixels: float, patches: float, matrices: float = 2.0
+) -> tuple[float, float]:
+    r"""Parameters of a vision transformer and the operations of one image, forward; 0 of these where the
+    size of an image is not stated.
+
+    .. math:: N = L (4 h^2 + m h f + 9 h + f) + h (p + 3 + T), \quad
+        F = 2 T (L (4 h^2 + m h f) + p h) + 4 L T^2 h
+
+    width h, layers L, feed-forward f of m matrices, values of a patch p, patches of an image T. Biases of
+    all products, two norms of each layer and a last one are counted, the projector to the text is not.
+
+    Dosovitskiy et al., An Image is Worth 16x16 Words, arXiv 2010.11929, sec. 3.1; SigLIP's 416,866,032 of
+    Gemma 3 (arXiv 2503.19786, table 1: 417 M).
+
+    >>> tower_cost(1152.0, 27.0, 4304.0, 14**2 * 3.0, 4096.0)[0]
+    416866032.0
+    """
+    products = 4.0 * hidden**2 + matrices * hidden * ffn
+    parameters = layers * (products + 9.0 * hidden + ffn) + hidden * (pixels + 3.0 + patches)
+    flop = 2.0 * patches * (layers * products + pixels * hidden) + 4.0 * layers * patches**2 * hidden
+    return parameters, flop
+
+
+def _size(told: Mapping[str, Any], keys: tuple[str, ...], label: str) -> float:
+    for key in keys:
+        value = told.get(key)
+        if value is None:
+            continue
+        if isinstance(value, list | tuple) and value and all(v == value[0] for v in value):
+            value = value[0]
+        whole = isinstance(value, int | float) and not isinstance(value, bool)
+        if not whole or not 0 <= value <= LARGEST or value != int(value):
+            raise BadFile(
+                f"{label}: 'vision_config.{key}' must be a whole number to {LARGEST:,}, "
+                f"but got {shortened(value)}"
+            )
+        return float(value)
+    return 0.0
