@@ -61,8 +61,6 @@ class GeneratedSweep:
 
     axes: list[SweepAxis]
     values: dict[str, np.ndarray]
-    metric: str
-    program: str
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,15 +70,6 @@ class GeneratedSweep:
         if name not in self.values:
             raise UnknownName("quantity of this sweep", name, self.values, ", ".join(sorted(self.values)))
         return self.values[name]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Axes and every quantity; lists are flat, the last axis fastest."""
-        return {
-            "program": self.program,
-            "metric": self.metric,
-            "axes": [{"name": a.name, "values": a.values.tolist(), "shown": a.labels} for a in self.axes],
-            "values": {name: value.ravel().tolist() for name, value in self.values.items()},
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +145,7 @@ def sweep_generated(
         fixed=tuple(parse_setting(text) for text in changes),
     )
     axes = _axes(vary, asked)
-    return GeneratedSweep(axes=axes, values=_found(asked, axes), metric=metric, program=code.name)
+    return GeneratedSweep(axes=axes, values=_found(asked, axes))
 
 
 def _found(asked: _Question, axes: list[SweepAxis]) -> dict[str, np.ndarray]:

@@ -38,7 +38,6 @@ class Filling:
     """How a replica's slots are filled: steps with all taken, then until the last response ends."""
 
     steps: Array  # with all slots taken, before the queue of prompts is empty
-    refilled: Array  # share of slots that took a second response or a later one
     share: Array  # of slots that still run, at each place
     chance: Array  # that any replica still runs, at each place
     running: Array  # sequences of a replica that still runs, at each place
@@ -71,7 +70,6 @@ def filling(lengths: ResponseLengths, slots: Number, samples: Number, replicas: 
     alive = any_running(share, wide)
     return Filling(
         steps=steps,
-        refilled=refilled,
         share=share,
         chance=any_running(share, wide * np.asarray(replicas, float)[..., None]),
         running=wide * share / np.maximum(alive, 1e-300),
