@@ -14,9 +14,7 @@ from strata.adapters.post_training.iteration import (
     colocated_transfer,
     iteration_time,
     memory_of,
-    moved_time,
     phases_of,
-    separate_transfer,
     spent,
     weight_tensors,
 )
@@ -35,7 +33,7 @@ from strata.records import readable
 from strata.search.plan_for import why_infeasible
 from strata.search.plans import plan_at
 from strata.serving.curve import as_many
-from strata.serving.pools import pool, pool_sizes
+from strata.serving.pools import pool, pool_sizes, send_time
 from strata.training.checks import check_trainable
 from strata.units import show
 from strata.workload.model import Model
@@ -248,7 +246,7 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
         weights = float(sampled.memory["weights"][i])
         some = asked.learnt(on, beside=weights) if keep else learnt  # kept: beside the engine's weights, too
         moved = 0.0 if keep else 2.0 * float(learnt.state[j]) + judges
-        out = float(moved_time(moved, float(asked.recipe.host_bandwidth)))
+        out = moved / float(asked.recipe.host_bandwidth)
         parts = PooledPhases(
             sampling_pool=on,
             training_pool=on,
@@ -284,8 +282,10 @@ def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None)
         at=i,
         learnt=learnt,
         by=j,
-        transfer=separate_transfer(asked.system, float(sampled.memory["weights"][i]), asked.training_engine),
-        moved=float(moved_time(moved, float(asked.recipe.host_bandwidth))),
+        # every device that samples receives its share, the first replica from the trainers, the others from
+        # each other as it arrives
+        transfer=send_time(asked.system, float(sampled.memory["weights"][i]), 1.0, asked.training_engine),
+        moved=moved / float(asked.recipe.host_bandwidth),
         controller=float(asked.recipe.controller * asked.recipe.samples),
     )
     return _iteration(asked, parts, 0.0, colocated=False, asynchronous=asynchronous, keep=not parked)
