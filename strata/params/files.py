@@ -276,7 +276,7 @@ def load_table(
         text_of(sources, key, f"{path.name}: [sources]")
     table.pop("sources", None)
     table = _cite(table, sources, path.name)
-    if path.parent == data_folder(kind) and not _reading.unfitted and _exists(fitted := fitted_file(path)):
+    if path.parent in data_folders(kind) and not _reading.unfitted and _exists(fitted := fitted_file(path)):
         # what `strata calibrate` found, over what the datasheet and we assumed
         table = merged(table, read_toml(fitted))
     base = _base_of(table, kind, path.name)
