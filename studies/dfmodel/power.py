@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.hardware.silicon.cost import price_of
@@ -178,3 +179,21 @@ def linear_totals(system: str | System, prices: LinearCost | None = None) -> Lin
         "ports": prices.port_energy * counts.ports,
     }
     return LinearTotals(devices=devices, cost=cost, power=power)
+
+
+def shown_totals(system: System) -> tuple[dict[str, Any], Any]:
+    """What DFModel counts of a system, for `strata cost --dfmodel`: as a dictionary, and as a table."""
+    from strata.app.terminal import plain_table, titled
+
+    totals = linear_totals(system)
+    cost, power = ({k: float(v) for k, v in part.items()} for part in (totals.cost, totals.power))
+    devices, watts = float(totals.devices), sum(power.values())
+    dollars = sum(cost.values()) if "chips" in cost else None
+    table = plain_table("<part", ">USD", ">W")
+    for name, drawn in power.items():
+        table.add_row(name, f"{cost[name]:,.0f}" if name in cost else "unknown", f"{drawn:,.0f}")
+    table.add_row("all", "unknown" if dollars is None else f"{dollars:,.0f}", f"{watts:,.0f}", style="bold")
+    title = f"{system.name}: cost and power of its {devices:g} devices by DFModel's counts"
+    below = "chips draw their static power; memory, links and ports count at full bandwidth"
+    told = {"system": system.name, "devices": devices, "cost_USD": dollars, "power_W": watts}
+    return told | {"cost_parts_USD": cost, "power_parts_W": power}, titled(title, table, below)
