@@ -19,6 +19,9 @@ from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from strata import hardware, search, serving, training
+    from strata.adapters.chakra.out import chakra_traces
+    from strata.adapters.post_training.recipe import post_training_recipe
+    from strata.adapters.post_training.run import post_training
     from strata.case import Case
     from strata.evaluate import evaluate, evaluate_case
     from strata.hardware.chip import chip
@@ -37,10 +40,7 @@ if TYPE_CHECKING:
     from strata.search.sweep import sweep
     from strata.serving.deployment import simulate
     from strata.serving.under_load import serve_under_load
-    from strata.simulate.chakra_out import chakra_traces
     from strata.simulate.step import simulate_step
-    from strata.training.post_training import post_training
-    from strata.training.post_training_recipe import post_training_recipe
     from strata.training.run import train_run
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow

@@ -2,6 +2,7 @@
 
 What only repeats a paper is a package in the folder of studies. Its `OFFERS` says what it adds to tables of
 the core: the table, a name, and MODULE:FUNCTION. Nothing of it is loaded before a name is asked for.
+Its folder `data` holds chips, links and other records that only it has, in the kinds of `strata/data`.
 """
 
 from __future__ import annotations
@@ -52,6 +53,15 @@ def _papers() -> list[Path]:
         if (base / "studies" / SIGNS["studies"]).is_file():
             return sorted((base / "studies").glob("*/__init__.py"))
     return []
+
+
+def paper_data() -> list[Path]:
+    """The folders of papers' data files, which hold a folder a kind.
+
+    >>> [folder.parent.name for folder in paper_data()][:2]
+    ['deepflow', 'deepstack']
+    """
+    return [init.parent / "data" for init in _papers()]
 
 
 @cache

@@ -22,15 +22,12 @@ from strata.params import leaf_paths, read_toml, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.readings import READINGS
 from strata.reading import flag_of, json_file, known_keys, number_of, table_of, tables_of, text_of, texts_of
-from strata.result import Result
 from strata.search.sweep import sweep
 from strata.search.sweep_axes import SweepAxis, parse_axis
 from strata.shipped import is_packed, needed_model, paper_offers, plugged, shipped_folder
 
-SWEEP_KEYS = (
-    "name", "model", "system", "vary", "batch", "input", "output", "phase", "plan", "engine", "weights", "kv",
-    "set", "metric", "where", "orders",
-)  # fmt: skip
+SWEEP_SETTINGS = ("phase", "plan", "engine", "weights", "kv", "metric", "where", "orders")
+SWEEP_KEYS = ("name", "model", "system", "vary", "batch", "input", "output", "set", *SWEEP_SETTINGS)
 CHIP_KEYS = ("name", "chip", "vary", "set", "let")
 SEARCHED = ("design", "best", "bound", "size")  # what is written down of a search
 
@@ -199,23 +196,11 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
 def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
     known_keys(entry, SWEEP_KEYS, where)
-    swept = sweep(
-        entry["system"],
-        entry["model"],
-        list(entry["vary"]),
-        batch=float(entry.get("batch", 1)),
-        input=float(entry.get("input", 1024)),
-        output=float(entry.get("output", 1024)),
-        phase=entry.get("phase", "serve"),
-        plan=entry.get("plan", ""),
-        engine=entry.get("engine", "ideal"),
-        weights=entry.get("weights", ""),
-        kv=entry.get("kv", ""),
-        changes=list(entry.get("set", [])),
-        metric=entry.get("metric", "tokens_per_s"),
-        where=entry.get("where", ""),
-        orders=bool(entry.get("orders", False)),
-    )
+    settings: dict[str, Any] = {"metric": "tokens_per_s"}
+    settings |= {key: entry[key] for key in SWEEP_SETTINGS if key in entry}
+    settings |= {key: float(entry[key]) for key in ("batch", "input", "output") if key in entry}
+    changes = list(entry.get("set", []))
+    swept = sweep(entry["system"], entry["model"], list(entry["vary"]), changes=changes, **settings)
     values = {k: swept.metric_values(k) for k in METRICS}
     values |= {
         "fits": swept.fits,
@@ -225,13 +210,9 @@ def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
     values |= {"plans": np.array([swept.plan_of(i) for i in np.ndindex(*swept.shape)]).reshape(swept.shape)}
     values |= {"overlap": swept.of(lambda r: np.asarray(r.summary.overlap, float))}
     levels = dict.fromkeys(level for g in swept.groups for level in g.result.summary.energy)
-    values |= {level: swept.of(_joules(level)) for level in levels}
+    # a chip without such a part of the energy of a step spends none
+    values |= {level: swept.of(lambda r, k=level: r.summary.energy.get(k, 0.0)) for level in levels}
     return values | {_short(a): a.values for a in swept.axes} | {"axes": [_short(a) for a in swept.axes]}
-
-
-def _joules(level: str) -> Callable[[Result], Any]:
-    """What reads one part of the energy of a step; a chip without such a part spends none."""
-    return lambda result: result.summary.energy.get(level, 0.0)
 
 
 def _short(axis: SweepAxis) -> str:

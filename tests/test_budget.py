@@ -90,7 +90,7 @@ def measured():
         add(f"fields.{kind.__name__}", Path(sys.modules[kind.__module__].__file__), len(fields(kind)))
     for path in TABLES:
         many = len(re.findall(r'\bsource\s*=\s*"+fitted', path.read_text(encoding="utf-8")))
-        served = label(path).startswith(("data/engines/", "data/measured/"))
+        served = re.search("data/(engines|measured)/", label(path))
         add("fitted.data", path, many)
         add("fitted.engines_and_conditions", path, many if served else 0)
     return by_file

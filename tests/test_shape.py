@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 import strata
+from strata.params import data_folders
 
 ROOT = Path(strata.__file__).parent
 # The folders are the data flow: a module imports from its own place or from one that stands before it; "strata" itself
@@ -33,7 +34,6 @@ ORDER = [
     ("pricing.overlap", "pricing"),
     ("batch", "stages", "result", "sharded"),
     ("evaluate", "one_step", "roofline"),
-    ("adapters",),  # what stands above knows of them by a table of endings alone
     ("simulate",),
     ("search", "serving"),
     ("training",),
@@ -46,6 +46,7 @@ ORDER = [
     ("validation.accuracy", "validation"),
     ("measure",),
     ("studies",),
+    ("adapters",),  # the core knows of them by tables alone: of endings, and of public names
     ("app",),
     ("__main__",),
 ]
@@ -56,11 +57,11 @@ PLACEHOLDER = re.compile(
 
 MODULES = sorted(ROOT.rglob("*.py"))
 PAPERS = [p for p in sorted((ROOT.parent / "studies").rglob("*.py")) if not p.name.startswith("test_")]
-TABLES = sorted((ROOT / "data").rglob("*.toml"))
+TABLES = [p for folder in data_folders("") for p in sorted(folder.rglob("*.toml"))]
 CONFIGS = sorted((ROOT / "data" / "models").glob("*.json"))
 TEXTS = [
     p
-    for p in sorted(ROOT.rglob("*"))
+    for p in (*sorted(ROOT.rglob("*")), *TABLES)
     if p.suffix in (".py", ".toml", ".json", ".md", ".html", ".js", ".css", ".csv")
 ]
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -37,9 +38,7 @@ def test_installed_folders_are_found_and_not_written(monkeypatch, tmp_path):
     packed = tmp_path / "packed"
     folder = packed / "studies" / "deepstack-layers"
     folder.mkdir(parents=True)
-    (folder / "study.toml").write_text(
-        (ROOT / "studies" / "deepstack-layers" / "study.toml").read_text(encoding="utf-8"), encoding="utf-8"
-    )
+    shutil.copy(ROOT / "studies" / "deepstack-layers" / "study.toml", folder)
     monkeypatch.setattr(shipped, "PACKED", packed)
     monkeypatch.setattr(shipped, "__file__", str(tmp_path / "lib" / "strata" / "shipped.py"))
     monkeypatch.chdir(tmp_path)

@@ -68,8 +68,7 @@ def written(folder, text):
 
 @pytest.fixture
 def folder(tmp_path):
-    made = written(tmp_path / "more-bandwidth", STUDY)
-    return made
+    return written(tmp_path / "more-bandwidth", STUDY)
 
 
 def test_claims_are_judged_by_what_the_runs_found(folder):
@@ -175,10 +174,8 @@ def test_tilings_and_generated_chips_are_runs_of_a_study(tmp_path):
     ],
 )
 def test_generated_runs_that_are_wrong_say_so_in_one_line(tmp_path, old, new, said, capsys):
-    made = tmp_path / "generated"
-    made.mkdir()
     assert old in GENERATED
-    (made / "study.toml").write_text(GENERATED.replace(old, new), encoding="utf-8")
+    made = written(tmp_path / "generated", GENERATED.replace(old, new))
     assert run_command(["study", str(made), "--write"]) == 2
     assert said in capsys.readouterr().err.strip().splitlines()[-1]
 
@@ -321,13 +318,8 @@ def test_a_shipped_study_still_finds_what_was_written_down(name):
     assert [c["id"] for c in before["claims"]] == [c["id"] for c in now["claims"]]
     for old, new in zip(before["claims"], now["claims"], strict=True):
         assert old["holds"] == new["holds"], new
-        np.testing.assert_allclose(
-            np.asarray(old["ours"], float),
-            np.asarray(new["ours"], float),
-            rtol=0.02,
-            atol=1e-3,
-            err_msg=new["id"],
-        )
+        both = (np.asarray(claim["ours"], float) for claim in (old, new))
+        np.testing.assert_allclose(*both, rtol=0.02, atol=1e-3, err_msg=new["id"])
     for entry in made.table.get("picture", []):
         assert (made.folder / entry["file"]).exists()
 

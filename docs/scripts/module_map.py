@@ -25,7 +25,6 @@ PLACES = (
         "the one screen, for one case or a box of them",
         "case batch stages sharded evaluate one_step result roofline",
     ),
-    ("Adapters", "readers of files that other tools write", "adapters"),
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
     ("Search", "what to build, and how to divide", "search"),
@@ -36,6 +35,7 @@ PLACES = (
         "optimise",
     ),
     ("Validation", "how wrong it is", "validation measure studies"),
+    ("Adapters", "what other tools write, read or do; nothing above imports them", "adapters"),
     ("App", "what people type and see", "app"),
     ("The package", "what `import strata as st` and `python -m strata` offer", "__init__ __main__"),
 )

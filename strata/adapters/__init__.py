@@ -1,1 +1,1 @@
-"""Readers of files that other tools write, as models and programs."""
+"""What other tools write, read or do: files read and written, engines started, post-training."""

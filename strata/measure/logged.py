@@ -15,7 +15,7 @@ from strata.drawing import keep
 from strata.errors import BadFile, BadValue
 from strata.hardware.fabric import fabric
 from strata.hardware.transport import Transport, transport
-from strata.params import data_folder, leaf_paths, names, value_at
+from strata.params import find, leaf_paths, names, value_at
 from strata.validation.fit.calibrate import FitOutcome, fit_group, fitted_entries, overlay_toml
 from strata.validation.fit.rows import GroupRows
 from strata.validation.fit.solver import LEAST_ROWS
@@ -162,7 +162,7 @@ def _fabrics(chips: Sequence[str], changed: dict[str, Path]) -> list[str]:
 
 
 def _transports(name: str) -> list[str]:
-    document = tomlkit.parse((data_folder("fabric") / f"{name}.toml").read_text(encoding="utf-8"))
+    document = tomlkit.parse(find("fabric", name).read_text(encoding="utf-8"))
     return [str(d.get("transport", "")) for d in document.get("dimension", [])]
 
 
@@ -181,7 +181,7 @@ def _transport_text(record: Transport, outcomes: Sequence[FitOutcome]) -> str:
 
 def _fabric_text(name: str, changed: dict[str, Path]) -> str:
     """A shipped fabric's file whose dimensions use fitted transports."""
-    document = tomlkit.parse((data_folder("fabric") / f"{name}.toml").read_text(encoding="utf-8"))
+    document = tomlkit.parse(find("fabric", name).read_text(encoding="utf-8"))
     for dimension in document.get("dimension", []):
         if dimension.get("transport") in changed:
             dimension["transport"] = changed[dimension["transport"]].as_posix()

@@ -21,6 +21,7 @@ from typing import Any, TypeVar, cast
 from strata.errors import BadFile, UnknownName
 from strata.params.short import Writer, inherited, pruned
 from strata.reading import table_of, text_of, toml_file
+from strata.shipped import paper_data
 
 KINDS = {
     "chip": "chips",
@@ -117,20 +118,33 @@ def remembered(function: Function) -> Function:
 
 
 def data_folder(kind: str) -> Path:
-    """The folder of shipped files of a kind."""
+    """The core's folder of shipped files of a kind."""
     return DATA / KINDS.get(kind, kind)
 
 
-def names(kind: str) -> list[str]:
-    """Every shipped name of a kind (chip, fabric, system, engine, models …)."""
-    return list(_names(kind))
+def data_folders(kind: str) -> list[Path]:
+    """Every folder of shipped files of a kind: the core's, then those of papers."""
+    return [base / KINDS.get(kind, kind) for base in (DATA, *paper_data())]
+
+
+def shipped_file(kind: str, name: str, ending: str = ".toml") -> Path:
+    """Where a shipped file lies: with the core's, or with the first paper that has it."""
+    paths = [folder / f"{name}{ending}" for folder in data_folders(kind)]
+    return next((path for path in paths if _exists(path)), paths[0])
+
+
+def names(kind: str, papers: bool = True) -> list[str]:
+    """Every shipped name of a kind (chip, fabric, engine, models …), with or without those of papers."""
+    return list(_names(kind, papers))
 
 
 @remembered
-def _names(kind: str) -> tuple[str, ...]:
-    folder = data_folder(kind)
-    _note(folder)
-    return tuple(sorted(p.stem for p in folder.glob("*.*") if p.suffix in (".toml", ".json")))
+def _names(kind: str, papers: bool = True) -> tuple[str, ...]:
+    folders = data_folders(kind) if papers else [data_folder(kind)]
+    for folder in folders:
+        _note(folder)
+    files = (path for folder in folders for path in folder.glob("*.*"))
+    return tuple(sorted({path.stem for path in files if path.suffix in (".toml", ".json")}))
 
 
 def find(kind: str, name: str | Path) -> Path:
@@ -144,7 +158,7 @@ def find(kind: str, name: str | Path) -> Path:
     shipped = wanted if wanted in names(kind) else meant(kind, wanted)
     if not shipped:
         raise UnknownName(kind, str(name), names(kind), f"strata list {KINDS.get(kind, kind)}")
-    return data_folder(kind) / f"{shipped}.toml"
+    return shipped_file(kind, shipped)
 
 
 def table_named(kind: str, name: str, over: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,7 +212,7 @@ def _spoken(kind: str) -> tuple[dict[str, str], list[str]]:
 
 def _aliases(kind: str, shipped: str) -> list[str]:
     """Other names that a shipped file gives itself, without owners."""
-    path = data_folder(kind) / f"{shipped}.toml"
+    path = shipped_file(kind, shipped)
     if _exists(path):
         return str(read_toml(path).get("aliases", "")).split()
     _note(path := path.with_suffix(".json"))
@@ -262,7 +276,7 @@ def load_table(
         text_of(sources, key, f"{path.name}: [sources]")
     table.pop("sources", None)
     table = _cite(table, sources, path.name)
-    if path.parent == data_folder(kind) and not _reading.unfitted and _exists(fitted := fitted_file(path)):
+    if path.parent in data_folders(kind) and not _reading.unfitted and _exists(fitted := fitted_file(path)):
         # what `strata calibrate` found, over what the datasheet and we assumed
         table = merged(table, read_toml(fitted))
     base = _base_of(table, kind, path.name)

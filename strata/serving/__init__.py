@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
+    from strata.adapters.launchers.commands import LaunchCommand, launch_command, launch_commands
     from strata.serving.curve import Curve, curve
     from strata.serving.deployment import Deployment, attention_ffn_service, served, simulate
     from strata.serving.drafts import DraftComparison, compare_drafts
-    from strata.serving.launch import LaunchCommand, launch_command, launch_commands
     from strata.serving.load import closed_load, goodput, largest_concurrency, open_load
     from strata.serving.load_metrics import FirstToken, LoadMetrics, ServingLimits
     from strata.serving.pools import Disaggregation, disaggregate

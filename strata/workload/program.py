@@ -13,7 +13,7 @@ import numpy as np
 
 from strata.arrays import is_leaf
 from strata.errors import BadFile, BadValue, UnknownName, require
-from strata.params import data_folder, merged, names, read_toml
+from strata.params import merged, names, read_toml, shipped_file
 from strata.reading import json_file, text_of
 from strata.units import finite_array, finite_number
 from strata.workload.model import ADAPTERS, adapter, model
@@ -83,7 +83,7 @@ def program_path(name: str | Path) -> Path | None:
         return None
     if str(name) not in names("programs"):
         return None
-    both = (data_folder("programs") / f"{name}{ending}" for ending in (".toml", ".json"))
+    both = (shipped_file("programs", str(name), ending) for ending in (".toml", ".json"))
     return next(path for path in both if path.exists())
 
 
@@ -101,7 +101,7 @@ def program_table(path: Path) -> dict[str, Any]:
 def _over_base(table: dict[str, Any], path: Path) -> dict[str, Any]:
     base = str(table.pop("base"))
     beside = path.parent / (base if base.endswith(".toml") else f"{base}.toml")
-    below = beside if beside.exists() else data_folder("programs") / f"{base}.toml"
+    below = beside if beside.exists() else shipped_file("programs", base)
     if not below.exists() or below == path:
         raise UnknownName(f"base of {path.name}", base, names("programs"))
     return merged(program_table(below), table)

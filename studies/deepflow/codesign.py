@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepflow.design.ledger import Ledger, MethodTrace
-from deepflow.design.methods import exhaust, optimise, optimise_by_all
+from deepflow.design.methods import exhaust, optimise
 from deepflow.design.problem import FREE, CodesignProblem, ModelShape
 from strata.errors import require
 from strata.evaluate import evaluate_case
@@ -63,9 +63,10 @@ class Codesign:
     @property
     def value(self) -> float:
         """The metric of the best design."""
-        return self._metric(self.trace.value)
+        return self.metric_of(self.trace.value)
 
-    def _metric(self, value: float) -> float:
+    def metric_of(self, value: float) -> float:
+        """The metric behind a searched value, of which less is better."""
         return 1.0 / value if self.problem.higher_is_better else value
 
     @cached_property
@@ -102,51 +103,29 @@ class Codesign:
 
 
 def codesign(
-    technology: str | Technology,
-    template: str | Template,
-    budget: str | Budget,
-    program: Program,
-    workload: Workload,
-    system: int | str = 1,
-    *,
-    strategies: str | Strategy | Plan | Iterable[str | Strategy | Plan] = "",
-    shapes: Iterable[ModelShape] = (),
-    free: Iterable[str] = FREE,
+    *parts: Any,
     method: str = "gradient",
     evaluations: int = 4000,
     compare: Iterable[str] = (),
-    metric: str = "step_time",
-    spend: str = "all",
-    engine: str | Engine = "ideal",
-    device: str | MemoryDevice | None = None,
-    links: Mapping[str, str | LinkPhy] | None = None,
-    changes: Mapping[str, Any] | None = None,
-    rules: str = "",
     seed: int = 0,
     from_stated: bool = False,
     on_progress: Callable[[Ledger], Any] | None = None,
+    **settings: Any,
 ) -> Codesign:
-    """Choose what is `free` so that a workload of a program takes the least time (or has the best `metric`).
+    """The best of what is free in a problem, whose `parts` and `settings` are those of `codesign_problem`.
 
-    Free may be the shares of area, power and perimeter, the die's area, the number of memory devices, the
-    strategy and the shape of the model. `links` are taken for networks by name; `changes` set numbers by
-    their paths, of `chip.` and `fabric.` over what is generated; `rules` are those of `layout_of`. The search
-    starts at random, or also at the budget as it is stated. Where only choices are free, all are evaluated,
-    and the best is proven.
+    The search starts at random, or also at the budget as it is stated. Where only choices are free, all are
+    evaluated, and the best is proven.
     """
-    problem = codesign_problem(
-        technology, template, budget, program, workload, system,
-        strategies=strategies, shapes=shapes, free=free, metric=metric, spend=spend,
-        engine=engine, device=device, links=links, changes=changes, rules=rules,
-    )  # fmt: skip
+    problem = codesign_problem(*parts, **settings)
     variables = problem.variables
     if not variables.smooth_count:
         return Codesign(problem=problem, trace=exhaust(problem, variables), proven=True)
     options: dict[str, Any] = {"evaluations": evaluations, "seed": seed}
     options["start"] = problem.start if from_stated else None
     trace = optimise(problem, variables, method=method, on_progress=on_progress, **options)
-    others = tuple(name for name in compare if name != method)
-    compared = optimise_by_all(problem, variables, others, **options) if others else {}
+    others = [name for name in compare if name != method]
+    compared = {name: optimise(problem, variables, method=name, **options) for name in others}
     return Codesign(problem=problem, trace=trace, compared={method: trace, **compared} if others else {})
 
 
@@ -169,7 +148,13 @@ def codesign_problem(
     changes: Mapping[str, Any] | None = None,
     rules: str = "",
 ) -> CodesignProblem:
-    """The problem that `codesign` solves, from names or records."""
+    """Choose what is `free` so that a workload of a program takes the least time (or has the best `metric`):
+    the problem that `codesign` solves, from names or records.
+
+    Free may be the shares of area, power and perimeter, the die's area, the number of memory devices, the
+    strategy and the shape of the model. `links` are taken for networks by name; `changes` set numbers by
+    their paths, of `chip.` and `fabric.` over what is generated; `rules` are those of `layout_of`.
+    """
     code = make_program(program) if isinstance(program, str) else program
     told = dict(changes or {})
     over = {path: value for path, value in told.items() if path.startswith(("chip.", "fabric."))}
@@ -222,7 +207,7 @@ def system_sizes(system: int | str) -> tuple[float, ...]:
 def _strategy(given: str | Strategy | Plan, program: Any) -> Strategy | Plan:
     if not isinstance(given, str):
         return given
-    if hasattr(program, "kernel_modules"):
+    if getattr(program, "kernel_modules", ()):
         return parse_strategy(given) if is_strategy(given) else Strategy()
     return plan(given)
 
@@ -250,7 +235,7 @@ def model_shapes(
     require(keep in SHAPES_KEEP, f"shapes keep one of {', '.join(SHAPES_KEEP)}", keep=keep)
     shaped: Any = program  # programs with layers of a hidden size
     require(
-        all(hasattr(shaped, name) for name in ("hidden", "layers")),
+        None not in (getattr(shaped, name, None) for name in ("hidden", "layers")),
         f"shapes are of a program with hidden and layers, and {program.name} has none",
     )
     base_parameters, base_flop = _size_of(program, workload)

@@ -79,11 +79,10 @@ def codesign_tables(found: Codesign) -> list[Any]:
 
 def _changes(found: Codesign) -> Any:
     """Every component: its shares before and after, and what binds it."""
-    table = plain_table("component")
     classes = [own.name for own in found.problem.variables.shares]
-    for name in classes:
-        table.add_column(name, justify="right")
-    table.add_column("bound by")
+    table = plain_table("component", *classes, "bound by")
+    for column in table.columns[1:-1]:
+        column.justify = "right"
     start, best = found.problem.named(found.problem.start), found.design
     members = dict.fromkeys(m for own in found.problem.variables.shares for m in own.members)
     for member in members:
@@ -121,13 +120,13 @@ def _methods(found: Codesign) -> list[Any]:
     if not found.compared:
         return []
     metric = METRICS[found.problem.metric]
-    table = plain_table()
-    for name in ("method", "best", "behind by", "time"):
-        table.add_column(name, justify="left" if name == "method" else "right")
+    table = plain_table("method", "best", "behind by", "time")
+    for column in table.columns[1:]:
+        column.justify = "right"
     for name, gap in sorted(found.gaps.items(), key=lambda item: item[1]):
         trace = found.compared[name]
-        value = 1.0 / trace.value if found.problem.higher_is_better else trace.value
-        table.add_row(name, show(value, metric.unit), f"{100 * gap:.1f} %", f"{trace.seconds:.1f} s")
+        value = show(found.metric_of(trace.value), metric.unit)
+        table.add_row(name, value, f"{100 * gap:.1f} %", f"{trace.seconds:.1f} s")
     return [titled(f"methods at {found.trace.evaluations:,} designs each", table)]
 
 
@@ -159,23 +158,15 @@ def _draw_traces(found: Codesign, panel: Any) -> None:
     scale = 1e3 if metric.unit == "s" else 1.0
     traces = found.compared or {found.trace.method: found.trace}
     for k, (name, trace) in enumerate(sorted(traces.items(), key=lambda item: item[1].value)):
-        counts, values = [*trace.counts, trace.evaluations], [*trace.values, trace.value]
-        if found.problem.higher_is_better:
-            values = [1.0 / v for v in values]
-        panel.step(
-            counts, [scale * v for v in values], where="post", label=name, color=COLOURS[k % len(COLOURS)]
-        )
+        counts = [*trace.counts, trace.evaluations]
+        values = [scale * found.metric_of(v) for v in (*trace.values, trace.value)]
+        panel.step(counts, values, where="post", label=name, color=COLOURS[k % len(COLOURS)])
     if found.start.fits:
         panel.axhline(scale * before, color="#777", linestyle=":", linewidth=1.0)
         panel.text(10, scale * before, " as stated", va="bottom", color="#777", fontsize=8)
     unit = "ms" if metric.unit == "s" else metric.unit
     panel.set(xscale="log", yscale="log", xlabel="designs evaluated", ylabel=f"{metric.label} [{unit}]")
-    lowest = scale * min(
-        [
-            before,
-            *(float(1.0 / t.value if found.problem.higher_is_better else t.value) for t in traces.values()),
-        ]
-    )
+    lowest = scale * min(before, *(float(found.metric_of(t.value)) for t in traces.values()))
     panel.set(xlim=(10, 1.1 * found.trace.evaluations), ylim=(0.8 * lowest, 6.0 * lowest))
     panel.set_title("the best so far")
     panel.yaxis.set_major_formatter("{x:g}")

@@ -113,16 +113,12 @@ def lay_out(
     order: Sequence[str],
     sizes: Sequence[int],
     laying: str = "wrap",
-    axes: Sequence[Sequence[int]] | None = None,
-    turning: int | None = None,
 ) -> dict[Coordinates, Coordinates] | None:
     """Where each shard of a mesh lies on a grid of these sizes, or None where blocks do not fit.
 
     `wrap`: shards one after the other, innermost axis first. `snake`: dimension after dimension; copies of
     the block laid so far go along the innermost axis with room, and every other row of copies comes back, so
-    that one copy and the next are neighbours. `axes`: which axes each dimension of the order goes along, in
-    turn; 0, 1, ... for all when left out. `turning`: axes, the first of these, in which rows come back; all
-    when left out.
+    that one copy and the next are neighbours.
 
     >>> ring = [LogicalDimension("tp", 8)]
     >>> list(lay_out(ring, ("tp",), (4, 2)).values())[3:6]
@@ -139,15 +135,16 @@ def lay_out(
         f"a mesh must fit on the {'x'.join(map(str, sizes))} devices",
         shards=shard_count(mesh),
     )
-    ways = [tuple(range(len(sizes)))] * len(ordered) if axes is None else axes
-    places = _wrapped(ordered, sizes) if laying == "wrap" else _snaked(ordered, sizes, ways, turning)
+    places = (_wrapped if laying == "wrap" else _snaked)(ordered, sizes)
     if places is None:
         return None
     columns = [[d.name for d in mesh].index(name) for name in order]
     return {shard: places[tuple(shard[k] for k in columns)] for shard in shards_of(mesh)}
 
 
-def _wrapped(ordered: Sequence[LogicalDimension], sizes: Sequence[int]) -> dict[Coordinates, Coordinates]:
+def _wrapped(
+    ordered: Sequence[LogicalDimension], sizes: Sequence[int]
+) -> dict[Coordinates, Coordinates] | None:
     """Shard by shard, innermost axis first."""
     places = {}
     for number, shard in enumerate(shards_of(ordered)):
@@ -160,49 +157,38 @@ def _wrapped(ordered: Sequence[LogicalDimension], sizes: Sequence[int]) -> dict[
 
 
 def _snaked(
-    ordered: Sequence[LogicalDimension],
-    sizes: Sequence[int],
-    ways: Sequence[Sequence[int]],
-    turning: int | None,
+    ordered: Sequence[LogicalDimension], sizes: Sequence[int]
 ) -> dict[Coordinates, Coordinates] | None:
     """Block by block, rows of copies there and back."""
     places: dict[Coordinates, Coordinates] = {(): (0,) * len(sizes)}
     block = [1] * len(sizes)
-    for dimension, way in zip(ordered, ways, strict=True):
-        room = [sizes[a] // block[a] for a in way]
+    for dimension in ordered:
+        room = [size // taken for size, taken in zip(sizes, block, strict=True)]
         if dimension.degree > prod(room):
             return None
         laid = {}
         for copy in range(dimension.degree):
-            shift = [0] * len(sizes)
-            for axis, step in zip(way, _there_and_back(copy, room, turning), strict=True):
-                shift[axis] = step * block[axis]
+            shift = [step * b for step, b in zip(_there_and_back(copy, room), block, strict=True)]
             for shard, place in places.items():
                 laid[(*shard, copy)] = tuple(p + s for p, s in zip(place, shift, strict=True))
         places, rest = laid, dimension.degree
-        for axis, slots in zip(way, room, strict=True):
+        for axis, slots in enumerate(room):
             taken = min(rest, slots)
             block[axis] *= taken
             rest = -(-rest // taken)
     return places
 
 
-def _there_and_back(number: int, room: Sequence[int], turning: int | None = None) -> list[int]:
+def _there_and_back(number: int, room: Sequence[int]) -> list[int]:
     """Digits of a number in these radices, lowest first, each running back where the digits above it are odd.
 
     >>> [_there_and_back(i, (3, 2)) for i in range(6)]
     [[0, 0], [1, 0], [2, 0], [2, 1], [1, 1], [0, 1]]
     """
-    count = len(room) if turning is None else turning
-    plane = prod(room[:count])
-    beyond, inside = divmod(number, plane)
     digits = []
-    for slots in room[:count]:
-        inside, digit = divmod(inside, slots)
-        digits.append(slots - 1 - digit if inside % 2 else digit)
-    for slots in room[count:]:
-        beyond, digit = divmod(beyond, slots)
-        digits.append(digit)
+    for slots in room:
+        number, digit = divmod(number, slots)
+        digits.append(slots - 1 - digit if number % 2 else digit)
     return digits
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from deepflow.device_mapping import in_every_mesh_order
-from deepflow.generated_readings import faster_parts, generated_readings, with_chip_numbers
+from deepflow.generated_readings import faster_parts, generated_readings, numbers_of, with_chip_numbers
 from strata.errors import UnknownName, require
 from strata.evaluate import evaluate
 from strata.hardware.components import LinkPhy, MemoryDevice
@@ -61,8 +61,6 @@ class GeneratedSweep:
 
     axes: list[SweepAxis]
     values: dict[str, np.ndarray]
-    metric: str
-    program: str
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -72,15 +70,6 @@ class GeneratedSweep:
         if name not in self.values:
             raise UnknownName("quantity of this sweep", name, self.values, ", ".join(sorted(self.values)))
         return self.values[name]
-
-    def as_dict(self) -> dict[str, Any]:
-        """Axes and every quantity; lists are flat, the last axis fastest."""
-        return {
-            "program": self.program,
-            "metric": self.metric,
-            "axes": [{"name": a.name, "values": a.values.tolist(), "shown": a.labels} for a in self.axes],
-            "values": {name: value.ravel().tolist() for name, value in self.values.items()},
-        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,7 +145,7 @@ def sweep_generated(
         fixed=tuple(parse_setting(text) for text in changes),
     )
     axes = _axes(vary, asked)
-    return GeneratedSweep(axes=axes, values=_found(asked, axes), metric=metric, program=code.name)
+    return GeneratedSweep(axes=axes, values=_found(asked, axes))
 
 
 def _found(asked: _Question, axes: list[SweepAxis]) -> dict[str, np.ndarray]:
@@ -238,16 +227,15 @@ def _generated(asked: _Question, numbers: Mapping[str, Any]) -> Generation:
     chosen = asked.chosen
     both = [*asked.fixed, *numbers.items()]
     own = {path: value for path, value in both if path.partition(".")[0] in PARTS}
-    over = {path: value for path, value in both if path.startswith("chip.")}
     made = generation(
         chosen["technology"],
         chosen["budget"],
         chosen["template"],
         device=chosen["device"] or None,
-        links={key.removeprefix("links."): v for key, v in chosen.items() if key.startswith("links.")},
+        links=numbers_of("links", chosen),
         **own,
     )
-    return with_chip_numbers(made, {path.removeprefix("chip."): v for path, v in over.items()})
+    return with_chip_numbers(made, numbers_of("chip", both))
 
 
 def generated_system(made: Generation, devices: int, sizes: Mapping[str, int] | None = None) -> System:
@@ -287,11 +275,7 @@ def _box(asked: _Question) -> dict[str, np.ndarray]:
     work, code = asked.workload, asked.program
     if "batch" in shaped:
         work = replace(work, batch=shaped["batch"])
-    own = {
-        path.removeprefix("model."): v
-        for path, v in [*asked.fixed, *shaped.items()]
-        if path.startswith("model.")
-    }
+    own = numbers_of("model", [*asked.fixed, *shaped.items()])
     code = replace(code, **{k: float(v) if isinstance(v, str) else v for k, v in own.items()})
     divisions, texts = _divisions(asked, joined, code, work, best)
     results = [evaluate(joined, code, work, one, asked.engine) for one in divisions]
@@ -312,13 +296,9 @@ def _box(asked: _Question) -> dict[str, np.ndarray]:
 
 def _system(asked: _Question, made: Generation, numbers: Mapping[str, Any]) -> System:
     """The system of one choice of words, with numbers of its fabric as they are set and vary."""
-    sizes = {k.removeprefix("sizes."): int(v) for k, v in asked.chosen.items() if k.startswith("sizes.")}
+    sizes = {name: int(size) for name, size in numbers_of("sizes", asked.chosen).items()}
     joined = generated_system(made, asked.devices, sizes)
-    over = {
-        path.removeprefix("fabric."): v
-        for path, v in [*asked.fixed, *numbers.items()]
-        if path.startswith("fabric.")
-    }
+    over = numbers_of("fabric", [*asked.fixed, *numbers.items()])
     return replace(joined, fabric=_changed(joined.fabric, over)) if over else joined
 
 
@@ -338,7 +318,7 @@ def _divisions(
     if not best:
         told = division(code, plan)
         return [told], [plan if isinstance(plan, str) else division_text(told)]
-    if hasattr(code, "kernel_modules"):
+    if getattr(code, "kernel_modules", ()):
         many = candidate_strategies(joined, code, asked.where)
         count = np.size(many.dp)
         made = [layout_of(part, code) for _, part in by_structure(many)]

@@ -4,7 +4,7 @@ with one part faster.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,16 @@ from strata.arrays import Number
 from strata.hardware.generate.recipe import Generation
 from strata.hardware.system import System
 from strata.params import leaf_paths, override, value_at
+
+
+def numbers_of(owner: str, numbers: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """Those of some numbers by path that are of one record, by their paths inside it.
+
+    >>> numbers_of("chip", {"chip.memory.bandwidth": 2.0, "budget.power": 3.0})
+    {'memory.bandwidth': 2.0}
+    """
+    begins = f"{owner}."
+    return {path.removeprefix(begins): v for path, v in dict(numbers).items() if path.startswith(begins)}
 
 
 def with_chip_numbers(made: Generation, over: Mapping[str, Any]) -> Generation:

@@ -10,12 +10,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from deepflow.tilings import core_tile_fits, core_tiles, register_bytes, unit_grid
+from deepflow.tilings import core_tile_fits, core_tiles, largest, register_bytes, unit_grid
 from strata.arrays import SCALARS, Number, best_of, ceil_div, floor_div, namespace, rank_of
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels, scope_capacity
@@ -90,21 +89,14 @@ def memories(device: Device) -> Memories:
     return Memories(
         levels=levels,
         rates=(*on_die, device.bandwidth),
-        registers=_largest(by_scope["unit"]) if by_scope["unit"] else None,
-        local=_largest(by_scope["bundle"]),
+        registers=largest(*by_scope["unit"]) if by_scope["unit"] else None,
+        local=largest(*by_scope["bundle"]),
         shared=tuple(by_scope["global"][:-1]),
         units=1.0 if compute.units is None else compute.units,
         rows=compute.tile_m if compute.array_rows is None else compute.array_rows,
         columns=compute.tile_n if compute.array_columns is None else compute.array_columns,
         dataflow=compute.dataflow,
     )
-
-
-def _largest(sizes: list[Number]) -> Number:
-    most = sizes[0]
-    for size in sizes[1:]:
-        most = namespace(most, size).maximum(most, size)
-    return most
 
 
 def level_traffic(
@@ -206,7 +198,7 @@ def tiling_times(
     chip, dram = device.chip, moved[-1]
     memory_time = dram_time(device, dram, chip.memory.efficiency, lambda: product_stream(chip, product))
     memory_time = memory_time + chip.memory.latency
-    core = reduce(xp.maximum, on_chip, compute)
+    core = largest(compute, *on_chip)
     longest = xp.maximum(core + chip.memory.exposed * xp.minimum(core, memory_time), memory_time)
     fitting = core_tile_fits(
         rows, columns, units=memory.units, registers=memory.registers, local=memory.local
@@ -294,7 +286,7 @@ def _best_tile(
 
     def tried(rows: Number, columns: Number) -> tuple[Number, ...]:
         of = tiling_times(product, device, unit, memory, (rows, columns), rules)
-        cache = reduce(xp.maximum, of.times[:-1])
+        cache = largest(*of.times[:-1])
         spent = of.moved[-2] * device.chip.energy.sram  # written into local memory before they are read there
         for level, size in zip(memory.levels[:-1], of.moved[:-1], strict=True):
             spent = spent + size * level.energy

@@ -59,8 +59,6 @@ class DeviceGrid:
     sizes: tuple[int, ...]
     networks: tuple[str, ...]
     route: Route
-    turning: int | None = None  # axes in which a snake comes back; all when left out
-    first_axes: tuple[int, ...] = ()  # axes the first dimension goes along, where it is not as the others
 
 
 def fabric_grid(fabric: Fabric) -> DeviceGrid:
@@ -279,10 +277,8 @@ def _laid(
     mesh: tuple[LogicalDimension, ...], grid: DeviceGrid, order: tuple[str, ...], layings: Sequence[str]
 ) -> Iterator[DeviceMapping]:
     """A mesh in one order, laid in each of these ways that fits."""
-    others = tuple(range(len(grid.sizes)))
-    axes = [grid.first_axes or others, *([others] * (len(order) - 1))] if order else []
     for laying in layings:
-        places = lay_out(mesh, order, grid.sizes, laying, axes, grid.turning)
+        places = lay_out(mesh, order, grid.sizes, laying)
         if places is not None:
             yield DeviceMapping(
                 grid=grid,

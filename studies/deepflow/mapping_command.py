@@ -50,7 +50,11 @@ def mapping_command(
     dimensions = typed_mesh(mesh) if mesh else strategy_mesh(strategy)
     grid = _typed_grid(fabric, sizes, package, packages, (intra, inter))
     sent = _typed_volumes(volumes, dimensions)
-    _check_picture(svg, grid, dimensions)
+    if svg is not None:  # a picture of too much is refused before the work
+        from deepflow.device_mapping import shard_count
+        from deepflow.mapping_picture import check_drawn
+
+        check_drawn(grid, shard_count(dimensions))
     found = device_mappings(dimensions, grid, sent, together=together)
     told = lambda: {"grid": grid.name, "mappings": [mapping_dict(m, sent) for m in found]}  # noqa: E731
     answer(told, lambda: mapping_tables(found, sent), json, table, "mappings")
@@ -58,15 +62,6 @@ def mapping_command(
         from deepflow.mapping_picture import draw_mapping
 
         wrote("picture", draw_mapping(found[0], svg))
-
-
-def _check_picture(svg: Path | None, grid: DeviceGrid, mesh: tuple[LogicalDimension, ...]) -> None:
-    """Refuse a picture of too much before the work."""
-    if svg is not None:
-        from deepflow.device_mapping import shard_count
-        from deepflow.mapping_picture import check_drawn
-
-        check_drawn(grid, shard_count(mesh))
 
 
 def typed_mesh(text: str) -> tuple[LogicalDimension, ...]:

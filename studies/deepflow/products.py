@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from deepflow.tilings import largest
 from strata.arrays import SCALARS, Array, Number, ceil_div, floor_div, namespace, rank_of
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels, scope_capacity
@@ -174,10 +175,7 @@ def chained_times(
         roof_time(flop, b, rate, level.bandwidth * level.efficiency, level.latency)
         for b, level in zip(moved, levels, strict=True)
     )
-    longest = times[0]
-    for time in times[1:]:
-        longest = namespace(longest, time).maximum(longest, time)
-    return ChainedTimes(longest, moved, times, flop, tiles)
+    return ChainedTimes(largest(*times), moved, times, flop, tiles)
 
 
 def loop_orders(m: Number, k: Number, n: Number) -> tuple[tuple[Sides, Number], ...]:
@@ -297,13 +295,10 @@ def deepflow_matmul(
         [better(t) for t in found.times],
         better(found.flop),
     )
-    cache = times[0]
-    for time in times[1:-1]:
-        cache = xp.maximum(cache, time)
     return kernel_price(
         device,
         compute=flop / unit.sustained,
-        cache=cache,
+        cache=largest(*times[:-1]),
         memory=times[-1],
         moved=moved[-2],
         dram=moved[-1],
@@ -343,7 +338,4 @@ def register_stream(moved: Number, flop: Number, device: Device) -> Price:
 
 def max_rate(rates: dict[str, Number], shares: dict[str, Number]) -> Number:
     """The highest sustained rate of any format: the program knows one."""
-    most: Number = 0.0
-    for name, rate in rates.items():
-        most = namespace(most, rate).maximum(most, rate * shares[name])
-    return most
+    return largest(0.0, *(rate * shares[name] for name, rate in rates.items()))

@@ -10,9 +10,10 @@ import numpy as np
 from deepflow.codesign import Codesign, codesign, codesign_problem, model_shapes
 from deepflow.design.ledger import MethodTrace
 from deepflow.design.problem import FREE, CodesignProblem
-from strata.errors import UnknownName, require
+from strata.errors import require
 from strata.evaluate import evaluate_case
 from strata.hardware.generate.template import CORE, MEMORY
+from strata.reading import known_keys
 from strata.search.fields import parse_setting
 from strata.search.inputs import make_workload, phase_of
 from strata.workload.program import program as make_program
@@ -47,9 +48,7 @@ def run_codesign(
                 for n, b in zip(names, before, strict=True)
             ],
         )
-    for key in entry:
-        if key not in ("name", *CODESIGN_KEYS):
-            raise UnknownName(f"key of {where}", key, CODESIGN_KEYS, ", ".join(CODESIGN_KEYS))
+    known_keys(entry, ("name", *CODESIGN_KEYS), where)
     code = make_program(entry["program"], **entry.get("model", {}))
     work = make_workload(
         phase_of(code, entry.get("phase", "train")),

@@ -10,10 +10,8 @@ from strata.search.inputs import make_workload, phase_of
 from strata.search.study_generated import recipe_of
 from strata.workload.program import program as make_program
 
-GENERATE_KEYS = (
-    "name", "generate", "model", "device", "links", "devices", "sizes", "vary", "batch", "input", "output",
-    "phase", "plan", "where", "orders", "engine", "set", "metric", "gains",
-)  # fmt: skip
+PASSED = ("device", "links", "sizes", "plan", "vary", "engine", "metric", "where", "orders", "gains")
+GENERATE_KEYS = ("name", "generate", "model", "devices", "batch", "input", "output", "phase", "set", *PASSED)
 
 
 def run_generated(entry: dict[str, Any], where: str) -> dict[str, Any]:
@@ -22,25 +20,10 @@ def run_generated(entry: dict[str, Any], where: str) -> dict[str, Any]:
     technology, budget, template = recipe_of(entry, where)
     program = make_program(entry["model"])
     sizes = (float(entry.get(k, usual)) for k, usual in (("batch", 1), ("input", 1024), ("output", 1024)))
-    found = sweep_generated(
-        technology,
-        budget,
-        template,
-        program,
-        workload=make_workload(phase_of(program, entry.get("phase", "train")), *sizes),
-        device=entry.get("device"),
-        links=entry.get("links"),
-        devices=int(entry.get("devices", 1)),
-        sizes=entry.get("sizes"),
-        plan=entry.get("plan", "best"),
-        vary=list(entry["vary"]),
-        changes=list(entry.get("set", [])),
-        engine=entry.get("engine", "ideal"),
-        metric=entry.get("metric", "step_time"),
-        where=entry.get("where", ""),
-        orders=bool(entry.get("orders", False)),
-        gains=bool(entry.get("gains", False)),
-    )
+    work = make_workload(phase_of(program, entry.get("phase", "train")), *sizes)
+    settings: dict[str, Any] = {key: entry[key] for key in PASSED if key in entry}
+    settings |= {"devices": int(entry.get("devices", 1)), "changes": list(entry.get("set", []))}
+    found = sweep_generated(technology, budget, template, program, workload=work, **settings)
     shorts = [a.name.rsplit(".", 1)[-1] for a in found.axes]
     # two axes of one last part have their whole names
     named = [

@@ -1,5 +1,5 @@
-"""How far computation intensity spreads over strategies and tilings of a product that is divided among ever
-more devices: runs of a study.
+"""Operations for each byte of DRAM of a product in every tiling that its kernel model tries, and how far they
+spread over strategies as it is divided among ever more devices: runs of a study.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from deepflow.intensity import tiling_intensities
-from strata.arrays import Array
-from strata.errors import UnknownName, require
+from deepflow.hierarchical import RooflineRules, memories, tiling_times
+from deepflow.products import chained_bytes, loop_orders, placed_tile, tile_family
+from deepflow.tilings import core_tiles
+from strata.arrays import Array, rank_of
+from strata.errors import require
 from strata.hardware.chip import Chip, chip
+from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.mapping.kernel_parallel import strategies, strategy_text
 from strata.precision import bytes_of
+from strata.pricing.kernels.device import Device, device
 from strata.pricing.kernels.product import Product
 from strata.reading import known_keys, number_of, table_of
 from strata.search.study_generated import generated_chip
@@ -23,6 +27,53 @@ from strata.workload.mlp import Gemm
 
 SIDES = ("m", "n", "k")
 TILING_KEYS = ("tilings", "gemm", "generate", "device", "set", "chip")
+
+
+def tiling_intensities(product: Product, chip: Chip, precision: str = "fp16") -> Array:
+    r"""Computation intensity of a product [FLOP/B], tilings on a leading axis; not a number where a tile does
+    not fit.
+
+    .. math:: I = \frac{2 b_p m n k}{b_{DRAM}}
+
+    By the chip's kernel model: tiles of a core's results (`wave_traffic`), or the tiles of the outermost
+    memory on the die in both orders of loops (`chained_bytes`) where it is `deepflow-2021`.
+
+    DeepFlow (2023), section 2: operations over accesses to main memory.
+
+    >>> from strata.hardware.generate.recipe import generate
+    >>> v100 = generate("deepflow-v100", "deepflow-v100", "deepflow-2021")
+    >>> cube = Product(m=4096.0, n=4096.0, k=4096.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
+    >>> found = tiling_intensities(cube, v100)
+    >>> found.shape, round(float(np.nanmax(found)))  # each matrix once
+    ((32,), 1365)
+    """
+    nested = chip.kernel_model == "deepflow-2021"
+    moved = _nested(product, chip) if nested else _waves(product, device(chip), precision)
+    found: Array = product.flop / np.where(moved > 0.0, moved, np.nan)
+    return found
+
+
+def _nested(product: Product, chip: Chip) -> Array:
+    """DRAM bytes in all tiles of the outermost memory on the die, in both orders."""
+    size, level = product.input_bytes, memory_levels(chip)[-2]
+    elements = scope_capacity(chip, level) / size
+    found = []
+    for order, _ in loop_orders(product.m * product.batch, product.k, product.n):
+        rank = rank_of(*order, elements)
+        tile: Any = placed_tile(tile_family(elements, True, rank, np), order, True)
+        moved = chained_bytes(order, tile, 1.0, size, False)
+        found.append(np.reshape(moved, (-1, *np.shape(moved)[2:])))
+    return np.concatenate(found)
+
+
+def _waves(product: Product, dev: Device, precision: str) -> Array:
+    """DRAM bytes in every tile of a core, 0 where it does not fit."""
+    unit, memory, found = dev.matrix(precision, precision), memories(dev), []
+    rules = RooflineRules(blocks=dev.chip.kind != "gpu")
+    for rows, columns in core_tiles():
+        of = tiling_times(product, dev, unit, memory, (rows, columns), rules)
+        found.append(np.where(np.isfinite(of.time), of.moved[-1], 0.0))
+    return np.array(found)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -74,9 +125,7 @@ def run_tilings(entry: dict[str, Any], where: str, *_: Any) -> dict[str, Any]:
     """Computation intensity of a product's part for every strategy of each device count, in every tiling:
     `intensity` by device count and case, `tilings` and `best` by strategy of the last device count.
     """
-    for key in entry:
-        if key not in ("name", *TILING_KEYS):
-            raise UnknownName(f"key of {where}", key, TILING_KEYS, ", ".join(TILING_KEYS))
+    known_keys(entry, ("name", *TILING_KEYS), where)
     own = generated_chip(entry, where) if "generate" in entry else chip(entry.get("chip", ""))
     told = table_of(entry, "gemm", where)
     known_keys(told, SIDES, f"{where}: gemm")

@@ -4,6 +4,7 @@ that arrays take.
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,15 @@ def core_tiles(most: float = float("inf")) -> Array:
     """
     tried = [(a, b) for a in SIDES for b in SIDES if max(a, b) <= ASPECT * min(a, b) and a * b <= most]
     return np.array(sorted(tried or [(SIDES[-1], SIDES[-1])], key=lambda t: (-t[0] * t[1], -t[0])))
+
+
+def largest(*values: Number) -> Number:
+    """The largest of some numbers, point by point.
+
+    >>> largest(1.0, 3.0, 2.0)
+    3.0
+    """
+    return reduce(namespace(*values).maximum, values)
 
 
 def unit_grid(units: Number) -> tuple[Number, Number]:

@@ -14,5 +14,5 @@ OFFERS = {
         "stacks": "study_pictures:draw_stacks",
     },
     "system parts": {"dfmodel": "linear_parts:linear_part"},
-    "system totals": {"dfmodel": "power_report:shown_totals"},
+    "system totals": {"dfmodel": "power:shown_totals"},
 }

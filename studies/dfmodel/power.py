@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.fabric import Fabric
 from strata.hardware.silicon.cost import price_of
 from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of
@@ -121,15 +121,6 @@ def linear_counts(
     return LinearCounts(links=links * joined, ports=ports * switched, link_power=power * joined)
 
 
-def fabric_counts(joined: Fabric) -> LinearCounts:
-    """`linear_counts` of a fabric with sizes; a link has its share of a device's bandwidth."""
-    each = [d.bandwidth / links_of(d) for d in joined.dimension]
-    return linear_counts(
-        [d.kind for d in joined.dimension], [d.size for d in joined.dimension], each,
-        [d.energy for d in joined.dimension],
-    )  # fmt: skip
-
-
 def linear_system_power(
     prices: LinearCost,
     devices: Number,
@@ -171,7 +162,9 @@ def linear_totals(system: str | System, prices: LinearCost | None = None) -> Lin
     (34630400, 823946)
     """
     known, prices = as_system(system), prices or linear_cost()
-    devices, counts, chip = known.devices, fabric_counts(known.fabric), known.chip
+    devices, chip, nets = known.devices, known.chip, known.fabric.dimension
+    links = [d.bandwidth / links_of(d) for d in nets]  # a link has its share of a device's bandwidth
+    counts = linear_counts([d.kind for d in nets], [d.size for d in nets], links, [d.energy for d in nets])
     price = price_of(chip, economics_of(known).markup)
     cost: dict[str, Number] = {} if price is None else {"chips": devices * price}
     cost |= {
@@ -186,3 +179,21 @@ def linear_totals(system: str | System, prices: LinearCost | None = None) -> Lin
         "ports": prices.port_energy * counts.ports,
     }
     return LinearTotals(devices=devices, cost=cost, power=power)
+
+
+def shown_totals(system: System) -> tuple[dict[str, Any], Any]:
+    """What DFModel counts of a system, for `strata cost --dfmodel`: as a dictionary, and as a table."""
+    from strata.app.terminal import plain_table, titled
+
+    totals = linear_totals(system)
+    cost, power = ({k: float(v) for k, v in part.items()} for part in (totals.cost, totals.power))
+    devices, watts = float(totals.devices), sum(power.values())
+    dollars = sum(cost.values()) if "chips" in cost else None
+    table = plain_table("<part", ">USD", ">W")
+    for name, drawn in power.items():
+        table.add_row(name, f"{cost[name]:,.0f}" if name in cost else "unknown", f"{drawn:,.0f}")
+    table.add_row("all", "unknown" if dollars is None else f"{dollars:,.0f}", f"{watts:,.0f}", style="bold")
+    title = f"{system.name}: cost and power of its {devices:g} devices by DFModel's counts"
+    below = "chips draw their static power; memory, links and ports count at full bandwidth"
+    told = {"system": system.name, "devices": devices, "cost_USD": dollars, "power_W": watts}
+    return told | {"cost_parts_USD": cost, "power_parts_W": power}, titled(title, table, below)

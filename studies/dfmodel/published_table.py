@@ -15,6 +15,7 @@ from strata.evaluate import evaluate
 from strata.mapping.engine import engine as make_engine
 from strata.params import read_toml
 from strata.pricing.metrics import METRICS
+from strata.reading import known_keys
 from strata.result import Result
 from strata.search.fields import parse_changes
 from strata.search.inputs import changed_system, make_workload, model_value, phase_of
@@ -79,13 +80,13 @@ def run_published(
     times `scale` where the row counts in another unit, goes into its `column`, NaN where nothing is predicted
     or the run does not fit, beside `COLUMN_fits`. Several may fill one column.
     """
-    _check_keys(entry, ("name", *PUBLISHED_KEYS), where)
+    known_keys(entry, ("name", *PUBLISHED_KEYS), where)
     table = published_rows(folder / entry["published"])
     rows = [row for row in table if _has(row, entry.get("keep", {}))]
     require(bool(rows), f"{where}: no row is kept", keep=str(entry.get("keep", {})))
     told, found = published_columns(rows), dict[str, Any]()
     for settings in entry.get("predict", []):
-        _check_keys(settings, PREDICT_KEYS, f"{where}, a prediction")
+        known_keys(settings, PREDICT_KEYS, f"{where}, a prediction")
         for key in ("column", "system", "model"):
             require(key in settings, f"{where}: a prediction has column, system and model", missing=key)
         column, metric = settings["column"], settings.get("metric", "step_time")
@@ -160,9 +161,3 @@ def _number(value: Any) -> Any:
         return float(value) if isinstance(value, str) else value
     except ValueError:
         return value
-
-
-def _check_keys(told: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    for key in told:
-        if key not in keys:
-            raise UnknownName(f"key of {where}", key, keys, ", ".join(keys))

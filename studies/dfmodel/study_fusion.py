@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterable
 from dataclasses import dataclass, fields, replace
 from itertools import product
@@ -12,12 +11,14 @@ from typing import Any
 import numpy as np
 
 from dfmodel.layer import LayerRank, layer_rank, mapping_intensity, tile_counts
+from dfmodel.published_table import published_columns, published_rows
+from dfmodel.training import given_fusion, partition_numbers
 from strata.arrays import Array
-from strata.errors import BadValue, UnknownName, require
+from strata.errors import BadValue, require
 from strata.expression import calculate
 from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel, price_mapping
-from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
+from strata.reading import known_keys
 from strata.units import parse
 
 FUSION_KEYS = ("fusion", "mappings", "vary", "points", "let", "keep")
@@ -50,11 +51,11 @@ def run_fusion(
     `network_intensity`, `partitions`, `tiles`, `optimal`, `fits`, `seconds`; by partition `part_time`, and in
     words `binds` and `kernels`. Rates of what does not fit are NaN.
     """
-    _known(entry, ("name", *FUSION_KEYS), where)
+    known_keys(entry, ("name", *FUSION_KEYS), where)
     base = dict(entry["fusion"])
     mappings = entry.get("mappings", {"best": {}})
     for told in (base, *mappings.values(), entry.get("let", {})):
-        _known(told, SETTINGS, where)
+        known_keys(told, SETTINGS, where)
     axes, places, columns = _places(entry, where, folder)
     stated = [{k: v for k, v in p.items() if k in SETTINGS and not columns} for p in places]
     follow = [_followed(p, entry.get("let", {}), where) for p in places]
@@ -81,12 +82,6 @@ def run_fusion(
     return found | columns | axes | {"mapping": np.array(list(mappings)), "axes": ["mapping", *axes]}
 
 
-def _known(told: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    for key in told:
-        if key not in keys:
-            raise UnknownName(f"key of {where}", key, keys, ", ".join(keys))
-
-
 def _places(
     entry: dict[str, Any], where: str, folder: Path
 ) -> tuple[dict[str, Array], list[dict[str, Any]], dict[str, Array]]:
@@ -97,23 +92,10 @@ def _places(
         every = product(*(values.tolist() for values in axes.values()))
         return axes, [dict(zip(axes, values, strict=True)) for values in every], {}
     require(not varied, f"{where}: points or vary, not both")
-    path = folder / entry["points"]
-    require(path.is_file(), f"{where}: no such table of points", file=path.name)
-    with path.open(encoding="utf-8", newline="") as lines:
-        rows = [
-            {k: _cell(v) for k, v in row.items()}
-            for row in csv.DictReader(line for line in lines if not line.startswith("#"))
-        ]
-    require(bool(rows), f"{where}: the table of points is empty", file=path.name)
-    columns = {name: np.array([row[name] for row in rows]) for name in rows[0]}
+    columns = published_columns(published_rows(folder / entry["points"]))
+    require(bool(columns), f"{where}: the table of points is empty", file=entry["points"])
+    rows = [dict(zip(columns, cells, strict=True)) for cells in zip(*columns.values(), strict=True)]
     return {"line": np.arange(len(rows), dtype=float)}, rows, columns
-
-
-def _cell(text: str) -> Any:
-    try:
-        return float(text) if text else float("nan")
-    except ValueError:
-        return text
 
 
 def _axis(name: str, values: list[Any]) -> Array:
@@ -186,7 +168,8 @@ def _point(name: str, settings: dict[str, Any], where: str, known: str) -> _Poin
     rank = replace(rank, problem=problem)
     groups = settings.get("partitions")
     if known:
-        fusion = price_mapping(problem, *_kept_mapping(problem, known, where))
+        tiles, numbers = ([int(n) for n in part.split()] for part in known.split(":"))
+        fusion = given_fusion(problem, numbers, tiles)
         fusion = replace(fusion, lower_bound=fusion.time if groups is None else 0.0)
     elif groups is None:
         fusion = fuse_kernels(problem)
@@ -198,20 +181,8 @@ def _point(name: str, settings: dict[str, Any], where: str, known: str) -> _Poin
     return _told(name, rank, fusion, _number("link", settings.get("link", 25e9)))
 
 
-def _kept_mapping(problem: FusionProblem, known: str, where: str) -> tuple[list[tuple[str, ...]], list[int]]:
-    """Partitions and tiles of what was written down."""
-    tiles, numbers = ([int(n) for n in part.split()] for part in known.split(":"))
-    require(len(numbers) == len(problem.kernels), f"{where}: what is written down has other kernels")
-    groups = [
-        tuple(k.name for k, at in zip(problem.kernels, numbers, strict=True) if at == p)
-        for p in range(len(tiles))
-    ]
-    return groups, tiles
-
-
 def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
-    plan, parts, kernels = rank.plan, fusion.partitions, rank.problem.kernels
-    place = {kernel: i for i, p in enumerate(parts) for kernel in p.kernels}
+    plan, parts = rank.plan, fusion.partitions
     fits = fusion.feasible
     total = rank.batch_time(fusion) if fits else float("inf")
     useful = float(rank.layer.useful) / float(plan.tp)
@@ -242,7 +213,9 @@ def _told(name: str, rank: LayerRank, fusion: Fusion, link: float) -> _Point:
         parts=[p.time for p in parts],
         binds=" ".join(p.binds for p in parts),
         kernels=" | ".join(" ".join(p.kernels) for p in parts) or fusion.reason,
-        kept=f"{_words(p.tiles for p in parts)}: {_words(place[k.name] for k in kernels)}" if fits else "",
+        kept=f"{_words(p.tiles for p in parts)}: {_words(partition_numbers(rank.problem, fusion))}"
+        if fits
+        else "",
     )
 
 

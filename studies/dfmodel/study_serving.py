@@ -16,6 +16,7 @@ from dfmodel.serving import (
 )
 from strata.arrays import Array
 from strata.errors import UnknownName, require
+from strata.reading import known_keys
 from strata.search.inputs import named_inputs
 from strata.serving.drafts import compare_drafts
 from strata.serving.speculation import COUNTINGS
@@ -31,12 +32,6 @@ CHIPS = ("peak", "efficiency", "memory", "link", "latency")
 TIMES = ("compute", "memory", "serialisation", "link_latency", "hop", "interval", "latency", "throughput")
 
 
-def _known(entry: dict[str, Any], keys: tuple[str, ...], where: str) -> None:
-    for key in entry:
-        if key not in ("name", *keys):
-            raise UnknownName(f"key of {where}", key, keys, ", ".join(keys))
-
-
 def _numbers(table: dict[str, Any], keys: tuple[str, ...], where: str) -> dict[str, float]:
     for key in keys:
         require(key in table, f"{where} needs {', '.join(keys)}", missing=key)
@@ -50,7 +45,8 @@ def run_served(entry: dict[str, Any], where: str, *_: Any) -> dict[str, Any]:
     With `target`, one of the layers, the others are its drafts: `tokens_per_s` by `draft`, window and
     acceptance. The target verifies K + 1 tokens, or 2^K + 1 of a tree, unless `verified` says how many.
     """
-    _known(entry, SERVED_KEYS + (GUESSED_KEYS if "target" in entry else ()), where)
+    keys = (*SERVED_KEYS, *(GUESSED_KEYS if "target" in entry else ()))
+    known_keys(entry, ("name", *keys), where)
     layers = {n: _numbers(t, LAYER, f"{where}: layer {n}") for n, t in entry["served_layers"].items()}
     chips = ServingChips(**_numbers(entry.get("chips", {}), CHIPS, f"{where}: chips"))
     if "target" in entry:
@@ -108,7 +104,7 @@ def run_drafts(entry: dict[str, Any], where: str, *_: Any) -> dict[str, Any]:
     """Drafts by `evaluate`: `tokens_per_s` and `speedup` by draft, window and acceptance, `best_window` by
     draft and acceptance, `guess` and `verify` [s] by draft and window, `plain` [tokens/s].
     """
-    _known(entry, DRAFT_KEYS, where)
+    known_keys(entry, ("name", *DRAFT_KEYS), where)
     for key in ("target", "system"):
         require(key in entry, f"{where} needs target and system", missing=key)
     engine = entry.get("engine", "ideal")
@@ -129,8 +125,7 @@ def run_drafts(entry: dict[str, Any], where: str, *_: Any) -> dict[str, Any]:
         "tokens_per_s": np.array([found.tokens_per_s(n) for n in names]),
         "speedup": np.array([found.speedup(n) for n in names]),
         "best_window": np.array([found.best_windows(n) for n in names]),
-        "guess": np.array([by_window(found.drafts[n].guess) for n in names]),
-        "verify": np.array([by_window(found.drafts[n].verify) for n in names]),
+        **{k: np.array([by_window(getattr(found.drafts[n], k)) for n in names]) for k in ("guess", "verify")},
         "fits": np.array([by_window(found.drafts[n].fits) for n in names]) > 0,
         "plain": found.plain,
         "draft": np.array(names),

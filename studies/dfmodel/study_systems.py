@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import fields, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ from dfmodel.power import linear_cost, linear_counts, linear_system_cost, linear
 from dfmodel.systems import (
     KernelTimes,
     StudyMachine,
+    along,
     dlrm_run,
     dlrm_times,
     fft_run,
@@ -32,8 +32,9 @@ from dfmodel.training_systems import (
     training_degrees,
 )
 from strata.arrays import Array, Number
-from strata.errors import BadFile, UnknownName, require
+from strata.errors import UnknownName, require
 from strata.hardware.chip import Chip, chip
+from strata.reading import json_file, known_keys
 from strata.workload.dataflow import Dataflow
 from strata.workload.program import program
 
@@ -50,11 +51,8 @@ class _Systems:
 
     def __init__(self, told: dict[str, Any], where: str):
         for key in ("chips", "topologies", "memories", "links", "partitions", "work"):
-            require(
-                key in told,
-                f"{where} needs chips, topologies, memories, links, partitions and work",
-                missing=key,
-            )
+            said = f"{where} needs chips, topologies, memories, links, partitions and work"
+            require(key in told, said, missing=key)
         self.told, self.where = told, where
         self.chips: list[Chip] = [chip(n) for n in told["chips"]]
         self.memories: list[LinearMemory] = [linear_memory(n) for n in told["memories"]]
@@ -64,9 +62,7 @@ class _Systems:
             (tuple(t["kinds"]), tuple(float(s) for s in t["sizes"])) for t in told["topologies"].values()
         ]
         self.shape = (len(self.chips), len(self.topologies), len(self.memories), len(self.links))
-        self.peak = np.array([next(iter(c.compute.matrix_rate.values())) for c in self.chips]).reshape(
-            -1, 1, 1, 1
-        )
+        self.peak = along(0, [next(iter(c.compute.matrix_rate.values())) for c in self.chips])
 
     def machine(self) -> StudyMachine:
         rows, columns = (float(v) for v in self.told.get("grid", (1, 1)))
@@ -103,7 +99,7 @@ class _Systems:
     def told_with(self, utilisation: Array, **more: Array) -> dict[str, Any]:
         """What a claim may ask of the run."""
         cost, power = self.cost_and_power()
-        devices = np.array([math.prod(s) for _, s in self.topologies]).reshape(1, -1, 1, 1)
+        devices = along(1, [math.prod(s) for _, s in self.topologies])
         reached = utilisation * self.peak * devices
         names = [list(self.told["topologies"]), *([v.name for v in p] for p in (self.memories, self.links))]
         return {
@@ -131,9 +127,7 @@ def run_systems(
     folder with numbers to compare with, each as `logged_...`. `free`: TP, PP and DP of so many devices are
     searched. A fusion that was `stored` is priced anew instead of solved.
     """
-    for key in entry:
-        if key not in ("name", *SYSTEM_KEYS):
-            raise UnknownName(f"key of {where}", key, SYSTEM_KEYS, ", ".join(SYSTEM_KEYS))
+    known_keys(entry, ("name", *SYSTEM_KEYS), where)
     told = dict(entry)
     if "like" in entry:
         if "entry" not in runs.get(entry["like"], {}):
@@ -150,9 +144,7 @@ def run_systems(
 
 
 def _published(path: Path, workload: str) -> dict[str, Array]:
-    if not path.is_file():
-        raise BadFile(f"{path.name} is not in the study's folder")
-    table = json.loads(path.read_text(encoding="utf-8"))
+    table = json_file(path)
     if workload not in table:
         raise UnknownName(f"workload of {path.name}", workload, table)
     return {key: np.array(value, float) for key, value in table[workload].items()}
@@ -161,7 +153,7 @@ def _published(path: Path, workload: str) -> dict[str, Array]:
 def _closed(systems: _Systems, workload: str) -> dict[str, Any]:
     """HPL, FFT and DLRM by their closed forms."""
     machine, told = systems.machine(), systems.told
-    whole = np.array([float(p == ONE) for p in told["partitions"]]).reshape(-1, 1, 1, 1)
+    whole = along(0, [p == ONE for p in told["partitions"]])
     point = study_point(_kernels(systems, workload, machine), machine, whole, told.get("overlap", "all"))
     times = {f.name: np.asarray(getattr(point, f.name)) for f in fields(point)}
     reached = np.broadcast_to(times.pop("utilisation"), systems.shape)
@@ -178,9 +170,7 @@ def _kernels(systems: _Systems, workload: str, machine: StudyMachine) -> KernelT
     require(
         len(each) == len(systems.chips), f"{systems.where}: work has a name for each chip", work=len(each)
     )
-    sizes: dict[str, Any] = {
-        k: np.array([float(getattr(run, k)) for run in each]).reshape(-1, 1, 1, 1) for k in ("order", "block")
-    }
+    sizes: dict[str, Any] = {k: along(0, [getattr(run, k) for run in each]) for k in ("order", "block")}
     return hpl_times(replace(each[0], **sizes), machine)
 
 

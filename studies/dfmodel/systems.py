@@ -8,14 +8,15 @@ of a machine may be an array; the axis of kernels is the last one and stays insi
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from dfmodel.linear_parts import LinearLink, LinearMemory
 from dfmodel.network import bisection_all_to_all, bisection_links, panel_broadcast
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Array, Number, namespace, register_pytree
 from strata.hardware.chip import Chip
 from strata.params import Sources, quantity, sourced_record, text
 from strata.pricing.fusion import critical_time, utilised_time
@@ -42,6 +43,15 @@ class StudyMachine:
 Topology = tuple[Sequence[str], Sequence[Number]]  # kinds and sizes of its dimensions, innermost first
 
 
+def along(place: int, values: Iterable[Any]) -> Array:
+    """Numbers along one of the four axes of systems: chip, topology, memory, link.
+
+    >>> along(1, [1.0, 2.0]).shape
+    (1, 2, 1, 1)
+    """
+    return np.array([float(v) for v in values]).reshape([-1 if i == place else 1 for i in range(4)])
+
+
 def study_machine(
     chips: Sequence[Chip],
     topologies: Sequence[Topology],
@@ -59,10 +69,6 @@ def study_machine(
     >>> made.link.shape, made.crossing.shape, float(made.devices[0, 0, 0, 0])
     ((1, 1, 1, 2), (1, 1, 1, 1), 1024.0)
     """
-
-    def along(place: int, values: Sequence[Number]) -> Number:
-        return np.array([float(v) for v in values]).reshape([-1 if i == place else 1 for i in range(4)])
-
     rates = [next(iter(c.compute.matrix_rate)) for c in chips]
     return StudyMachine(
         peak=along(0, [c.compute.matrix_rate[r] for c, r in zip(chips, rates, strict=True)]),
@@ -141,10 +147,10 @@ def _total(values: Number) -> Number:
 
 
 def _compute(flop: Number, machine: StudyMachine) -> Number:
-    return utilised_time(flop, _last(machine.peak), _last(machine.utilisation))
+    return utilised_time(flop, last_axis(machine.peak), last_axis(machine.utilisation))
 
 
-def _last(value: Number) -> Number:
+def last_axis(value: Number) -> Number:
     """A number of a machine beside the axis of kernels."""
     return namespace(value).asarray(value)[..., None] if not isinstance(value, float) else value
 
@@ -188,11 +194,11 @@ def hpl_times(run: HplRun, machine: StudyMachine) -> KernelTimes:
     >>> round(float(hpl_times(hpl_run(), point).compute.sum()), 6)  # logged: 277,742,624 ns
     0.277743
     """
-    order, block, word = _last(run.order), _last(run.block), run.word
+    order, block, word = last_axis(run.order), last_axis(run.block), run.word
     steps = np.arange(float(np.max(run.iterations)))
     side = order - block * steps
-    flop = 2.0 * side * side * block / _last(machine.devices)
-    rows, columns, link = _last(machine.rows), _last(machine.columns), _last(machine.link)
+    flop = 2.0 * side * side * block / last_axis(machine.devices)
+    rows, columns, link = last_axis(machine.rows), last_axis(machine.columns), last_axis(machine.link)
     handed = side * block * word / rows
     before = handed + block * block * word / rows  # of the iteration before: one block wider
     traffic = before * (steps > 0) + handed * (steps < steps[-1])
@@ -202,7 +208,7 @@ def hpl_times(run: HplRun, machine: StudyMachine) -> KernelTimes:
     )
     return KernelTimes(
         flop=flop, compute=_compute(flop, machine),
-        memory=traffic / _last(machine.memory), network=network, inside=0.0 * side,
+        memory=traffic / last_axis(machine.memory), network=network, inside=0.0 * side,
     )  # fmt: skip
 
 
@@ -244,14 +250,16 @@ def fft_times(run: FftRun, machine: StudyMachine) -> KernelTimes:
     2.460052
     """
     second = np.array([0.0, 1.0])
-    devices = _last(machine.devices)
-    points = _last(run.points) / devices
-    flop = 2.0 * points * _last(run.depth) * np.ones(2)
+    devices = last_axis(machine.devices)
+    points = last_axis(run.points) / devices
+    flop = 2.0 * points * last_axis(run.depth) * np.ones(2)
     held = points * run.word
-    exchange = bisection_all_to_all(held / devices, devices, _last(machine.crossing), _last(machine.link))
+    exchange = bisection_all_to_all(
+        held / devices, devices, last_axis(machine.crossing), last_axis(machine.link)
+    )
     return KernelTimes(
         flop=flop, compute=_compute(flop, machine),
-        memory=held / _last(machine.memory) * np.ones(2), network=exchange * second,
+        memory=held / last_axis(machine.memory) * np.ones(2), network=exchange * second,
         inside=0.0 * flop,
     )  # fmt: skip
 
@@ -325,11 +333,11 @@ def dlrm_times(run: DlrmRun, machine: StudyMachine) -> KernelTimes:
     updates = np.arange(3 * layers) >= 2 * layers
     flop = 2.0 * run.width**2 * run.samples * np.ones(3 * layers)
     tensor = run.width * run.samples * run.word
-    devices, link = _last(machine.devices), _last(machine.link)
+    devices, link = last_axis(machine.devices), last_axis(machine.link)
     sums = run.passes * run.width**2 * run.word / run.microbatches * NANOSECOND
-    sent = bisection_all_to_all(exchanged / devices, devices, _last(machine.crossing), link)
+    sent = bisection_all_to_all(exchanged / devices, devices, last_axis(machine.crossing), link)
     return KernelTimes(
         flop=flop, compute=_compute(flop, machine),
-        memory=(dlrm_tensors(layers) * tensor + exchanged) / _last(machine.memory),
-        network=sent + sums * updates, inside=exchanged / _last(machine.memory),
+        memory=(dlrm_tensors(layers) * tensor + exchanged) / last_axis(machine.memory),
+        network=sent + sums * updates, inside=exchanged / last_axis(machine.memory),
     )  # fmt: skip

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import strata as st
-from dfmodel.published_table import published_rows, run_published
+from dfmodel.published_table import predict_row, published_rows, run_published
 from strata import studies
 from strata.errors import StrataError
+from strata.params import read_toml
 from strata.search.inputs import make_workload
 from strata.workload.program import program
 
@@ -80,8 +81,6 @@ def test_a_table_of_sizes_is_the_model_of_that_config():
     sizes |= {"n_positions": 2048, "vocab_size": "{vocab}", "tie_word_embeddings": True}
     base = {"system": "512xa100-80", "phase": "train", "batch": 512, "input": 2048}
     base |= {"plan": "tp=8,pp=64,recompute=full,microbatches=512", "column": "made"}
-    from dfmodel.published_table import predict_row
-
     told = predict_row(base | {"model": sizes}, {"vocab": "51200"}, "t")
     named = predict_row(base | {"model": "gpt3-1t"}, {}, "t")
     assert float(told.metrics.step_time) == pytest.approx(float(named.metrics.step_time), rel=1e-12)
@@ -106,14 +105,11 @@ def test_what_is_wrong_is_said_in_one_line(folder, entry, said):
 
 
 def test_dfmodel_reference_rows_have_a_source_and_say_whether_it_was_read():
-    from strata.params import read_toml
-
     table = read_toml(DFMODEL / "fig6.toml")["row"]
     assert len(table) == 29 and all(len(row["measured"]["source"]) > 20 for row in table)
     assert all(row["read"] in (0, 1) and row["cited"] in (0, 1) for row in table)
-    assert all(
-        "value" in row["measured"] for row in table if row["read"]
-    )  # nothing is read that is not there
+    # nothing is read that is not there
+    assert all("value" in row["measured"] for row in table if row["read"])
 
 
 def test_dfmodel_reference_megatron_tokens_follow_from_the_printed_rate():
@@ -128,19 +124,8 @@ def test_dfmodel_reference_megatron_tokens_follow_from_the_printed_rate():
 def test_dfmodel_reference_calculon_differences_are_those_of_its_runs():
     told = run_published({"name": "t", "published": "fig8.csv"}, "t", DFMODEL)
     assert len(told["line"]) == 20 and (told["tp"] * told["pp"] * told["dp"] == 4096).all()
-    wanted = {
-        "A": 6.1,
-        "B": 15.5,
-        "C": 4.0,
-        "D": 13.2,
-        "E": 6.0,
-        "F": 4.2,
-        "G": 28.7,
-        "H": 5.4,
-        "J": 6.2,
-        "K": 4.1,
-    }
-    for setting, percent in wanted.items():
+    wanted = (6.1, 15.5, 4.0, 13.2, 6.0, 4.2, 28.7, 5.4, 6.2, 4.1)
+    for setting, percent in zip("ABCDEFGHJK", wanted, strict=True):
         off = 100 * np.mean(np.abs(told["dfmodel"] / told[f"calculon_{setting}"] - 1))
         assert off == pytest.approx(percent, abs=0.05)
 
@@ -148,23 +133,16 @@ def test_dfmodel_reference_calculon_differences_are_those_of_its_runs():
 def test_a_program_beside_the_study_in_the_unit_of_its_row(folder):
     """Grids a second times the operations of one, as of cuFFTMp's rows; a file is read from the folder."""
     (folder / "grid.json").write_text('{"kind": "fft", "points": 512}', encoding="utf-8")
-    told = {
-        "column": "ours",
-        "system": "8xa100-80",
-        "model": "grid.json",
-        "plan": "p=8",
-        "scale": "{measured}",
-    }
+    told = {"column": "ours", "system": "8xa100-80", "model": "grid.json", "plan": "p=8"}
+    told |= {"scale": "{measured}"}
     told |= {"rows": {"name": "small"}, "metric": "items_per_s", "phase": "forward"}
     kept = run_published({"name": "t", "published": "rows.toml", "predict": [told]}, "t", folder)
-    alone = st.evaluate(
-        "8xa100-80", program(folder / "grid.json"), make_workload("forward", 1.0, 1.0, 0.0), "p=8"
-    )
+    work = make_workload("forward", 1.0, 1.0, 0.0)
+    alone = st.evaluate("8xa100-80", program(folder / "grid.json"), work, "p=8")
     assert kept["ours"][0] == pytest.approx(900.0 * float(alone.metrics.items_per_s), rel=1e-12)
     with pytest.raises(StrataError, match="scale is a number or a column of numbers, but got 'small'"):
-        run_published(
-            {"name": "t", "published": "rows.toml", "predict": [told | {"scale": "{name}"}]}, "t", folder
-        )
+        scaled = [told | {"scale": "{name}"}]
+        run_published({"name": "t", "published": "rows.toml", "predict": scaled}, "t", folder)
 
 
 @pytest.mark.parametrize("model, rows, parameters", [("a", 800 * 10658602, 20 * 6750**2), ("f", 4 * 100 * 468750000, 7 * 980**2), ("i", 4 * 60 * 60144927, 6 * 3650**2)])  # fmt: skip

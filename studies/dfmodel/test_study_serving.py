@@ -35,16 +35,8 @@ def test_guesses_are_by_draft_window_and_acceptance():
 
 def test_drafts_are_those_of_the_library():
     run = run_drafts({**DRAFTED, "acceptance": [0.6, 0.8], "plan": "tp=8", "context": 1024}, "a run")
-    found = st.serving.compare_drafts(
-        "llama-3-70b",
-        "llama-3.2-1b",
-        "8xh200",
-        window=[2, 4],
-        acceptance=[0.6, 0.8],
-        plan="tp=8",
-        context=1024,
-        engine="ideal",
-    )
+    asked = {"window": [2, 4], "acceptance": [0.6, 0.8], "plan": "tp=8", "context": 1024, "engine": "ideal"}
+    found = st.serving.compare_drafts("llama-3-70b", "llama-3.2-1b", "8xh200", **asked)
     assert np.array_equal(run["tokens_per_s"][0], found.tokens_per_s("llama-3.2-1b"))
     slow = run_drafts({**DRAFTED, "acceptance": [0.6], "set": ["chip.memory.bandwidth=1 TB/s"]}, "a run")
     assert slow["plain"] < run["plain"]

@@ -18,14 +18,14 @@ from dfmodel.network import (
     PUBLISHED_PASSES,
     dfmodel_all_reduce,
     stage_handover,
-    two_level_all_reduce,
 )
-from dfmodel.systems import KernelTimes, StudyMachine, Topology
+from dfmodel.systems import KernelTimes, StudyMachine, Topology, last_axis
 from strata.arrays import Array, Number, namespace, register_pytree
+from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.mapping.layout import layout
 from strata.mapping.shard import shard
-from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel
+from strata.optimise.fuse import Fusion, price_mapping
 from strata.optimise.fusion.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
 from strata.precision import bytes_of
 from strata.pricing.fusion import utilised_time
@@ -222,27 +222,7 @@ def rank_links(
     }
 
 
-def domain_links(
-    degrees: tuple[Number, Number, Number], domain: Number, fast: Number, slow: Number
-) -> dict[str, Number]:
-    """The same where all-reduces run in domains of high bandwidth (`two_level_all_reduce`), once.
-
-    >>> found = domain_links((8.0, 2.0, 1024.0), 8.0, 900e9, 50e9)
-    >>> round(float(found["sums"]) * 1e12, 3)  # 7/8 of 1.11 ps
-    0.972
-    """
-    tp, pp, dp = degrees
-    sums = two_level_all_reduce(1.0, tp, domain, fast, slow)
-    gradients = two_level_all_reduce(1.0, dp, domain, fast, slow)
-    return {"tp": tp, "pp": pp, "dp": dp, "sums": sums, "gradients": gradients, "link": slow}
-
-
 # ------------------------------------------------------------------------------------------------- its times
-
-
-def _last(value: Number) -> Number:
-    """A number beside the axis of kernels."""
-    return np.asarray(value, float)[..., None]
 
 
 def layer_network(layer: TrainingLayer, plan: DfmodelPlan) -> Number:
@@ -261,7 +241,9 @@ def layer_network(layer: TrainingLayer, plan: DfmodelPlan) -> Number:
     >>> round(1e3 * float(layer_network(layer, plan).sum()), 6)  # logged: 14,705,664 ns
     14.705664
     """
-    return layer.summed * _last(plan.sums) + layer.gradients * _last(plan.gradients) / _last(plan.samples)
+    return layer.summed * last_axis(plan.sums) + layer.gradients * last_axis(plan.gradients) / last_axis(
+        plan.samples
+    )
 
 
 def layer_times(
@@ -277,12 +259,12 @@ def layer_times(
     Weights cost nothing, however large, in DFModel's runs of kernels one by one.
     """
     busy = (
-        utilised_time(layer.flop, _last(machine.peak), _last(machine.utilisation))
+        utilised_time(layer.flop, last_axis(machine.peak), last_axis(machine.utilisation))
         if compute is None
         else compute
     )
     return KernelTimes(
-        flop=layer.flop, compute=busy, memory=layer.moved / _last(machine.memory),
+        flop=layer.flop, compute=busy, memory=layer.moved / last_axis(machine.memory),
         network=layer_network(layer, plan), inside=0.0 * layer.flop,
     )  # fmt: skip
 
@@ -371,30 +353,18 @@ def layer_fusion(
     )  # fmt: skip
 
 
-def layer_mapping(
-    layer: TrainingLayer,
-    plan: DfmodelPlan,
-    chip: FusionChip,
-    *,
-    partitions: int = 0,
-    rules: FusionRules | str = "dfmodel-2024",
-    tiles: tuple[int, ...] = (TILES,),
-) -> Fusion:
-    """A layer on one rank of a plan as DFModel runs it: the best fusion in at most so many partitions, or
-    (none) kernels one by one, whose weights then need no room in SRAM.
+def partition_numbers(problem: FusionProblem, fusion: Fusion) -> tuple[int, ...]:
+    """The partition of each kernel, in the order of the problem's kernels."""
+    where = {name: i for i, p in enumerate(fusion.partitions) for name in p.kernels}
+    return tuple(where[k.name] for k in problem.kernels)
 
-    >>> from strata.hardware.chip import chip
-    >>> from strata.workload.program import program
-    >>> layer = training_layer(program("dfmodel-gpt-training", hidden=25600, heads=160, head=160), 8.0)
-    >>> plan = DfmodelPlan(tp=8.0, pp=16.0, dp=32.0, layers=128.0, batch=3072.0, sums=1.75 / 150e9,
-    ...                     gradients=2 * 31 / 32 / 25e9, link=25e9)
-    >>> rules = fusion_rules("dfmodel-2024", compute="utilisation", overlap="none")
-    >>> a100 = fusion_chip(chip("dfmodel-a100"), dram_bandwidth=2039e9)
-    >>> found = layer_mapping(layer, plan, a100, rules=rules)
-    >>> round(1e3 * found.time, 3)  # Fig 8, logged: 54.290523 ms
-    54.291
-    """
-    if not partitions:
-        free = replace(layer, weights=0.0 * layer.weights)
-        return kernel_by_kernel(layer_fusion(free, plan, chip, rules=rules, tiles=tiles))
-    return fuse_kernels(layer_fusion(layer, plan, chip, rules=rules, tiles=tiles, max_partitions=partitions))
+
+def given_fusion(
+    problem: FusionProblem, numbers: Sequence[int], tiles: Sequence[int] | None = None
+) -> Fusion:
+    """The mapping that `partition_numbers` told, priced anew."""
+    names = [k.name for k in problem.kernels]
+    if len(numbers) != len(names):
+        raise BadValue(f"a mapping has a partition for each of {len(names)} kernels, but got {len(numbers)}")
+    groups = [[n for n, at in zip(names, numbers, strict=True) if at == p] for p in range(max(numbers) + 1)]
+    return price_mapping(problem, groups, tiles)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from dfmodel.linear_parts import LinearLink, LinearMemory
-from dfmodel.systems import Topology, study_machine, study_point
+from dfmodel.systems import Topology, along, study_machine, study_point
 from dfmodel.training import (
     TILES,
     DfmodelPlan,
@@ -22,15 +22,16 @@ from dfmodel.training import (
     batch_time,
     batch_utilisation,
     fusion_chip,
+    given_fusion,
     layer_fusion,
     layer_times,
+    partition_numbers,
     rank_links,
     training_layer,
 )
-from strata.arrays import Array, Number
-from strata.errors import BadValue
+from strata.arrays import Array, Number, map_leaves
 from strata.hardware.chip import Chip
-from strata.optimise.fuse import Fusion, fuse_kernels, price_mapping
+from strata.optimise.fuse import Fusion, fuse_kernels
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.layouts.layout_degrees import factorisations
 from strata.pricing.fusion import partition_dram
@@ -65,7 +66,7 @@ class TrainingSystems:
     def degrees(self) -> Degrees:
         """Tensor parallel ranks on the first dimension, stages on the second, data parallel on a third."""
         sizes = [(*s, 1.0, 1.0)[:3] for _, s in self.topologies]
-        tp, pp, dp = (np.array([float(s[i]) for s in sizes]).reshape(1, -1, 1, 1) for i in range(3))
+        tp, pp, dp = (along(1, [s[i] for s in sizes]) for i in range(3))
         return tp, pp, dp
 
 
@@ -102,7 +103,7 @@ def train_systems(
     machine = study_machine(chips, systems.topologies, systems.memories, systems.links)
     links = rank_links(degrees, systems.topologies, machine.link, systems.outer.bandwidth)
     plan = DfmodelPlan(layers=systems.layers, batch=systems.batch, **links)
-    whole = _along(systems, [float(p == ONE) for p in systems.partitions])
+    whole = along(0, [p == ONE for p in systems.partitions])
     point = study_point(layer_times(layer, plan, machine), machine, whole, systems.overlap)
     shape = np.broadcast_shapes(np.shape(plan.dp), np.shape(plan.tp), np.shape(point.time), systems.shape)
     parts = {
@@ -141,10 +142,6 @@ def train_systems(
     )  # fmt: skip
 
 
-def _along(systems: TrainingSystems, values: Sequence[float]) -> Array:
-    return np.array(values).reshape(-1, 1, 1, 1)
-
-
 def _one(layer: TrainingLayer, place: tuple[int, ...], shape: tuple[int, ...]) -> TrainingLayer:
     """The layer of one system: plain numbers but for its own axes."""
     made: dict[str, Any] = {}
@@ -161,8 +158,8 @@ def _one(layer: TrainingLayer, place: tuple[int, ...], shape: tuple[int, ...]) -
 
 
 def _one_plan(plan: DfmodelPlan, place: tuple[int, ...], shape: tuple[int, ...]) -> DfmodelPlan:
-    told = {f.name: float(np.broadcast_to(getattr(plan, f.name), shape)[place]) for f in fields(plan)}
-    return DfmodelPlan(**told)
+    made: DfmodelPlan = map_leaves(lambda v: float(np.broadcast_to(v, shape)[place]), plan)
+    return made
 
 
 def _fits(layer: TrainingLayer, plan: DfmodelPlan, systems: TrainingSystems) -> Array:
@@ -172,10 +169,10 @@ def _fits(layer: TrainingLayer, plan: DfmodelPlan, systems: TrainingSystems) -> 
     count = len(layer.names)
     spans = np.array([[a <= k <= b for k in range(count)] for a, b in layer.edges], float)
     live = (layer.bytes @ spans).max(-1)
-    whole = _along(systems, [float(p == ONE) for p in systems.partitions])
+    whole = along(0, [p == ONE for p in systems.partitions])
     dram = partition_dram(layer.weights.sum(-1) * plan.stage, np.where(whole > 0, 0.0, live), 1.0)
-    room = np.array([float(m.capacity) for m in systems.memories]).reshape(-1, 1)
-    sram = _along(systems, [float(c.cache.capacity) for c in systems.chips])
+    room = along(2, [m.capacity for m in systems.memories])
+    sram = along(0, [c.cache.capacity for c in systems.chips])
     held = (layer.bytes * _depths(layer)).sum(-1) / systems.tiles + layer.weights.sum(-1)
     return (dram <= room) & ((whole == 0.0) | (held <= sram))
 
@@ -220,21 +217,6 @@ class _Solver:
         if fusion.feasible:
             self.used[key] = partition_numbers(problem, fusion)
         return fusion
-
-
-def partition_numbers(problem: FusionProblem, fusion: Fusion) -> tuple[int, ...]:
-    """The partition of each kernel, in the order of the problem's kernels."""
-    where = {name: i for i, p in enumerate(fusion.partitions) for name in p.kernels}
-    return tuple(where[k.name] for k in problem.kernels)
-
-
-def given_fusion(problem: FusionProblem, numbers: Sequence[int]) -> Fusion:
-    """The mapping that `partition_numbers` told, priced anew."""
-    names = [k.name for k in problem.kernels]
-    if len(numbers) != len(names):
-        raise BadValue(f"a mapping has a partition for each of {len(names)} kernels, but got {len(numbers)}")
-    groups = [[n for n, at in zip(names, numbers, strict=True) if at == p] for p in range(max(numbers) + 1)]
-    return price_mapping(problem, groups)
 
 
 # ----------------------------------------------------------------------------------------------- free degrees

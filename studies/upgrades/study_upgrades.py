@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.errors import UnknownName, require
+from strata.errors import require
 from strata.params import read_toml
+from strata.reading import known_keys
 from upgrades.recipes import PARTS, MadeSystem, SystemRecipe, made_system
 from upgrades.spans import Draws, SpanTable, read_spans, spearman
 from upgrades.work import UpgradeWork, plans_by_size, spent_by, upgrade_work
@@ -34,10 +35,11 @@ class UpgradeValues:
     stated: dict[str, MadeSystem]  # at stated numbers, by name
     draws: Draws
 
-    def quantiles(self, work: str, gain: str) -> Array:
-        """Median, and the tenth and ninetieth hundredth, by upgrade."""
-        found: Array = np.quantile(self.gains[work][gain], [0.5, 0.1, 0.9], axis=1)
-        return found
+    def figures(self, work: str, gain: str) -> dict[str, Array]:
+        """By upgrade: median, tenth (`low`) and ninetieth (`high`) hundredth, `best` and `pays`."""
+        quantiles = np.quantile(self.gains[work][gain], [0.5, 0.1, 0.9], axis=1)
+        named = dict(zip(("median", "low", "high"), quantiles, strict=True))
+        return named | {"best": self.best(work, gain), "pays": self.pays(work, gain)}
 
     def best(self, work: str, gain: str) -> Array:
         """Share of samples in which each upgrade gains the most."""
@@ -146,9 +148,7 @@ def run_upgrades(
     and sample; with `_median`, `_low`, `_high` (10 and 90 %), `_best` and `_pays` (shares of samples) they
     are by upgrade. `base_...` are quantities of the base at its stated numbers.
     """
-    for key in entry:
-        if key not in ("name", *UPGRADE_KEYS):
-            raise UnknownName(f"key of {where}", key, UPGRADE_KEYS, ", ".join(UPGRADE_KEYS))
+    known_keys(entry, ("name", *UPGRADE_KEYS), where)
     base, upgrades, works, mixes = read_recipes(folder / entry["upgrades"])
     found = upgrade_values(
         base,
@@ -163,11 +163,9 @@ def run_upgrades(
     told |= {"labels": [u.title for u in upgrades], "order": np.arange(len(upgrades)), "axes": ["order"]}
     for work in found.works:
         for gain in GAINS:
-            median, low, high = found.quantiles(work, gain)
             name = f"{work}_{gain}"
-            told |= {name: found.gains[work][gain], f"{name}_median": median, f"{name}_low": low}
-            told |= {f"{name}_high": high, f"{name}_best": found.best(work, gain)}
-            told |= {f"{name}_pays": found.pays(work, gain)}
+            told |= {name: found.gains[work][gain]}
+            told |= {f"{name}_{figure}": v for figure, v in found.figures(work, gain).items()}
     return told | _base(found.stated[base.name]) | {"summary": upgrades_summary(found)}
 
 
@@ -189,18 +187,10 @@ def upgrades_summary(found: UpgradeValues) -> dict[str, Any]:
     table: dict[str, Any] = {"samples": found.draws.samples, "numbers": len(found.draws.drawn)}
     for work in found.works:
         for gain in GAINS:
-            rows = zip(
-                found.upgrades,
-                *found.quantiles(work, gain),
-                found.best(work, gain),
-                found.pays(work, gain),
-                strict=True,
-            )
+            figures = found.figures(work, gain)
             table[f"{work}_{gain}"] = {
-                upgrade.name: dict(
-                    zip(("median", "low", "high", "best", "pays"), map(_short, numbers), strict=True)
-                )
-                for upgrade, *numbers in rows
+                upgrade.name: {figure: _short(values[i]) for figure, values in figures.items()}
+                for i, upgrade in enumerate(found.upgrades)
             }
             table[f"{work}_{gain}_moved_by"] = {n: _short(r) for n, r in found.movers(work, gain)}
     return table

@@ -13,7 +13,7 @@ from strata.hardware.components import memory_device
 from strata.search.inputs import make_workload
 from strata.search.plans import best_plans
 from strata.studies import studies_folder
-from upgrades.recipes import SystemRecipe, made_system
+from upgrades.recipes import made_system
 from upgrades.spans import Draws, Span, SpanTable, drawn_within, read_spans, spearman
 from upgrades.study_upgrades import read_recipes, run_upgrades, upgrade_values
 from upgrades.work import plans_by_size, plans_of, spent_by, upgrade_work
@@ -28,6 +28,16 @@ SMALL = upgrade_work(
 TIMED = replace(SMALL, name="timed", batch=0.0, tpot=0.005)
 
 
+def only(path, common, step):
+    """Spans in which one number may move, and no other."""
+    return SpanTable(rules=((path, Span(common=common, step=step)), ("*", Span(common=1.0, step=1.0))))
+
+
+def spent(made, work):
+    """What a token takes under the plans of a system's size."""
+    return spent_by(made, work, plans_by_size(work, [made])[1.0])
+
+
 def test_the_same_name_draws_the_same_numbers_one_in_each_stratum():
     one, other = Draws(samples=64), Draws(samples=64)
     first, second = one.factor("a", 2.0), other.factor("a", 2.0)
@@ -37,7 +47,7 @@ def test_the_same_name_draws_the_same_numbers_one_in_each_stratum():
 
 
 def test_a_part_of_its_own_has_what_all_share_and_its_own_step():
-    table = SpanTable(rules=(("device.price", Span(common=1.5, step=1.2)), ("*", Span(common=1.0, step=1.0))))
+    table = only("device.price", 1.5, 1.2)
     hbm4, hbm4e = memory_device("hbm4"), memory_device("hbm4e")
     draws = Draws(samples=50)
     shared = drawn_within(hbm4, "device", table, draws).price / hbm4.price
@@ -75,9 +85,7 @@ def test_an_upgrade_of_nothing_gains_nothing_in_any_sample():
 
 def test_dearer_memory_costs_dollars_and_nothing_else():
     dear = BASE.with_({"name": "dear", "times": {"device.price": 2.0}})
-    found = upgrade_values(
-        BASE, [dear], [SMALL], spans=SpanTable(rules=(("*", Span(common=1.0, step=1.0)),)), samples=2
-    )
+    found = upgrade_values(BASE, [dear], [SMALL], spans=only("*", 1.0, 1.0), samples=2)
     gains = found.gains["small"]
     assert gains["dollar"].max() < 0.8
     np.testing.assert_allclose([gains["speed"], gains["watt"]], 1.0, rtol=1e-12)
@@ -101,7 +109,7 @@ def test_a_batch_of_samples_is_as_many_singles():
 
 def test_the_quickest_batch_is_in_time_and_few_of_all_batches_are_better():
     made = made_system(BASE)
-    found = spent_by(made, TIMED, plans_by_size(TIMED, [made])[1.0])
+    found = spent(made, TIMED)
     every = np.arange(2.0, 1200.0, 2.0)
     for column, text in enumerate(TIMED.plans):
         batches = np.array([float(found.batch[0, column]), *every])
@@ -116,7 +124,7 @@ def test_the_quickest_batch_is_in_time_and_few_of_all_batches_are_better():
 def test_a_limit_that_no_batch_keeps_is_no_plan_at_all():
     late = replace(TIMED, tpot=1e-5)
     made = made_system(BASE)
-    assert np.all(np.isinf(spent_by(made, late, plans_by_size(late, [made])[1.0]).speed))
+    assert np.all(np.isinf(spent(made, late).speed))
     with pytest.raises(StrataError, match="never in time"):
         plans_of(made, replace(late, plans=()))
 
@@ -139,12 +147,8 @@ def test_the_plans_of_the_study_hold_the_best_of_its_base(work):
     if work.name in ("train", "long"):
         pytest.skip("searched by hand: some 4,000 devices take long")
     made = made_system(BASE)
-    listed = float(spent_by(made, work, plans_by_size(work, [made])[1.0]).best().speed[0])
-    batches = (
-        [work.batch]
-        if work.batch
-        else [float(spent_by(made, work, plans_by_size(work, [made])[1.0]).best().batch[0])]
-    )
+    listed = float(spent(made, work).best().speed[0])
+    batches = [work.batch or float(spent(made, work).best().batch[0])]
     best = best_plans(
         made.system(work.packages), work.model,
         make_workload(work.phase, np.array(batches), work.input, work.output),
@@ -181,21 +185,16 @@ def test_a_table_of_spans_without_reasons_or_below_one_is_refused(tmp_path):
 
 
 def test_movers_name_what_decides_between_two_kinds():
-    dear = SystemRecipe(
-        **{**BASE.__dict__, "name": "dear", "kind": "memory", "times": BASE.times | {"device.price": 1.2}}
-    )
+    dear = replace(BASE, name="dear", kind="memory", times=BASE.times | {"device.price": 1.2})
     quick = BASE.with_({"name": "quick", "kind": "link", "link": "nvlink6"})
-    only = SpanTable(rules=(("device.price", Span(common=1.5, step=1.5)), ("*", Span(common=1.0, step=1.0))))
-    found = upgrade_values(BASE, [dear, quick], [SMALL], spans=only, samples=32)
+    found = upgrade_values(BASE, [dear, quick], [SMALL], spans=only("device.price", 1.5, 1.5), samples=32)
     name, strength = found.movers("small", "dollar")[0]
     assert name == "device.price of dear" and abs(strength) > 0.7
     assert found.best("small", "dollar").sum() == pytest.approx(1.0)
 
 
 def test_samples_without_a_base_are_left_out_and_too_many_of_them_are_said():
-    wide = SpanTable(
-        rules=(("device.capacity", Span(common=40.0, step=1.0)), ("*", Span(common=1.0, step=1.0)))
-    )
+    wide = only("device.capacity", 40.0, 1.0)
     same = replace(BASE, name="same")
     tight = replace(SMALL, plans=("dp=2",))
     found = upgrade_values(BASE, [same], [tight], spans=wide, samples=30)
@@ -211,7 +210,7 @@ def test_where_even_the_fewest_waves_do_not_fit_the_batch_that_does_is_found():
     tight = BASE.with_({"name": "tight", "set": {"device.capacity": "1.2 GB"}})
     work = replace(TIMED, input=16384.0, plans=("tp=2",))
     made = made_system(tight)
-    found = spent_by(made, work, plans_by_size(work, [made])[1.0])
+    found = spent(made, work)
     assert 0.0 < found.speed[0, 0] < np.inf
     more = make_workload("decode", float(found.batch[0, 0]) + 1.0, work.input, work.output)
     assert not evaluate(made.system(2.0), work.model, more, "tp=2").fits

@@ -78,7 +78,7 @@ def test_a_wrong_config_is_one_line_that_names_the_key(change, said):
         ({"topk_group": 3}, "topk_group be at most n_group"),
         ({"first_k_dense_replace": 5}, "first_k_dense_replace must be at most the layers"),
         ({"moe_layer_freq": [0, 1]}, "'moe_layer_freq' must be 0 or 1 for each layer"),
-        ({"mlp_only_layers": [7]}, "'mlp_only_layers' must be places of layers below 4"),
+        ({"mlp_only_layers": [7]}, "'mlp_only_layers' must be places of layers from 0 to 3"),
     ],
 )
 def test_relations_of_experts_are_checked(change, said):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = ROOT / "strata" / "data"
+DATA = ("strata/data", "studies/*/data")
 
 SIZED = "--batch 8 --input 128 --output 32 --engine vllm"
 ON = "-m llama-3-8b -s 8xh200"
@@ -243,7 +243,8 @@ def around() -> dict[str, bytes | str | None]:
 
 def shipped(folder: str, *names: str) -> list[Path]:
     """Some shipped files of a kind, or all."""
-    every = sorted(p for p in (DATA / folder).glob("*.*") if p.suffix in (".toml", ".json"))
+    places = (f"{data}/{folder}/*.{ending}" for data in DATA for ending in ("toml", "json"))
+    every = sorted(path for place in places for path in ROOT.glob(place))
     return [p for p in every if not names or p.stem in names]
 
 

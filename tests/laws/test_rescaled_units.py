@@ -9,7 +9,7 @@ from cases import METRICS, WIDE_CHIPS, same, system
 import strata as st
 from strata.app.render.catalogue import FILES, SHOWN
 from strata.arrays import leaves
-from strata.params import data_folder, fitted_file, names
+from strata.params import find, fitted_file, names
 
 
 def rescaled(text):
@@ -24,14 +24,14 @@ def rescaled(text):
 
 def copied(kind, name, folder):
     """The rescaled copy of a shipped file; a base beside it is copied, too."""
-    content = (data_folder(kind) / f"{name}.toml").read_text(encoding="utf-8")
+    content = find(kind, name).read_text(encoding="utf-8")
     base = re.search(r'^base = "([^"]+)"', content, re.M)
     content = rescaled(content)
     if base:
         copied(kind, base.group(1), folder)
         content = content.replace(base.group(), f'base = "{base.group(1)}.toml"')
     path = folder / f"{name}.toml"
-    fitted = fitted_file(data_folder(kind) / f"{name}.toml")
+    fitted = fitted_file(find(kind, name))
     if fitted.exists():  # what was fitted lies over the record's own file
         (folder / f"{name}-own.toml").write_text(content, encoding="utf-8")
         content = f'base = "{name}-own.toml"\n' + rescaled(fitted.read_text(encoding="utf-8"))

@@ -5,10 +5,10 @@ from dataclasses import fields, replace
 import pytest
 
 import strata as st
+from strata.adapters.launchers.rules import launcher
 from strata.errors import UnknownName
 from strata.hardware.chip import chip
 from strata.mapping.engine import Engine, engine, kernel_library
-from strata.mapping.launcher import launcher
 from strata.params import names
 from strata.pricing.given import chip_under_library
 from strata.pricing.kernels.device import device

@@ -13,30 +13,29 @@ ROWS = some.lists(some.floats(-3.0, 3.0), min_size=1, max_size=8)
 FLOORS = some.sampled_from([0.0, 0.01, 0.1])
 
 
-def feasible(rng, count, floor, fill):
+def feasible(rng, count, floor):
     """Random shares that keep the rules."""
-    drawn = rng.dirichlet(np.ones(count + (not fill)), 400)[:, :count]
+    drawn = rng.dirichlet(np.ones(count + 1), 400)[:, :count]
     return floor + (1.0 - count * floor) * drawn
 
 
 @settings(max_examples=60, deadline=None)
-@given(ROWS, FLOORS, some.booleans())
-def test_the_projection_is_feasible_idempotent_and_keeps_order(row, floor, fill):
+@given(ROWS, FLOORS)
+def test_the_projection_is_feasible_idempotent_and_keeps_order(row, floor):
     row = np.array(row)
-    shares = project_shares(row, floor, fill=fill)
+    shares = project_shares(row, floor)
     assert np.all(shares >= floor) and shares.sum() <= 1.0 + 1e-12
-    assert not fill or abs(shares.sum() - 1.0) < 1e-12
-    assert np.allclose(project_shares(shares, floor, fill=fill), shares, atol=1e-12)
+    assert np.allclose(project_shares(shares, floor), shares, atol=1e-12)
     order = np.argsort(row, kind="stable")
     assert np.all(np.diff(shares[order]) >= 0.0)
 
 
 @settings(max_examples=60, deadline=None)
-@given(ROWS, FLOORS, some.booleans(), some.integers(0, 99))
-def test_no_feasible_point_is_nearer(row, floor, fill, seed):
+@given(ROWS, FLOORS, some.integers(0, 99))
+def test_no_feasible_point_is_nearer(row, floor, seed):
     row = np.array(row)
-    distance = np.linalg.norm(project_shares(row, floor, fill=fill) - row)
-    others = feasible(np.random.default_rng(seed), len(row), floor, fill)
+    distance = np.linalg.norm(project_shares(row, floor) - row)
+    others = feasible(np.random.default_rng(seed), len(row), floor)
     assert np.all(np.linalg.norm(others - row, axis=1) >= distance - 1e-12)
 
 
@@ -58,9 +57,8 @@ def test_a_batch_equals_its_rows():
     assert np.array_equal(whole[2, 1], project_shares(rows[2, 1], 0.01, total=0.9))
 
 
-def test_feasible_shares_stay_and_zero_shares_may_be_filled():
+def test_feasible_shares_stay():
     assert project_shares(np.array([0.2, 0.3])).tolist() == [0.2, 0.3]
-    assert project_shares(np.zeros(4), fill=True).tolist() == [0.25] * 4
 
 
 def test_floors_that_do_not_fit_are_refused():

@@ -88,11 +88,11 @@ def test_points_of_a_table_and_what_does_not_fit(tmp_path):
     ("change", "said"),
     [
         ({"fusion": {"program": "dfmodel-gpt-forward"}}, "needs a program and a chip"),
-        ({"fusion": LAYER | {"colour": 1}}, "no key"),
+        ({"fusion": LAYER | {"colour": 1}}, "unknown key"),
         ({"fusion": LAYER | {"tiles": "many"}}, "powers, lengths"),
         ({"mappings": {"mine": {"partitions": [["Q"]]}}}, "must be in one partition"),
         ({"points": "none.csv"}, "no such table"),
-        ({"sorted": True}, "no key"),
+        ({"sorted": True}, "unknown key"),
     ],
 )
 def test_bad_runs_are_told_in_one_line(change, said, tmp_path):

@@ -12,12 +12,12 @@ import strata as st
 from strata.errors import BadFile, BadValue, StrataError, UnknownName
 from strata.mapping.plan import division
 from strata.mapping.shard import shard
-from strata.params import data_folder
+from strata.params import data_folders
 from strata.workload.dataflow_file import dataflow_schema, read_dataflow
 from strata.workload.graph import check_graph
 from strata.workload.program import program
 
-SHIPPED = sorted(path.stem for path in data_folder("programs").glob("*.toml"))
+SHIPPED = sorted(path.stem for folder in data_folders("programs") for path in folder.glob("*.toml"))
 
 
 def attention():

@@ -6,12 +6,12 @@ from xml.etree import ElementTree
 import pytest
 
 import strata as st
-from strata.params import data_folder
+from strata.params import data_folders
 from strata.workload.graph_layers import layered
 from strata.workload.graph_picture import graph_dot, graph_svg
 from strata.workload.program import program
 
-SHIPPED = sorted(path.stem for path in data_folder("programs").glob("*.toml"))
+SHIPPED = sorted(path.stem for folder in data_folders("programs") for path in folder.glob("*.toml"))
 
 
 @pytest.mark.parametrize("name", SHIPPED)

@@ -1,1 +1,1 @@
-"""Chakra execution traces as programs."""
+"""Chakra execution traces as programs, and steps as such traces."""

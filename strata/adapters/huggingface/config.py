@@ -17,9 +17,8 @@ from strata.adapters.huggingface.keys import (
     unread_keys,
 )
 from strata.adapters.huggingface.layers import layer_pattern, sparse_sizes, stream_sizes, with_blocks
-from strata.adapters.huggingface.mixers import read_mixer
 from strata.adapters.huggingface.names import ConfigFamily, family_of, find_config
-from strata.adapters.huggingface.vision import read_tower
+from strata.adapters.huggingface.parts import read_mixer, read_tower
 from strata.errors import BadFile, BadValue
 from strata.precision import check
 from strata.workload.model import Model
@@ -230,7 +229,7 @@ def _model(keys: ConfigKeys, family: ConfigFamily) -> Model:
         tied=keys.flag("tie_word_embeddings", family.tied),
         positions=keys.size("max_position_embeddings", 0.0) if flags["learned_positions"] else 0.0,
         **flags,
-        **_tower(keys),
+        **read_tower(keys.raw, keys.label),
         weights=weights,
         expert_weights=expert_weights,
         weight_only=widened,
@@ -329,22 +328,9 @@ def _flags(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
         found.add("chunked_attention")
     if keys.has("moe_latent_size"):
         found.add("latent_experts")
-    if keys.flag("learned_pos_emb") and not _part(keys, "attn_config").get("alibi", False):
+    if keys.flag("learned_pos_emb") and not keys.table("attn_config").get("alibi", False):
         found.add("learned_positions")
     return {flag: flag in found and flag not in family.no_flags for flag in FLAGS_OF_A_MODEL}
-
-
-def _part(keys: ConfigKeys, name: str) -> Mapping[str, Any]:
-    inner = keys.raw.get(name)
-    return inner if isinstance(inner, Mapping) else {}
-
-
-def _tower(keys: ConfigKeys) -> dict[str, Any]:
-    """The vision tower beside the decoder, where its sizes are said."""
-    tower = read_tower(keys.raw, keys.label)
-    if tower is None:
-        return {}
-    return {"vision_tower": True, "tower_parameters": tower.parameters, "tower_flop": tower.flop}
 
 
 def _published(keys: ConfigKeys) -> tuple[float, str] | None:

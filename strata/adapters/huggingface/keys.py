@@ -126,6 +126,43 @@ class ConfigKeys:
     def flag(self, key: str, default: bool = False) -> bool:
         return bool(self.told.get(key, default))
 
+    def table(self, name: str) -> Mapping[str, Any]:
+        """A table of a config's own, empty where there is none."""
+        inner = self.raw.get(name)
+        return inner if isinstance(inner, Mapping) else {}
+
+    def layer_words(self, key: str, layers: int, words: Mapping[str, str]) -> list[str] | None:
+        """A key with one word for each layer, in our words; None where it is not said."""
+        told = self.told.get(key)
+        if told is None or told == []:
+            return None
+        if not isinstance(told, list | tuple) or not all(isinstance(t, str) for t in told):
+            raise self.refuse(f"'{key}' must be a list of words, one for each layer", **{key: told})
+        if len(told) != layers:
+            raise self.refuse(f"'{key}' must have one entry for each layer", entries=len(told), layers=layers)
+        strange = next((t for t in told if t not in words), None)
+        if strange is not None:
+            raise self.refuse(f"'{key}' must be of {', '.join(words)}", **{key: strange})
+        return [words[t] for t in told]
+
+    def layer_choices(self, key: str, layers: int, no: str, yes: str) -> list[str]:
+        """A key with 0 or 1 for each layer, as words for the two."""
+        told = self.told[key]
+        whole = isinstance(told, list | tuple) and len(told) == layers
+        if not whole or not all(isinstance(t, int) and t in (0, 1) for t in told):
+            raise self.refuse(f"'{key}' must be 0 or 1 for each layer", layers=layers, **{key: told})
+        return [yes if t else no for t in told]
+
+    def layer_places(self, key: str, told: Any, layers: int, first: int = 0) -> set[int]:
+        """Places of layers, counted from `first`."""
+        last = layers + first - 1
+        whole = isinstance(told, list | tuple) and all(
+            isinstance(t, int) and first <= t <= last for t in told
+        )
+        if not whole:
+            raise self.refuse(f"'{key}' must be places of layers from {first} to {last}", places=told)
+        return set(told)
+
     def refuse(self, relation: str, **values: object) -> BadFile:
         """One line: the relation that is broken and what breaks it."""
         shown = ", ".join(f"{k}={shortened(v)}" for k, v in values.items())

@@ -1,5 +1,5 @@
 """How the layers of a config follow one another: which attend to a window, sparsely or compressed,
-which hold experts.
+which keep a state, which hold experts.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from strata.adapters.huggingface.keys import WHOLE, ConfigKeys
-from strata.adapters.huggingface.mixers import mixed_layers
 from strata.adapters.huggingface.names import ConfigFamily
 from strata.workload.model import Pattern, pattern_of
 
@@ -32,12 +31,29 @@ ATTENTION_WORDS = {
 }
 FFN_WORDS = {"dense": "dense", "sparse": "moe", "moe": "moe", "hash_moe": "hash"}
 CHUNKED_PERIOD = 4  # of llama 4's layers the last of each four sees all tokens
+STATE_WORDS = {
+    "linear_attention": "linear", "mamba": "linear", "mamba2": "linear", "hybrid": "parallel",
+    "full_attention": "full", "attention": "full",
+}  # fmt: skip
+# Layers that are a mixer or a feed-forward, not both, by the letters and words of a Nemotron-H.
+SINGLE_LETTERS = {
+    "M": ("linear", "none"),
+    "*": ("full", "none"),
+    "-": ("none", "dense"),
+    "E": ("none", "moe"),
+}
+SINGLE_WORDS = {
+    "mamba": "M", "mamba2": "M", "linear_attention": "M", "attention": "*", "full_attention": "*", "mlp": "-",
+    "moe": "E",
+}  # fmt: skip
+
+Kinds = tuple[list[str], list[str] | None]
 
 
 def layer_pattern(keys: ConfigKeys, family: ConfigFamily, moe: bool) -> Pattern:
     """The sequence of layers of a config."""
     layers = int(keys.size("num_hidden_layers"))
-    single = mixed_layers(keys, family, layers)
+    single = _mixed_layers(keys, family, layers)
     if single is not None and single[1] is not None:
         return pattern_of(list(zip(single[0], single[1], strict=True)))
     attention = single[0] if single else compressed_layers(keys, family, layers)
@@ -50,25 +66,10 @@ def layer_pattern(keys: ConfigKeys, family: ConfigFamily, moe: bool) -> Pattern:
     return pattern_of(list(zip(attention, ffn, strict=True)))
 
 
-def _listed(keys: ConfigKeys, key: str, layers: int, words: dict[str, str]) -> list[str] | None:
-    """A key with one word for each layer, in our words; its length and words are checked."""
-    told = keys.told.get(key)
-    if told is None or told == []:
-        return None
-    if not isinstance(told, list | tuple) or not all(isinstance(t, str) for t in told):
-        raise keys.refuse(f"'{key}' must be a list of words, one for each layer", **{key: told})
-    if len(told) != layers:
-        raise keys.refuse(f"'{key}' must have one entry for each layer", entries=len(told), layers=layers)
-    strange = next((t for t in told if t not in words), None)
-    if strange is not None:
-        raise keys.refuse(f"'{key}' must be of {', '.join(words)}", **{key: strange})
-    return [words[t] for t in told]
-
-
 def _attention_kinds(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str]:
     full = "sparse" if keys.has("index_topk") and keys.size("index_topk") else "full"
     for key in ("layer_types", "attention_layers"):
-        listed = _listed(keys, key, layers, ATTENTION_WORDS)
+        listed = keys.layer_words(key, layers, ATTENTION_WORDS)
         if listed and "linear" in listed:
             raise keys.refuse(
                 f"layers with a state are not known of '{family.name}'", **{key: "linear_attention"}
@@ -93,16 +94,9 @@ def _attention_kinds(keys: ConfigKeys, family: ConfigFamily, layers: int) -> lis
 
 def _chunked(keys: ConfigKeys, layers: int) -> list[str]:
     """Layers with positions attend to chunks, the others to all tokens."""
-    told = keys.told.get("no_rope_layers")
-    if not told:
+    if not keys.told.get("no_rope_layers"):
         return ["full" if i % CHUNKED_PERIOD == CHUNKED_PERIOD - 1 else "window" for i in range(layers)]
-    if not isinstance(told, list | tuple) or not all(isinstance(t, int) and t in (0, 1) for t in told):
-        raise keys.refuse("'no_rope_layers' must be a list of 0 and 1", no_rope_layers=told)
-    if len(told) != layers:
-        raise keys.refuse(
-            "'no_rope_layers' must have one entry for each layer", entries=len(told), layers=layers
-        )
-    return ["window" if t else "full" for t in told]
+    return keys.layer_choices("no_rope_layers", layers, "full", "window")
 
 
 def _by_pattern(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str]:
@@ -123,19 +117,21 @@ def _by_pattern(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str
 def _ffn_kinds(keys: ConfigKeys, layers: int, moe: bool) -> list[str]:
     if not moe:
         return ["dense"] * layers
-    listed = _listed(keys, "mlp_layer_types", layers, FFN_WORDS)
+    listed = keys.layer_words("mlp_layer_types", layers, FFN_WORDS)
     if listed:
         return listed
     if isinstance(keys.told.get("moe_layer_freq"), list):
-        return _by_frequency(keys, layers)
+        return keys.layer_choices("moe_layer_freq", layers, "dense", "moe")
     first = int(keys.size("first_k_dense_replace", 0.0))
     if first > layers:
         raise keys.refuse("first_k_dense_replace must be at most the layers", k=first, layers=layers)
     last = int(keys.size("moe_layer_end_index", layers))
     step = int(keys.size("decoder_sparse_step", 1.0)) * int(keys.size("moe_layer_interval", 1.0))
-    every, dense = _frequency(keys), _places(keys, "mlp_only_layers", layers)
+    every = _frequency(keys)
+    dense, chosen = (
+        keys.layer_places(key, keys.told.get(key) or [], layers) for key in ("mlp_only_layers", "moe_layers")
+    )
     period, offset = int(keys.size("expert_layer_period", 1.0)), int(keys.size("expert_layer_offset", 0.0))
-    chosen = _places(keys, "moe_layers", layers)
 
     def holds_experts(i: int) -> bool:
         if chosen:
@@ -153,21 +149,62 @@ def _frequency(keys: ConfigKeys) -> int:
     return told
 
 
-def _by_frequency(keys: ConfigKeys, layers: int) -> list[str]:
-    told = keys.told["moe_layer_freq"]
-    if len(told) != layers or not all(isinstance(t, int) and t in (0, 1) for t in told):
-        raise keys.refuse("'moe_layer_freq' must be 0 or 1 for each layer", entries=len(told), layers=layers)
-    return ["moe" if t else "dense" for t in told]
+# ----------------------------------------------------------------------------------- layers that keep a state
 
 
-def _places(keys: ConfigKeys, key: str, layers: int) -> set[int]:
-    """A key with places of layers."""
-    told = keys.told.get(key) or []
-    whole = isinstance(told, list | tuple) and all(isinstance(t, int) and 0 <= t < layers for t in told)
-    if not whole:
-        raise keys.refuse(f"'{key}' must be places of layers below {layers}", **{key: told})
-    return set(told)
+def _mixed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> Kinds | None:
+    """Kinds of attention of a family with states, and of feed-forward where the same keys say them."""
+    if not family.mixer:
+        return None
+    if family.layers == "single":
+        return _single_layers(keys, layers)
+    if family.layers in ("linear", "parallel"):  # all alike
+        return [family.layers] * layers, ["none"] * layers if family.layers == "linear" else None
+    told = keys.layer_words("layer_types", layers, STATE_WORDS)
+    if told:
+        return told, None
+    if family.layers == "kda":
+        return _kimi_layers(keys, layers), None
+    if keys.has("attn_layer_period"):
+        period, offset = int(keys.size("attn_layer_period")), int(keys.size("attn_layer_offset", 0.0))
+        return ["full" if i % period == offset else "linear" for i in range(layers)], None
+    if keys.told.get("attn_layer_indices") is not None:
+        chosen = keys.layer_places("attn_layer_indices", keys.told["attn_layer_indices"], layers)
+        return ["full" if i in chosen else "linear" for i in range(layers)], None
+    if keys.told.get("attn_type_list"):
+        # MiniMax: 1 for softmax attention, 0 for lightning attention
+        return keys.layer_choices("attn_type_list", layers, "linear", "full"), None
+    if keys.has("full_attention_interval"):
+        every = int(keys.size("full_attention_interval"))
+        return ["full" if (i + 1) % every == 0 else "linear" for i in range(layers)], None
+    raise keys.refuse("which layers attend and which keep a state must be said", layer_types=None)
 
+
+def _single_layers(keys: ConfigKeys, layers: int) -> Kinds:
+    letters, words = keys.told.get("hybrid_override_pattern"), keys.told.get("layers_block_type")
+    if letters is None and isinstance(words, list) and all(isinstance(w, str) for w in words):
+        letters = "".join(SINGLE_WORDS.get(w, "?") for w in words)
+    if not isinstance(letters, str) or not letters or set(letters) - set(SINGLE_LETTERS):
+        raise keys.refuse(
+            "'hybrid_override_pattern' must be of the letters " + " ".join(SINGLE_LETTERS), pattern=letters
+        )
+    if len(letters) != layers:
+        raise keys.refuse(
+            "'hybrid_override_pattern' must have one letter for each layer",
+            letters=len(letters),
+            layers=layers,
+        )
+    kinds = [SINGLE_LETTERS[letter] for letter in letters]
+    return [k[0] for k in kinds], [k[1] for k in kinds]
+
+
+def _kimi_layers(keys: ConfigKeys, layers: int) -> list[str]:
+    told = keys.table("linear_attn_config").get("full_attn_layers")
+    chosen = keys.layer_places("linear_attn_config.full_attn_layers", told, layers, first=1)
+    return ["full" if i + 1 in chosen else "linear" for i in range(layers)]
+
+
+# ---------------------------------------------------------------------------- compressed and sparse attention
 
 CSA_RATIO, HCA_RATIO = 4, 128  # tokens of a compressed entry that is chosen among, and of one that is read
 RATIOS = {0: "window", CSA_RATIO: "csa", HCA_RATIO: "hca"}

@@ -16,8 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.adapters.onnx.axes import OnnxAxis, Size, as_size, dimension, keep_apart
-from strata.adapters.onnx.fold import FOLDS, as_sizes, folded
+from strata.adapters.onnx.axes import FOLDS, OnnxAxis, Size, as_size, as_sizes, dimension, folded, keep_apart
 from strata.adapters.onnx.names import written_out
 from strata.adapters.onnx.ops import RULES
 from strata.adapters.onnx.trace import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from strata.app import LISTED
-from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, option
+from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, flag, option
 from strata.app.rows_out import answer
 from strata.app.terminal import item_names, one_of, print_json, wrote
 from strata.errors import BadValue
@@ -39,6 +39,7 @@ def list_command(
     kind: str = argument(
         "", "[KIND]", f"{', '.join(LISTED[:-1])} or {LISTED[-1]}; left out: all", one_of(*LISTED)
     ),
+    papers: bool = flag("--papers", "with data of papers: what only their studies use"),
     svg: Path | None = drawing("write a picture of technologies, or of devices and links"),
     json: JsonFlag = False,
     table: TableFile = None,
@@ -49,7 +50,7 @@ def list_command(
     """
     from strata.app.render.catalogue import catalogue, catalogue_table
 
-    listed = catalogue(kind)
+    listed = catalogue(kind, papers)
     if svg and (len(listed) > 1 or not set(listed) & DRAWN_KINDS):  # before anything is written
         raise BadValue(f"--svg draws technologies, devices or links, but got '{kind or 'everything'}'")
     answer(

@@ -287,7 +287,7 @@ ShareOption = Annotated[
 
 def write_chakra(result: Result, prefix: Path) -> None:
     """Write the step of a result as Chakra traces, and say so."""
-    from strata.simulate.chakra_out import chakra_traces
+    from strata.adapters.chakra.out import chakra_traces
 
     traces = chakra_traces(result)
     first = traces.write(prefix)[0]

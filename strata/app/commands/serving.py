@@ -186,9 +186,9 @@ def launched_command(
     table: options.TableFile = None,
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
+    from strata.adapters.launchers.commands import LIMITS, devices_per_machine, launch_command, launched_plan
     from strata.mapping.plan import plan as make_plan
     from strata.search.inputs import served_inputs
-    from strata.serving.launch import LIMITS, devices_per_machine, launch_command, launched_plan
 
     require(role in ("both", "prefill", "decode"), "--role is prefill or decode", role=role)
     if not plan and not system:

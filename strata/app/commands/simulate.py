@@ -150,10 +150,10 @@ def _told(asked: SimulateInputs, data: Callable[[], Any], shown: Callable[[], An
 
 
 def _run(asked: SimulateInputs) -> bool:
+    from strata.adapters.launchers.commands import launch_commands
     from strata.app.render.prediction import dimmed
     from strata.app.render.ranking import served_interval
     from strata.app.render.simulated import run_tables
-    from strata.serving.launch import launch_commands
 
     chosen = asked.told
     keep = any(chosen[n] is not None for n in ("requests", "html", "perfetto"))
@@ -258,7 +258,7 @@ def _fleet(asked: SimulateInputs) -> bool:
         )
     _told(asked, lambda: fleet_dict(found), lambda: fleet_tables(found), "fleets")
     if asked.told["launch"] and not asked.told["json"]:
-        from strata.serving.launch import launch_commands
+        from strata.adapters.launchers.commands import launch_commands
 
         say(*["\n" + c.text for c in launch_commands(found.best.run.services)])
     return found.stopped

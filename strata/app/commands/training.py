@@ -14,7 +14,7 @@ from strata.mapping.engine import USUAL_SERVER
 from strata.units import typed_time, whole
 
 if TYPE_CHECKING:
-    from strata.training.post_training import PostTraining
+    from strata.adapters.post_training.run import PostTraining
     from strata.training.reliability import Reliability
     from strata.training.run import TrainRun
     from strata.training.scaling import ScalingCurve
@@ -218,9 +218,9 @@ def post_train_command(
     """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on
     one pool of devices or on two, with the best plans and the best split.
     """
+    from strata.adapters.post_training.recipe import post_training_recipe
+    from strata.adapters.post_training.run import post_training
     from strata.search.inputs import named_inputs
-    from strata.training.post_training import post_training
-    from strata.training.post_training_recipe import post_training_recipe
     from strata.workload.model import Model
 
     require(keep in ("", "yes", "no"), "--keep is yes or no", keep=keep)

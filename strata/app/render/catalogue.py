@@ -12,6 +12,7 @@ import numpy as np
 
 from strata.adapters.huggingface.keys import FLAGS, WHOLE
 from strata.adapters.huggingface.names import families, wrappers
+from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
 from strata.app import LISTED
 from strata.app.render.program_graph import config_facts, layer_kinds, mixer_numbers, unread_text
 from strata.app.render.tables import rows_table, table
@@ -29,11 +30,10 @@ from strata.hardware.technology import Bonding, Packaging, Technology
 from strata.hardware.transport import Packets, Transport, packets, transport
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import division_words
-from strata.params import KINDS, MARKS, Param, data_folder, file_model, names, read_toml, stated
+from strata.params import KINDS, MARKS, Param, file_model, names, read_toml, shipped_file, stated
 from strata.precision import BYTES, SCALES
 from strata.records import to_dict
 from strata.search.space import Space, space
-from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.training.reliability import Reliability, reliability
 from strata.units import show
 from strata.workload.dataflow import Dataflow
@@ -87,12 +87,12 @@ FILES: dict[str, type] = {
 }
 
 
-def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
-    """Names and titles by kind."""
+def catalogue(kind: str = "", papers: bool = True) -> dict[str, list[dict[str, str]]]:
+    """Names and titles by kind, with or without data of papers."""
     wanted = (_listed(CALLED.get(kind, kind)),) if kind else LISTED
     if wanted[0] not in LISTED:
         raise UnknownName("kind", kind, LISTED, ", ".join(LISTED))
-    return {k: _entries(k) for k in wanted}
+    return {k: _entries(k, papers) for k in wanted}
 
 
 def _listed(kind: str) -> str:
@@ -111,15 +111,15 @@ def shown_kind(kind: str) -> str:
     return by_list[kind]
 
 
-def _entries(kind: str) -> list[dict[str, str]]:
+def _entries(kind: str, papers: bool) -> list[dict[str, str]]:
     if kind == "precisions":
         sizes = {n: f"{b:g} byte{'' if b == 1 else 's'} an element{_scale(n)}" for n, b in BYTES.items()}
         return [{"name": name, "title": title} for name, title in sizes.items()]
     if kind in ("models", "programs"):
-        return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind)]
+        return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind, papers)]
     listed = [
-        {"name": n, "title": str(read_toml(data_folder(kind) / f"{n}.toml").get("title", ""))}
-        for n in names(kind)
+        {"name": name, "title": str(read_toml(shipped_file(kind, name)).get("title", ""))}
+        for name in names(kind, papers)
     ]
     usual = "any chip on its usual fabric: 8xh200, 64xh200 (8 nodes of 8), 4x8xh100 (4 nodes of 8)"
     return listed + ([{"name": "COUNTxCHIP", "title": usual}] if kind == "systems" else [])
@@ -267,10 +267,10 @@ def _plain(value: Any) -> str:
 
 def _facts(name: str, kind: str = "models") -> dict[str, Any]:
     """What the file of a shipped model or program says about itself; nothing for a user's own."""
-    path = data_folder(kind) / f"{name}.json"
+    path = shipped_file(kind, name, ".json")
     if path.exists():
         return dict(json.loads(path.read_text(encoding="utf-8"))["_strata"])
-    written = path.with_suffix(".toml")
+    written = shipped_file(kind, name)
     return program_table(written) if written.exists() else {}
 
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from strata.adapters.post_training.iteration import ALL, SAMPLING, TRAINING, Iteration, PostTrainingPhase
+from strata.adapters.post_training.run import PostTraining
 from strata.app.render.tables import cells_of, floats, picked, rows_table
 from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, Canvas
 from strata.mapping.plan import plan_text
-from strata.training.post_training import PostTraining
-from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, Iteration, PostTrainingPhase
 from strata.units import show
 
 SHOWN = 8  # ways that are listed

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from strata.params import data_folder
+from strata.params import data_folder, data_folders
 from strata.reading import file_text
 from strata.validation.accuracy.points import KINDS_OF_FILES, kind_of_file
 from strata.validation.fit.table import fit_table, is_fitted
@@ -56,7 +56,7 @@ def _files_in_sight() -> tuple[str, ...]:
     TOML, the files that it describes.
     """
     patterns = [*fit_table().seen]
-    for path in sorted(data_folder("measured").parent.rglob("*.toml")):
+    for path in (path for folder in data_folders("") for path in sorted(folder.rglob("*.toml"))):
         sources = _SOURCE.findall(path.read_text(encoding="utf-8"))
         patterns += [name for source in sources for name in _FILE.findall(source)]
         if sources and data_folder("measured") in path.parents:

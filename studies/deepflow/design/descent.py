@@ -145,8 +145,7 @@ def _moved(
         slope = slopes[:, block]
         slope = slope / np.maximum(np.linalg.norm(slope, axis=1, keepdims=True), TINY)
         moved[:, block] = np.maximum(moved[:, block] - rate * slope, max(rule.floor, TINY))
-    real = slice(variables.share_count, variables.smooth_count)
-    moved[:, real] *= np.exp(-rate * np.sign(slopes[:, real]))
+    moved[:, variables.reals_at] *= np.exp(-rate * np.sign(slopes[:, variables.reals_at]))
     now = _unit(variables, moved) if rule.unit_norm else _onto(variables, moved, rule)
     averages = rule.average * averages + (1.0 - rule.average) * now
     moved[:, : variables.share_count] = averages[:, : variables.share_count]

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from deepflow.design.ledger import OUT, Ledger, Spent
+from deepflow.design.ledger import OUT, Ledger
 from strata.arrays import Array
 
 BOTH_SIDES = 0.1  # stride below which slopes are central differences
@@ -57,22 +57,19 @@ class _Climbers:
 def line_search(
     ledger: Ledger, rng: np.random.Generator, rule: LineSearchRule, start: Array | None = None
 ) -> None:
-    """Draw, descend from the best, and draw anew around the best design until the budget is used up."""
+    """Draw, descend from the best, and draw anew around the best design until all is `Spent`."""
     variables = ledger.variables
-    try:
-        starts = int(np.clip(ledger.budget // PER_START, 1, rule.starts))
-        drawn = variables.random(rng, max(int(ledger.budget * rule.screen), starts))
-        if start is not None:
-            drawn[0] = start
-        while True:
-            merits = ledger.merits(drawn)
-            if not variables.smooth_count:
-                return  # nothing has a slope: the draw went through every combination in turn
-            chosen = _distinct_best(drawn[:, variables.smooth_count :], merits, starts)
-            _race(ledger, rng, _begun(ledger, drawn[chosen], merits[chosen], rule), rule)
-            drawn = _around_best(ledger, rng, rule)
-    except Spent:
-        return
+    starts = int(np.clip(ledger.budget // PER_START, 1, rule.starts))
+    drawn = variables.random(rng, max(int(ledger.budget * rule.screen), starts))
+    if start is not None:
+        drawn[0] = start
+    while True:
+        merits = ledger.merits(drawn)
+        if not variables.smooth_count:
+            return  # nothing has a slope: the draw went through every combination in turn
+        chosen = _distinct_best(drawn[:, variables.smooth_count :], merits, starts)
+        _race(ledger, rng, _begun(ledger, drawn[chosen], merits[chosen], rule), rule)
+        drawn = _around_best(ledger, rng, rule)
 
 
 def _distinct_best(choices: Array, merits: Array, count: int) -> Array:

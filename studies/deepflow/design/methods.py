@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -87,17 +88,6 @@ def designs_of_points(variables: DesignVariables, space: Space, digits: Array) -
     return made
 
 
-def run_sampler(ledger: Ledger, name: str, seed: int) -> None:
-    """Let a sampler of `strata search` spend the budget."""
-    space = design_space(ledger.variables)
-    sampler = sampler_class(name)(space, Goal(("step_time",)), seed, budget=ledger.budget)
-    try:
-        while works := sampler.ask():
-            sampler.tell([_evaluated(ledger, space, w) for w in works if isinstance(w, PointsWork)])
-    except Spent:
-        return
-
-
 def _evaluated(ledger: Ledger, space: Space, work: PointsWork) -> Evaluated:
     designs = designs_of_points(ledger.variables, space, work.digits)
     values, violation = ledger.values(designs)
@@ -106,37 +96,25 @@ def _evaluated(ledger: Ledger, space: Space, work: PointsWork) -> Evaluated:
 
 
 PROBE = 0.02  # width of SciPy's differences along the logarithm: wider than a bank or a unit
-Method = Callable[[Ledger, np.random.Generator, Array | None, int], None]
+Rng = np.random.Generator
+Method = Callable[[Ledger, Rng, Array | None, int], None]  # each ends by itself, or when all is spent
 
 
-def _projected(rule: DescentRule) -> Method:
-    def run(ledger: Ledger, rng: np.random.Generator, start: Array | None, seed: int) -> None:
-        memory = next((n for n in ledger.variables.names if n == "area.memory"), "")
-        projected_gradient(ledger, rng, replace(rule, grows_when_full=memory), start)
-
-    return run
+def _projected(rule: DescentRule, ledger: Ledger, rng: Rng, start: Array | None, seed: int) -> None:
+    memory = next((n for n in ledger.variables.names if n == "area.memory"), "")
+    projected_gradient(ledger, rng, replace(rule, grows_when_full=memory), start)
 
 
-def _line(rule: LineSearchRule) -> Method:
-    def run(ledger: Ledger, rng: np.random.Generator, start: Array | None, seed: int) -> None:
-        if rule.slope == "jax" and not hasattr(ledger.objective, "slope"):
-            raise StrataError("this objective has no slope by JAX; take the method gradient")
-        line_search(ledger, rng, rule, start)
-
-    return run
+def _line(rule: LineSearchRule, ledger: Ledger, rng: Rng, start: Array | None, seed: int) -> None:
+    if rule.slope == "jax" and getattr(ledger.objective, "slope", None) is None:
+        raise StrataError("this objective has no slope by JAX; take the method gradient")
+    line_search(ledger, rng, rule, start)
 
 
-def _scipy(name: str) -> Method:
-    def run(ledger: Ledger, rng: np.random.Generator, start: Array | None, seed: int) -> None:
-        first = start
-        try:
-            while True:
-                _minimised(ledger, name, ledger.variables.random(rng, 1)[0] if first is None else first)
-                first = None
-        except Spent:
-            return
-
-    return run
+def _scipy(name: str, ledger: Ledger, rng: Rng, start: Array | None, seed: int) -> None:
+    while True:
+        _minimised(ledger, name, ledger.variables.random(rng, 1)[0] if start is None else start)
+        start = None
 
 
 def _minimised(ledger: Ledger, name: str, start: Array) -> None:
@@ -157,27 +135,28 @@ def _minimised(ledger: Ledger, name: str, start: Array) -> None:
     require(ledger.used > before, f"{name} asked for nothing")
 
 
-def _sampled(name: str) -> Method:
-    def run(ledger: Ledger, rng: np.random.Generator, start: Array | None, seed: int) -> None:
-        run_sampler(ledger, name, seed)
+def _sampled(name: str, ledger: Ledger, rng: Rng, start: Array | None, seed: int) -> None:
+    """Let a sampler of `strata search` spend the budget."""
+    space = design_space(ledger.variables)
+    sampler = sampler_class(name)(space, Goal(("step_time",)), seed, budget=ledger.budget)
+    while works := sampler.ask():
+        sampler.tell([_evaluated(ledger, space, w) for w in works if isinstance(w, PointsWork)])
 
-    return run
 
-
-def _drawn(ledger: Ledger, rng: np.random.Generator, start: Array | None, seed: int) -> None:
+def _drawn(ledger: Ledger, rng: Rng, start: Array | None, seed: int) -> None:
     ledger.merits(ledger.variables.random(rng, ledger.left))
 
 
 METHODS: dict[str, Method] = {
-    "gradient": _line(LineSearchRule()),
-    "jax": _line(LineSearchRule(slope="jax")),
-    "projected": _projected(DescentRule()),
-    "paper": _projected(PAPER_RULE),
-    "deepflow": _projected(DEEPFLOW_RULE),
-    "l-bfgs-b": _scipy("L-BFGS-B"),
-    "slsqp": _scipy("SLSQP"),
+    "gradient": partial(_line, LineSearchRule()),
+    "jax": partial(_line, LineSearchRule(slope="jax")),
+    "projected": partial(_projected, DescentRule()),
+    "paper": partial(_projected, PAPER_RULE),
+    "deepflow": partial(_projected, DEEPFLOW_RULE),
+    "l-bfgs-b": partial(_scipy, "L-BFGS-B"),
+    "slsqp": partial(_scipy, "SLSQP"),
     "random": _drawn,
-    **{f"search-{name}": _sampled(name) for name in POINT_SAMPLERS},
+    **{f"search-{name}": partial(_sampled, name) for name in POINT_SAMPLERS},
 }
 
 
@@ -208,20 +187,6 @@ def optimise(
     with suppress(Spent):
         METHODS[method](ledger, np.random.default_rng(seed), start, seed)
     return ledger.trace(method)
-
-
-def optimise_by_all(
-    objective: Objective,
-    variables: DesignVariables,
-    methods: tuple[str, ...],
-    *,
-    evaluations: int,
-    seed: int = 0,
-    start: Array | None = None,
-) -> dict[str, MethodTrace]:
-    """Several methods on the same problem with the same number of evaluations."""
-    options: dict[str, Any] = {"evaluations": evaluations, "seed": seed, "start": start}
-    return {name: optimise(objective, variables, method=name, **options) for name in methods}
 
 
 def exhaust(objective: Objective, variables: DesignVariables) -> MethodTrace:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from deepflow.design.variables import ChoiceVariable, DesignVariables, RealVariable, ShareClass
-from deepflow.generated_readings import with_chip_numbers
+from deepflow.generated_readings import numbers_of, with_chip_numbers
 from strata.arrays import Array, enable_jax, leaves, map_leaves
 from strata.case import Case
 from strata.errors import UnknownName, require
@@ -128,7 +128,6 @@ class CodesignProblem:
             name: {m: float(v) / float(totals[name]) for m, v in given.items() if float(v) > 0.0}
             for name, given in parts.items()
         }
-        assert self.template.rules is not None
         if self.template.rules.leakage == "counted":
             found["power"][LEAKS] = max(1.0 - sum(found["power"].values()), FLOOR)
         return found
@@ -202,11 +201,7 @@ class CodesignProblem:
         made = generation(
             self.technology, self.budget_of(designs), self.template, device=self.device, links=self.links
         )
-        return with_chip_numbers(made, self._over("chip."))
-
-    def _over(self, owner: str) -> dict[str, Any]:
-        """Numbers set over what is generated, of a chip or its fabric."""
-        return {path.removeprefix(owner): v for path, v in self.changes.items() if path.startswith(owner)}
+        return with_chip_numbers(made, numbers_of("chip", self.changes))
 
     def case_of(self, designs: Any) -> Case:
         """The case of designs: their chips on their networks, each with its strategy and shape."""
@@ -230,7 +225,7 @@ class CodesignProblem:
         if made.fabric is None or any(n > 1 for n in self.sizes[: len(self.sizes) - len(given)]):
             return None
         joined = sized(replace(made.fabric, dimension=given), self.sizes[-len(given) :])
-        return changed_fabric(joined, self._over("fabric."))
+        return changed_fabric(joined, numbers_of("fabric", self.changes))
 
     def _chosen(self, designs: Any, name: str) -> Any:
         """Which of a list designs choose: whole numbers, or the first."""
@@ -262,7 +257,6 @@ class CodesignProblem:
         """The metric of designs, turned so that less is better, and how far each is out: the share by which
         memory overflows, and 1 for every other rule.
         """
-        assert self.template.rules is not None
         # probes of DeepFlow's rule pass the budget; a generator that minds gets the nearest design within it
         legal = designs if self.template.rules.sums == "any" else self.variables.project(designs)
         if self._joined(self.generation_of(legal)) is None:  # no design of the batch has its networks

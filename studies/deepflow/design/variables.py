@@ -17,14 +17,14 @@ from strata.arrays import Array, namespace
 from strata.errors import require
 
 
-def project_shares(shares: Array, floor: float = 0.0, total: float = 1.0, fill: bool = False) -> Array:
-    r"""The nearest shares [..., n] that keep a floor each and add up to at most (`fill`: exactly) the total.
+def project_shares(shares: Array, floor: float = 0.0, total: float = 1.0) -> Array:
+    r"""The nearest shares [..., n] that keep a floor each and add up to at most the total.
 
     .. math:: \Pi(w) = \max(w - \theta, f), \quad
               \theta = \max_{1 \le k \le n} \frac{1}{k} \Big( \sum_{i \le k} (w_{(i)} - f) - (T - n f) \Big)
 
     w_(i) in falling order; f floor, T total, both in the unit of w. Where the shares add up to less than the
-    total and nothing must be filled, :math:`\theta = 0`. Euclidean distance; every row by itself, n >= 1,
+    total, :math:`\theta = 0`. Euclidean distance; every row by itself, n >= 1,
     n f <= T.
 
     Held, Wolfe & Crowder, Math. Program. 6 (1974), sec. 3; Duchi et al., ICML 2008, Fig. 1. That the pivot is
@@ -33,8 +33,8 @@ def project_shares(shares: Array, floor: float = 0.0, total: float = 1.0, fill: 
     >>> import numpy as np
     >>> project_shares(np.array([0.9, 0.3, 0.2])).round(4).tolist()
     [0.7667, 0.1667, 0.0667]
-    >>> [project_shares(np.array([0.2, -0.1]), fill=fill).tolist() for fill in (False, True)]
-    [[0.2, 0.0], [0.65, 0.35]]
+    >>> project_shares(np.array([0.2, -0.1])).tolist()
+    [0.2, 0.0]
     """
     count = shares.shape[-1]
     require(
@@ -45,10 +45,8 @@ def project_shares(shares: Array, floor: float = 0.0, total: float = 1.0, fill: 
     falling = xp.sort(above, axis=-1)[..., ::-1]
     spent = xp.cumsum(falling, axis=-1) - (total - count * floor)
     pivot = xp.max(spent / xp.arange(1.0, count + 1.0), axis=-1, keepdims=True)
-    if not fill:
-        over = xp.sum(xp.maximum(above, 0.0), axis=-1, keepdims=True) > total - count * floor
-        pivot = xp.where(over, pivot, 0.0)
-    projected: Array = xp.maximum(above - pivot, 0.0) + floor
+    over = xp.sum(xp.maximum(above, 0.0), axis=-1, keepdims=True) > total - count * floor
+    projected: Array = xp.maximum(above - xp.where(over, pivot, 0.0), 0.0) + floor
     return projected
 
 
@@ -118,6 +116,11 @@ class DesignVariables:
         return self.share_count + len(self.reals)
 
     @property
+    def reals_at(self) -> slice:
+        """Columns of real numbers."""
+        return slice(self.share_count, self.smooth_count)
+
+    @property
     def combinations(self) -> int:
         """Combinations of choices."""
         return math.prod(len(c.labels) for c in self.choices)
@@ -131,13 +134,12 @@ class DesignVariables:
         require(name in self.names, f"a free variable is one of {', '.join(self.names)}", name=name)
         return self.names.index(name)
 
-    def project(self, designs: Array, fill: bool = False) -> Array:
+    def project(self, designs: Array) -> Array:
         """The nearest designs that keep every floor, budget and limit."""
         made = np.array(designs, float)
         for own, block in zip(self.shares, self.blocks, strict=True):
-            made[:, block] = project_shares(made[:, block], own.floor, own.total, fill)
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.clip(made[:, real], *self._limits)
+            made[:, block] = project_shares(made[:, block], own.floor, own.total)
+        made[:, self.reals_at] = np.clip(made[:, self.reals_at], *self._limits)
         for k, choice in enumerate(self.choices, self.smooth_count):
             made[:, k] = np.clip(np.rint(made[:, k]), 0, len(choice.labels) - 1)
         return made
@@ -146,15 +148,14 @@ class DesignVariables:
         """Designs whose shares are at most 1 each and whose numbers keep limits; budgets may be passed."""
         made = np.array(designs, float)
         made[:, : self.share_count] = np.minimum(made[:, : self.share_count], 1.0)
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.clip(made[:, real], *self._limits)
+        made[:, self.reals_at] = np.clip(made[:, self.reals_at], *self._limits)
         return made
 
     def within_budgets(self, designs: Array) -> Array:
         """Whether designs keep every budget and limit; a probe of a search may not."""
         both = zip(self.shares, self.blocks, strict=True)
         sums = [designs[:, block].sum(axis=1) <= own.total * (1.0 + 1e-9) for own, block in both]
-        real, (low, high) = designs[:, self.share_count : self.smooth_count], self._limits
+        real, (low, high) = designs[:, self.reals_at], self._limits
         inside = np.all((real >= low * (1 - 1e-9)) & (real <= high * (1 + 1e-9)), axis=1)
         kept: Array = np.all([inside, *sums], axis=0)
         return kept
@@ -167,7 +168,7 @@ class DesignVariables:
             made[:, block] = own.floor + own.room * drawn
         low, high = self._limits
         span = rng.random((count, len(self.reals)))
-        made[:, self.share_count : self.smooth_count] = low * (high / low) ** span
+        made[:, self.reals_at] = low * (high / low) ** span
         made[:, self.smooth_count :] = self.combination(
             (np.arange(count) + int(rng.integers(self.combinations))) % self.combinations
         )
@@ -192,8 +193,7 @@ class DesignVariables:
         for own, block in zip(self.shares, self.blocks, strict=True):
             above = np.maximum(designs[:, block] - own.floor, LEAST_ROOM)
             made[:, block] = np.log(above / above.sum(axis=1, keepdims=True))
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.log(designs[:, real])
+        made[:, self.reals_at] = np.log(designs[:, self.reals_at])
         return made
 
     def from_free(self, free: Array, choices: Array) -> Array:
@@ -202,8 +202,9 @@ class DesignVariables:
         for own, block in zip(self.shares, self.blocks, strict=True):
             made[:, block] = own.floor + own.room * _soft_shares(free[:, block])
         low, high = self._limits
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.clip(np.exp(np.clip(free[:, real], np.log(low), np.log(high))), low, high)
+        made[:, self.reals_at] = np.clip(
+            np.exp(np.clip(free[:, self.reals_at], np.log(low), np.log(high))), low, high
+        )
         made[:, self.smooth_count :] = choices
         return made
 
@@ -220,8 +221,7 @@ class DesignVariables:
             soft = _soft_shares(free[:, block])
             mean = np.sum(soft * slope[:, block], axis=1, keepdims=True)
             made[:, block] = own.room * soft * (slope[:, block] - mean)
-        real = slice(self.share_count, self.smooth_count)
-        made[:, real] = np.exp(free[:, real]) * slope[:, real]
+        made[:, self.reals_at] = np.exp(free[:, self.reals_at]) * slope[:, self.reals_at]
         return made
 
 

@@ -10,7 +10,8 @@ from strata.app.render.catalogue import FILES, LISTED, SHOWN, catalogue
 from strata.hardware.chip import Chip
 from strata.hardware.short_chip import written_chip
 from strata.hardware.transport import packets, transport
-from strata.params import data_folder, file_model, load_table, names
+from strata.params import KINDS, data_folder, file_model, load_table, names
+from strata.shipped import paper_data
 from strata.units import parse
 
 LLAMA = ("--model", "llama-3-70b", "--system", "8xh200", "--batch", "64")
@@ -36,11 +37,16 @@ def test_every_listed_name_loads(answer):
                 load(entry["name"])
 
 
+def of_a_paper(name, kind):
+    return any((data / KINDS.get(kind, kind) / f"{name}.toml").exists() for data in paper_data())
+
+
 @pytest.mark.parametrize("kind", [*LISTED, "chip"])
 def test_list_prints_each_name(answer, kind):
-    text = answer("list", kind)
+    text, own = answer("list", kind, "--papers"), answer("list", kind)
     for entry in next(iter(catalogue(kind).values())):
         assert entry["name"] in text
+        assert (f" {entry['name']} " in own) is not of_a_paper(entry["name"], kind)
 
 
 SHOWABLE = [
@@ -183,7 +189,7 @@ def test_every_kind_is_shown_and_described():
 
 @pytest.mark.parametrize("name", names("programs"))
 def test_programs_are_listed_and_shown_with_their_sources(answer, name):
-    listed = answer("list", "programs", "--json")["programs"]
+    listed = answer("list", "programs", "--papers", "--json")["programs"]
     assert name in [entry["name"] for entry in listed] and all(entry["title"] for entry in listed)
     shown = answer("show", "program", name, "--json")
     assert "--plan" in shown["note"]

@@ -5,9 +5,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from strata.params import data_folder
+from strata.params import data_folders
 
-SHIPPED = sorted(path.stem for path in data_folder("programs").glob("*.toml"))
+SHIPPED = sorted(path.stem for folder in data_folders("programs") for path in folder.glob("*.toml"))
 
 
 def test_kernels_are_shown_with_their_work(answer):

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from strata.adapters.launchers.commands import devices_per_machine, launch_command
 from strata.app.render.prediction import finite
 from strata.app.render.serving import under_load_dict
 from strata.app.web.answers.what_if import changes
@@ -18,7 +19,6 @@ from strata.errors import BadValue, StrataError
 from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import plan_text
 from strata.search.inputs import named_inputs
-from strata.serving.launch import devices_per_machine, launch_command
 from strata.serving.load import closed_load, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.requests import Requests

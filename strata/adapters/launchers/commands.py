@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from strata.adapters.launchers.rules import Launcher, LaunchRules, whole_number
 from strata.errors import BadValue, StrataError, require
 from strata.hardware.system import System
 from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
-from strata.mapping.launcher import Launcher, LaunchRules, whole_number
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
+from strata.serving.priced_service import PricedService
 from strata.serving.requests import Requests, check_context, shipped_config
 from strata.serving.served_plans import served_plans
 from strata.serving.speculation import check_drafting
@@ -329,7 +330,7 @@ def devices_per_machine(system: System) -> int:
 
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
-    if not isinstance(services, Sequence) or not all(hasattr(s, "drafting") for s in services):
+    if not isinstance(services, Sequence) or not all(isinstance(s, PricedService) for s in services):
         raise BadValue("launch_commands takes deployments, as Deployment.priced makes them")
     return [
         launch_command(

@@ -10,18 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import BadValue, StrataError
-from strata.serving.curve import as_many
-from strata.training.post_training_iteration import (
+from strata.adapters.post_training.iteration import (
     ALL,
     SAMPLING,
     TRAINING,
     colocated_transfer,
     iteration_time,
     resharded_bytes,
-    separate_transfer,
 )
-from strata.training.post_training_phases import learning, padded_packs, rollouts, training_plans
+from strata.adapters.post_training.phases import learning, padded_packs, rollouts, training_plans
+from strata.errors import BadValue, StrataError
+from strata.serving.curve import as_many
+from strata.serving.pools import send_time
 
 MODEL, SMALL = "llama-3.1-8b", {"batch": 16, "group": 8, "minibatch": 64, "response": 400, "longest": 1500}
 TRAIN = "dp=8,zero=3,recompute=full"
@@ -179,7 +179,7 @@ def test_transfer_is_what_the_hybrid_engine_sends():
     assert colocated_transfer(system, 4e9, 4e9, engine) == pytest.approx(copied)
     times = [colocated_transfer(system, 16e9, 16e9 / n, engine) for n in (1, 2, 8)]
     assert times == sorted(times) and times[0] < times[2] < 0.2
-    far = separate_transfer(st.system("16xh100"), 16e9, engine)
+    far = send_time(st.system("16xh100"), 16e9, 1.0, engine)
     assert 16e9 / 50e9 <= far < 2 * 16e9 / 50e9  # one adapter of 400 Gbit/s a device
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 import pytest
 
 import strata as st
+from strata.adapters.chakra.out import chakra_traces
 from strata.adapters.chakra.trace import (
     COLLECTIVE,
     COMM_TYPES,
@@ -20,7 +21,6 @@ from strata.adapters.chakra.trace import (
     read_chakra,
 )
 from strata.errors import BadValue, StrataError
-from strata.simulate.chakra_out import chakra_traces
 from strata.workload.graph import is_collective
 from strata.workload.program import program
 

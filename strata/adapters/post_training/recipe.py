@@ -196,11 +196,6 @@ class ResponseLengths:
         """
         return self.integral(self.running * self.places) / self.mean
 
-    @property
-    def squared(self) -> Array:
-        """Mean of the squared length [tokens²]."""
-        return 2.0 * self.residual * self.mean
-
     def still_running(self, refilled: Number) -> tuple[Array, Array]:
         r"""Share of slots that still run each number of steps after the last prompt was let in, and how much
         older than that their responses are [tokens].

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from strata.adapters.post_training.phases import Learning, Rollouts
+from strata.adapters.post_training.recipe import PostTrainingRecipe
 from strata.arrays import Number, namespace
 from strata.hardware.money import Economics
 from strata.hardware.system import System
@@ -16,10 +18,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.pricing.network.collective_cost import collective
 from strata.records import readable
-from strata.serving.pools import send_time
 from strata.serving.steps import dollars_per_s
-from strata.training.post_training_phases import Learning, Rollouts
-from strata.training.post_training_recipe import PostTrainingRecipe
 from strata.workload.expert_ops import is_expert_product
 from strata.workload.model import Model
 from strata.workload.tasks import train
@@ -274,21 +273,3 @@ def weight_tensors(model: Model, expert_ranks: float) -> float:
             each = float(op.experts.size) / expert_ranks if is_expert_product(op) else 1.0
             found += float(block.count) * max(each, 1.0)
     return found
-
-
-def separate_transfer(system: System, sampling: float, engine: Engine) -> float:
-    """Time to bring weights from a pool that trains to one that samples [s]: every device of the latter
-    receives its share, the first replica from the trainers and the others from each other as it arrives.
-    """
-    return send_time(system, sampling, 1.0, engine)
-
-
-def moved_time(bytes: Number, bandwidth: Number) -> Number:
-    r"""Time to move what lies on a device to its host's memory or back [s].
-
-    .. math:: T = n / \beta
-
-    >>> moved_time(60e9, 50e9)
-    1.2
-    """
-    return bytes / bandwidth

@@ -7,6 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from strata.adapters.post_training.iteration import (
+    LEVERS,
+    Iteration,
+    PooledPhases,
+    colocated_transfer,
+    iteration_time,
+    memory_of,
+    phases_of,
+    spent,
+    weight_tensors,
+)
+from strata.adapters.post_training.phases import Learning, Rollouts, learning, rollouts, training_plans
+from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
 from strata.arrays import Array
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
@@ -20,23 +33,8 @@ from strata.records import readable
 from strata.search.plan_for import why_infeasible
 from strata.search.plans import plan_at
 from strata.serving.curve import as_many
-from strata.serving.pools import pool, pool_sizes
+from strata.serving.pools import pool, pool_sizes, send_time
 from strata.training.checks import check_trainable
-from strata.training.post_training_iteration import (
-    LEVERS,
-    Iteration,
-    PooledPhases,
-    colocated_transfer,
-    iteration_time,
-    memory_of,
-    moved_time,
-    phases_of,
-    separate_transfer,
-    spent,
-    weight_tensors,
-)
-from strata.training.post_training_phases import Learning, Rollouts, learning, rollouts, training_plans
-from strata.training.post_training_recipe import PostTrainingRecipe, post_training_recipe
 from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -248,7 +246,7 @@ def _one_pool(asked: _Asked, keep: bool) -> Iteration:
         weights = float(sampled.memory["weights"][i])
         some = asked.learnt(on, beside=weights) if keep else learnt  # kept: beside the engine's weights, too
         moved = 0.0 if keep else 2.0 * float(learnt.state[j]) + judges
-        out = float(moved_time(moved, float(asked.recipe.host_bandwidth)))
+        out = moved / float(asked.recipe.host_bandwidth)
         parts = PooledPhases(
             sampling_pool=on,
             training_pool=on,
@@ -284,8 +282,10 @@ def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None)
         at=i,
         learnt=learnt,
         by=j,
-        transfer=separate_transfer(asked.system, float(sampled.memory["weights"][i]), asked.training_engine),
-        moved=float(moved_time(moved, float(asked.recipe.host_bandwidth))),
+        # every device that samples receives its share, the first replica from the trainers, the others from
+        # each other as it arrives
+        transfer=send_time(asked.system, float(sampled.memory["weights"][i]), 1.0, asked.training_engine),
+        moved=moved / float(asked.recipe.host_bandwidth),
         controller=float(asked.recipe.controller * asked.recipe.samples),
     )
     return _iteration(asked, parts, 0.0, colocated=False, asynchronous=asynchronous, keep=not parked)

@@ -8,6 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from strata.adapters.post_training.recipe import (
+    NODES,
+    PostTrainingRecipe,
+    ResponseLengths,
+    any_running,
+    over_plans,
+    response_lengths,
+)
 from strata.arrays import Array, Number, map_leaves
 from strata.evaluate import evaluate
 from strata.hardware.system import System
@@ -18,14 +26,6 @@ from strata.pricing.training_memory import STATE
 from strata.search.plans import candidate_plans
 from strata.serving.curve import as_many
 from strata.simulate.server.step_pricer import idle_power
-from strata.training.post_training_recipe import (
-    NODES,
-    PostTrainingRecipe,
-    ResponseLengths,
-    any_running,
-    over_plans,
-    response_lengths,
-)
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill, train
 
@@ -38,7 +38,6 @@ class Filling:
     """How a replica's slots are filled: steps with all taken, then until the last response ends."""
 
     steps: Array  # with all slots taken, before the queue of prompts is empty
-    refilled: Array  # share of slots that took a second response or a later one
     share: Array  # of slots that still run, at each place
     chance: Array  # that any replica still runs, at each place
     running: Array  # sequences of a replica that still runs, at each place
@@ -71,7 +70,6 @@ def filling(lengths: ResponseLengths, slots: Number, samples: Number, replicas: 
     alive = any_running(share, wide)
     return Filling(
         steps=steps,
-        refilled=refilled,
         share=share,
         chance=any_running(share, wide * np.asarray(replicas, float)[..., None]),
         running=wide * share / np.maximum(alive, 1e-300),
@@ -333,7 +331,7 @@ def padded_packs(recipe: PostTrainingRecipe) -> float:
     Stages of a pipeline have buffers of one size, to which packs are filled up (NVIDIA-NeMo/RL, Megatron
     policy worker: sequence packing with pipeline_model_parallel_size above 1).
 
-    >>> from strata.training.post_training_recipe import post_training_recipe
+    >>> from strata.adapters.post_training.recipe import post_training_recipe
     >>> some = {"longest": 3992.0, "prompt": 104.0, "packed": 4096.0, "spread": 0.6}
     >>> [round(padded_packs(post_training_recipe("grpo", response=n, **some)), 2) for n in (500.0, 3251.0)]
     [1.0, 1.06]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hy
 
+from strata.adapters.post_training.phases import filling
+from strata.adapters.post_training.recipe import median_length, response_lengths
 from strata.errors import BadValue
-from strata.training.post_training_phases import filling
-from strata.training.post_training_recipe import median_length, response_lengths
 
 
 def drawn(rng, mean, spread, longest, count):

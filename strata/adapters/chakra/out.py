@@ -9,12 +9,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from strata.adapters.chakra.stage import StageNode, StageNodes
 from strata.adapters.chakra.trace import COLLECTIVE, RECEIVE, SEND, ChakraFile, ChakraNode, chakra_bytes
 from strata.drawing import keep
 from strata.errors import BadValue
 from strata.mapping.training_plan import SCHEDULE
 from strata.result import Result
-from strata.simulate.chakra_stage import StageNode, StageNodes
 from strata.simulate.orders import Pass, device_orders
 from strata.simulate.passes import StepPasses
 from strata.simulate.step import passes_of

@@ -1,0 +1,1 @@
+"""Engines as the commands that start them: flags of a version, and which plans it runs as priced."""

@@ -1,0 +1,1 @@
+"""Reinforcement learning after training: rollouts of an engine, updates of a trainer, on one pool or two."""
