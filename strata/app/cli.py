@@ -16,6 +16,43 @@ from strata.app.terminal import complain, put_line, tell_written, usage_line
 from strata.errors import StrataError
 from strata.shipped import paper_offers, plugged
 
+# Each command, in the order in which help lists them, and its module; those of papers come after them. A
+# command line loads only its own module.
+COMMANDS = {
+    "predict": "predict",
+    "plan": "plan",
+    "train": "training",
+    "compare": "plan",
+    "sweep": "sweep",
+    "power-cap": "sweep",
+    "timeline": "predict",
+    "list": "catalogue",
+    "show": "catalogue",
+    "schema": "catalogue",
+    "diff": "catalogue",
+    "serving": "serving",
+    "simulate": "simulate",
+    "launch": "serving",
+    "speculate": "serving",
+    "post-train": "training",
+    "generate": "silicon",
+    "fabric": "network",
+    "collective": "network",
+    "map": "map",
+    "heat": "stack",
+    "dram": "stack",
+    "area": "silicon",
+    "cost": "silicon",
+    "validate": "validate",
+    "seal": "validate",
+    "measure": "measure",
+    "calibrate": "calibrate",
+    "search": "search",
+    "study": "search",
+    "kernel": "kernel",
+    "serve": "serve",
+}
+
 
 class _AsTyped:
     """What typer asks to make a parameter's value of what was typed, in place of its own."""
@@ -53,43 +90,6 @@ def take_words_as_typed(command: Any) -> None:
 
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
-
-# Each command, in the order in which help lists them, and its module; those of papers come after them. A
-# command line loads only its own module.
-COMMANDS = {
-    "predict": "predict",
-    "plan": "plan",
-    "train": "training",
-    "compare": "plan",
-    "sweep": "sweep",
-    "power-cap": "sweep",
-    "timeline": "predict",
-    "list": "catalogue",
-    "show": "catalogue",
-    "schema": "catalogue",
-    "diff": "catalogue",
-    "serving": "serving",
-    "simulate": "simulate",
-    "launch": "serving",
-    "speculate": "serving",
-    "post-train": "training",
-    "generate": "silicon",
-    "fabric": "network",
-    "collective": "network",
-    "map": "map",
-    "heat": "stack",
-    "dram": "stack",
-    "area": "silicon",
-    "cost": "silicon",
-    "validate": "validate",
-    "seal": "validate",
-    "measure": "measure",
-    "calibrate": "calibrate",
-    "search": "search",
-    "study": "search",
-    "kernel": "kernel",
-    "serve": "serve",
-}
 
 
 def show_version(wanted: bool) -> None:

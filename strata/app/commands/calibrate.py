@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from strata.measure.nccl_logs import ToldRun
     from strata.validation.readers.collective_files import LoggedRun
 
-
 ChipOrGpu = Annotated[
     str, typer.Argument(help="the chip to fit: its name, or a TOML path; with --log the GPU of the logs")
 ]
-
 
 OUTPUT = option(
     None,

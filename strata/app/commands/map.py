@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from strata.workload.program import Program
     from strata.workload.tasks import Workload
 
-
 MapProgram = Annotated[
     str,
     typed(
@@ -34,7 +33,6 @@ MapProgram = Annotated[
         names_of("programs", "models"),
     ),
 ]
-
 
 PHASE = option(
     "forward", "PHASE", "forward, train, prefill or decode", one_of("forward", "train", "prefill", "decode")

@@ -27,6 +27,30 @@ if TYPE_CHECKING:
     from strata.hardware.fabric import Fabric
     from strata.pricing.network.collective_cost import CollectiveCost
 
+MOST = 1000  # rows of a table of collectives
+EVERY_SIZE = (8.0, 8e9)  # bytes of a picture where one size was asked for
+DRAWN = 121  # sizes of a picture
+ALGORITHM = option(
+    "",
+    "NAME,...",
+    "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
+)
+BESIDE = option(
+    None,
+    "PATTERN:SIZE[:RANKS[:STRIDE]]",
+    "another collective of the same devices that runs at once",
+    flags="--with",
+)
+SIZES = option(
+    "",
+    "N,N,...",
+    "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
+)
+SVG = drawing(
+    "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
+    "one size)"
+)
+
 
 @command(
     "fabric",
@@ -79,38 +103,11 @@ def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:
     return given
 
 
-MOST = 1000  # rows of a table of collectives
-EVERY_SIZE = (8.0, 8e9)  # bytes of a picture where one size was asked for
-DRAWN = 121  # sizes of a picture
-
-
 def _patterns(incomplete: str) -> list[str]:
     """A completer that offers collectives."""
     from strata.pricing.network.collectives import PATTERNS
 
     return [p for p in PATTERNS if p.startswith(incomplete)]
-
-
-ALGORITHM = option(
-    "",
-    "NAME,...",
-    "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
-)
-BESIDE = option(
-    None,
-    "PATTERN:SIZE[:RANKS[:STRIDE]]",
-    "another collective of the same devices that runs at once",
-    flags="--with",
-)
-SIZES = option(
-    "",
-    "N,N,...",
-    "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
-)
-SVG = drawing(
-    "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
-    "one size)"
-)
 
 
 @command(

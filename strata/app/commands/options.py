@@ -15,8 +15,17 @@ from strata.units import parse, typed_time, whole
 if TYPE_CHECKING:
     from strata.result import Result
 
-
 Command = TypeVar("Command", bound=Callable[..., None])
+QuickFlag = Annotated[
+    bool, typer.Option("--quick", help="requests in closed form alone; else the best plans are simulated")
+]
+NoPrefixFlag = Annotated[
+    bool, typer.Option("--no-prefix-caching", help="prompts that begin alike share nothing")
+]
+JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
+ChipName = Annotated[
+    str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("chip"))
+]
 
 
 def typed(flags: str, metavar: str, help: str, complete: Any = None, *, check: Any = None) -> Any:
@@ -144,9 +153,6 @@ DraftText = Annotated[
         complete=one_of("draft=", "draft=mtp,acceptance="),
     ),
 ]
-QuickFlag = Annotated[
-    bool, typer.Option("--quick", help="requests in closed form alone; else the best plans are simulated")
-]
 DevicePrice = Annotated[
     str,
     typed(
@@ -159,9 +165,6 @@ RankSequences = Annotated[
     str, typed("--sequences", "N", "sequences of a rank at once at most  [default: the engine's]")
 ]
 StepTokens = Annotated[str, typed("--tokens", "N", "tokens of a step at most  [default: the engine's]")]
-NoPrefixFlag = Annotated[
-    bool, typer.Option("--no-prefix-caching", help="prompts that begin alike share nothing")
-]
 WeightFormat = Annotated[
     str, typed("", "FORMAT", "precision of the weights, like fp8  [default: as published]", precision_names)
 ]
@@ -192,7 +195,6 @@ OverlapMode = Annotated[
         one_of("none", "tiles", "dual_batch"),
     ),
 ]
-JsonFlag = Annotated[bool, typer.Option("--json", help="print JSON for machines")]
 
 
 def _table_file(path: Path | None) -> Path | None:
@@ -222,9 +224,6 @@ ChakraPrefix = Annotated[
 ]
 ReportFile = Annotated[Path | None, typed("--report", "FILE", "write an HTML report")]
 PicturesReport = Annotated[Path | None, typed("--report", "FILE", "write an HTML report with pictures")]
-ChipName = Annotated[
-    str, typer.Argument(metavar="CHIP", help="chip name, or a TOML path", autocompletion=names_of("chip"))
-]
 MeasuredFolder = Annotated[
     Path | None, typed("--data", "DIR", "folder of measurements  [default: the project's validation/]")
 ]

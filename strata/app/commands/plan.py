@@ -29,11 +29,9 @@ if TYPE_CHECKING:
     from strata.search.compare import Comparison
     from strata.search.plan_for import PlanRanking
 
-
 USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
 UNTYPED = ("weights", "kv", "routing", "lora", "frozen", "speculative")
 USUAL = {"phase": "serve", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
-
 
 BatchList = Annotated[
     str,
@@ -43,6 +41,32 @@ BatchList = Annotated[
         "sequences at once; every one of a list is tried  [default: the most that keep the limits]",
     ),
 ]
+SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # options that take several values
+ENGINE = option(
+    None,
+    "NAME ...",
+    f"software: vllm,trtllm or others, or TOML paths  [default: {USUAL_SERVER} where requests are served]",
+    names_of("engine"),
+)
+MODEL = option(
+    ...,
+    "NAME ...",
+    "models by name or Hugging Face config.json, several with blanks or commas between",
+    names_of("models"),
+    flags="--model -m",
+)
+PLAN = option(
+    None,
+    "PLAN ...",
+    "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
+    flags="--plan -p",
+)
+PRICE = option(
+    None,
+    "NAME=USD/h,...",
+    "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
+    "[default: bought, hosted and powered]",
+)
 
 
 @command(
@@ -172,9 +196,6 @@ def _typed_work(
     return make_workload(phase, tried, size["input"], size["output"], **told)
 
 
-SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # options that take several values
-
-
 class SeveralValues(TyperCommand):
     """A command some of whose options take all values that follow: `--system 8xh200 8xb200`."""
 
@@ -199,33 +220,6 @@ def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
         found += [option, word] if option and values else [word]
         values += 1
     return found
-
-
-ENGINE = option(
-    None,
-    "NAME ...",
-    f"software: vllm,trtllm or others, or TOML paths  [default: {USUAL_SERVER} where requests are served]",
-    names_of("engine"),
-)
-MODEL = option(
-    ...,
-    "NAME ...",
-    "models by name or Hugging Face config.json, several with blanks or commas between",
-    names_of("models"),
-    flags="--model -m",
-)
-PLAN = option(
-    None,
-    "PLAN ...",
-    "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
-    flags="--plan -p",
-)
-PRICE = option(
-    None,
-    "NAME=USD/h,...",
-    "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
-    "[default: bought, hosted and powered]",
-)
 
 
 @command(

@@ -27,8 +27,19 @@ if TYPE_CHECKING:
     from strata.search.what_if import Question, WhatIf
     from strata.workload.tasks import Workload
 
-
 ROOFLINE = option(None, "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file)
+SCHEDULE = option(
+    "",
+    "NAME",
+    "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
+    one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
+)
+DETAIL = option(
+    "auto",
+    "WHAT",
+    "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
+    one_of("auto", "op", "block", "stage"),
+)
 
 
 @command(
@@ -146,20 +157,6 @@ def _work_of(
     return lambda program: make_workload(
         phase_of(program, phase), **size, routing=routing_from_file(routing, program), **trained
     )
-
-
-SCHEDULE = option(
-    "",
-    "NAME",
-    "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
-    one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
-)
-DETAIL = option(
-    "auto",
-    "WHAT",
-    "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
-    one_of("auto", "op", "block", "stage"),
-)
 
 
 @command(

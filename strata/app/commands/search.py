@@ -20,6 +20,19 @@ if TYPE_CHECKING:
     from strata.search.outcome import Progress
     from strata.search.run import Search
 
+SET = option(
+    None,
+    "AXIS=CHOICES",
+    "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
+)
+ADDRESS = option(
+    "", "ADDRESS", "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]"
+)
+LIMIT = option(None, "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
+EXECUTOR = option(
+    "one", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray")
+)
+
 
 def _samplers(incomplete: str) -> list[str]:
     from strata.search.samplers import sampler_names
@@ -33,23 +46,11 @@ def _goals(incomplete: str) -> list[str]:
     return [n for n in GOAL_METRICS if n.startswith(incomplete)]
 
 
-SET = option(
-    None,
-    "AXIS=CHOICES",
-    "keep some choices of an axis: batch=4,8 or plan='tp=8;tp=4,dp=2'; as often as needed",
-)
-ADDRESS = option(
-    "", "ADDRESS", "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]"
-)
 GOAL = option(
     "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"
 )
-LIMIT = option(None, "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
 SAMPLER = option(
     "exact", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers
-)
-EXECUTOR = option(
-    "one", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray")
 )
 
 

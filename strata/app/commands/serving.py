@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from strata.serving.under_load import UnderLoad
     from strata.workload.model import Model
 
-
 ROUTING = option(
     "", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]"
 )
@@ -46,6 +45,21 @@ DISAGGREGATED = flag("--disaggregated", "also devices apart for reading prompts 
 PREFILL_DEVICES = option("", "N", "devices that read, with --disaggregated  [default: the best number]")
 PICTURE = option(
     None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
+)
+PLAN = option("", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p")
+ENGINE = option(USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine"))
+MOST = 64  # windows or acceptances of a table
+COUNTING = option(
+    "independent",
+    "NAME",
+    "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
+    one_of("independent", "proportional"),
+)
+TARGET = option(
+    ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
+)
+SYSTEM = option(
+    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
 )
 
 
@@ -157,10 +171,6 @@ def _amount(text: str, option: str) -> float:
     return value
 
 
-PLAN = option("", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p")
-ENGINE = option(USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine"))
-
-
 @command(
     "launch",
     "A plan as the command that starts vLLM, SGLang or TensorRT-LLM.",
@@ -226,23 +236,6 @@ def launched_command(
     else:
         put_line("\n\n".join(one.text for one in found))
     keep_table(table, told)
-
-
-MOST = 64  # windows or acceptances of a table
-
-
-COUNTING = option(
-    "independent",
-    "NAME",
-    "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
-    one_of("independent", "proportional"),
-)
-TARGET = option(
-    ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
-)
-SYSTEM = option(
-    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
-)
 
 
 @command(

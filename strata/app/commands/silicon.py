@@ -28,6 +28,28 @@ if TYPE_CHECKING:
     from strata.hardware.silicon.manufacturing import Silicon
     from strata.hardware.system import System
 
+DEEPEST = 12  # layers the picture goes to unless told
+FloorplanName = Annotated[
+    str,
+    typed(
+        "--floorplan",
+        "NAME",
+        "how it is made: a name or a TOML path  [default: the chip's own]",
+        names_of("floorplans"),
+    ),
+]
+SiliconChanges = Annotated[
+    list[str] | None,
+    typed(
+        "--set",
+        "PATH=VALUE",
+        "change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'",
+    ),
+]
+LayerCounts = Annotated[
+    str, typed("", "N,N,... or N:N", "compare stacks of so many layers, like 1:12 or 2,4,8")
+]
+
 
 @command(
     "generate",
@@ -88,35 +110,6 @@ def typed_links(items: list[str] | None) -> dict[str, str]:
             raise BadValue(f"--link takes NETWORK=NAME, like inter=nvlink5, but got '{item}'")
         chosen[network.strip()] = name.strip()
     return chosen
-
-
-DEEPEST = 12  # layers the picture goes to unless told
-
-
-FloorplanName = Annotated[
-    str,
-    typed(
-        "--floorplan",
-        "NAME",
-        "how it is made: a name or a TOML path  [default: the chip's own]",
-        names_of("floorplans"),
-    ),
-]
-
-
-SiliconChanges = Annotated[
-    list[str] | None,
-    typed(
-        "--set",
-        "PATH=VALUE",
-        "change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'",
-    ),
-]
-
-
-LayerCounts = Annotated[
-    str, typed("", "N,N,... or N:N", "compare stacks of so many layers, like 1:12 or 2,4,8")
-]
 
 
 @command("area", "What fits a chip's logic die.", "strata area stack-ref --layers 1:12 --svg area.svg")

@@ -21,7 +21,6 @@ from strata.units import typed_quantity
 if TYPE_CHECKING:
     from strata.simulate.server.fleet import Load
 
-
 LOAD = option(
     "",
     "LOAD",

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from strata.training.run import TrainRun
     from strata.training.scaling import ScalingCurve
 
-
 GOAL = option(
     "throughput",
     "GOAL",
@@ -31,6 +30,26 @@ RELIABILITY = option(
     "NAME",
     "failures, checkpoints and stragglers as stated: a name or a TOML path",
     names_of("reliability"),
+)
+RECIPE = option(
+    "grpo",
+    "NAME",
+    "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
+    names_of("recipe"),
+    flags="--recipe -r",
+)
+KEEP = option(
+    "",
+    "yes|no",
+    "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
+    "[default: the quicker]",
+    one_of("yes", "no"),
+)
+POOLS = option(
+    "",
+    "one|two",
+    "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
+    one_of("one", "two"),
 )
 
 
@@ -150,28 +169,6 @@ def _write_pictures(
         from strata.app.render.training_report import draw_run
 
         wrote("picture", draw_run(run, curves, svg))
-
-
-RECIPE = option(
-    "grpo",
-    "NAME",
-    "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
-    names_of("recipe"),
-    flags="--recipe -r",
-)
-KEEP = option(
-    "",
-    "yes|no",
-    "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
-    "[default: the quicker]",
-    one_of("yes", "no"),
-)
-POOLS = option(
-    "",
-    "one|two",
-    "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
-    one_of("one", "two"),
-)
 
 
 @command(

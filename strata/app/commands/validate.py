@@ -16,7 +16,6 @@ from strata.shipped import shipped_folder
 if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched
 
-
 SHOWN = 10  # families and rows of --by without --worst
 
 

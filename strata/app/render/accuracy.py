@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from strata.validation.fit.worth import QuantityWorth
     from strata.validation.readers.collective_files import LoggedRun
 
+FITTED = "files fitted=rows held_out before after values"
+WORTH = "record|fitted together|quantity|)value|)rows|)configurations|judged by|)rows|)with|)without"
+
 
 def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
     """Where like cases were measured, for machines and for people, for each time that a result quotes."""
@@ -165,12 +168,6 @@ def measured_collectives(
     where = f"{facts.ranks} ranks of {facts.gpu} on {facts.nodes} node{'s' if facts.nodes > 1 else ''}"
     head = "collective|)sizes|)shortest|)longest|)left out|most often because"
     return {**who, "collectives": told}, [table(f"collectives measured over {where}", head, rows)]
-
-
-FITTED = "files fitted=rows held_out before after values"
-
-
-WORTH = "record|fitted together|quantity|)value|)rows|)configurations|judged by|)rows|)with|)without"
 
 
 def all_dict(made: Sequence[Calibration]) -> dict[str, Any]:

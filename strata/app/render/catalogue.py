@@ -45,7 +45,6 @@ from strata.workload.tasks import decode
 PLURAL = {"technology": "technologies"}  # where a kind's name and its folder's differ by more than an s
 CALLED = {"post_training": "recipe", "post-training": "recipe"}  # as its function and its command are
 
-
 SHOWN: dict[str, Callable[[str], Any]] = {
     "chip": chip,
     "model": model,
@@ -64,7 +63,6 @@ SHOWN: dict[str, Callable[[str], Any]] = {
     "recipe": post_training_recipe,
     **{kind: read for kind, (_, read) in PARTS.items()},
 }
-
 
 FILES: dict[str, type] = {
     "chip": Chip,
@@ -85,6 +83,7 @@ FILES: dict[str, type] = {
     "budget": Budget,
     "recipe": PostTrainingRecipe,
 }
+_WORKED_OUT = ("follows", "counted from")
 
 
 def catalogue(kind: str = "") -> dict[str, list[dict[str, str]]]:
@@ -316,9 +315,6 @@ def _model_schema() -> dict[str, Any]:
         "properties": {"model_type": {"enum": sorted((*families(), *wrappers()))}, **numbers, **flags},
         "additionalProperties": True,
     }
-
-
-_WORKED_OUT = ("follows", "counted from")
 
 
 def marked(numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -47,6 +47,18 @@ COMPARED_UNITS = {
     "power": "W",
 }
 NAMES = ("model", "system", "engine")
+SPENT = ("cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power")
+TITLES = {
+    "tokens_per_s": "tokens/s",
+    "cost_per_mtoken": "USD/Mtoken",
+    "energy_per_mtoken": "J/Mtoken",
+    "ttft": "TTFT [s]",
+    "tpot": "TPOT [s]",
+    "train_days": "days for a trillion tokens",
+    "train_cost": "USD for a trillion tokens",
+}
+INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
+WORD_COLUMNS = (*NAMES, "plan", "by")
 
 
 def compared_metrics(row: ComparedRow, answer: Answer, phase: str) -> dict[str, float]:
@@ -261,21 +273,6 @@ def _table(header: list[str], rows: list[list[str]]) -> Any:
     return table
 
 
-SPENT = ("cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power")
-
-
-TITLES = {
-    "tokens_per_s": "tokens/s",
-    "cost_per_mtoken": "USD/Mtoken",
-    "energy_per_mtoken": "J/Mtoken",
-    "ttft": "TTFT [s]",
-    "tpot": "TPOT [s]",
-    "train_days": "days for a trillion tokens",
-    "train_cost": "USD for a trillion tokens",
-}
-INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
-
-
 def draw_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
     """Bars of each row, with intervals of like cases measured; rows without an answer are named."""
     panels = metric_panels(found)
@@ -316,9 +313,6 @@ def spans_of(name: str, trusted: Trusted) -> list[tuple[float, float] | None]:
         bounds = None if one is None else one.bounds
         spans.append(None if bounds is None else (float(bounds[0]), float(bounds[1])))
     return spans
-
-
-WORD_COLUMNS = (*NAMES, "plan", "by")
 
 
 def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:

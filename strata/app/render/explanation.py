@@ -13,15 +13,6 @@ from strata.units import show
 if TYPE_CHECKING:
     from strata.search.sensitivity import Gain
 
-
-def explanation(result: Result) -> Any:
-    """Why: what is busy, where a step's time goes op by op, and what more of each resource would buy."""
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(Text(busy_text(result)), Text(""), _ops_table(result), Text(""), _gains_table(result))
-
-
 # Rows of time as people read them; others are called as they are.
 BOUND_LABELS = {
     "network": "network (exposed communication)",
@@ -30,6 +21,16 @@ BOUND_LABELS = {
     "bubble": "pipeline bubble",
     "host": "the engine's host",
 }
+MOST_OPS = 14  # lines of ops; more are summed up
+SHOWN = 0.0005  # gains below this are named, not numbered
+
+
+def explanation(result: Result) -> Any:
+    """Why: what is busy, where a step's time goes op by op, and what more of each resource would buy."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(Text(busy_text(result)), Text(""), _ops_table(result), Text(""), _gains_table(result))
 
 
 def busy_text(result: Result) -> str:
@@ -129,9 +130,6 @@ def _ops_table(result: Result) -> Any:
     return table(step_text(result), head, rows, below, styles)
 
 
-MOST_OPS = 14  # lines of ops; more are summed up
-
-
 def _gains_table(result: Result) -> Any:
     from strata.search.sensitivity import sensitivity
 
@@ -145,9 +143,6 @@ def _gains_table(result: Result) -> Any:
     below = f"less than {SHOWN:.2%} each: {', '.join(small)}" if small else ""
     title = "What 10 % more would buy, one at a time, with all that follows from it"
     return table(title, "resource|)faster by|moved~", rows, below, styles)
-
-
-SHOWN = 0.0005  # gains below this are named, not numbered
 
 
 def gain_text(gain: Gain) -> str:

@@ -25,6 +25,12 @@ UNITS = {
     "all_reduce": "B_per_s",
     "all_to_all": "B_per_s",
 }
+WIRED = "<dimension|<kind|>size|>port|>when all send|>step|>energy/step|>networks|>links"
+OFFERED = "<|>bandwidth|>bisection|>diameter|>mean hops|>farthest|>energy|>all-reduce|>all-to-all|>price"
+PALE, FRAME = "#f6f7f9", "#dfe3e8"
+SIDE, GAP, LEFT, TOP, FOOT = 300.0, 46.0, 24.0, 66.0, 96.0  # of a panel's square, and the room around it
+AROUND, ALONG, DEEP = 16, 8, 4  # members shown of a circle, of an axis of a grid, and of a cube
+LETTER = 0.56  # width of a letter of the captions, of its size
 
 
 def topology_dict(topology: Topology) -> dict[str, Any]:
@@ -53,10 +59,6 @@ def topology_dict(topology: Topology) -> dict[str, Any]:
         "dimensions": each,
         "whole": measured(topology.whole),
     }
-
-
-WIRED = "<dimension|<kind|>size|>port|>when all send|>step|>energy/step|>networks|>links"
-OFFERED = "<|>bandwidth|>bisection|>diameter|>mean hops|>farthest|>energy|>all-reduce|>all-to-all|>price"
 
 
 def topology_tables(topology: Topology) -> list[Any]:
@@ -104,12 +106,6 @@ def shape_text(topology: Topology) -> str:
     """
     parts = (f"{d.kind} of {d.size:g}" for d in topology.fabric.dimension if d.size > 1)
     return " × ".join(parts) or "one device"
-
-
-PALE, FRAME = "#f6f7f9", "#dfe3e8"
-SIDE, GAP, LEFT, TOP, FOOT = 300.0, 46.0, 24.0, 66.0, 96.0  # of a panel's square, and the room around it
-AROUND, ALONG, DEEP = 16, 8, 4  # members shown of a circle, of an axis of a grid, and of a cube
-LETTER = 0.56  # width of a letter of the captions, of its size
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,14 @@ from strata.hardware.thermal.report import Temperatures
 from strata.units import show
 
 SHOWN_TIMES = 8  # rows of temperatures in time
+RAMP = ("#fffade", "#fcd480", "#f59652", "#da523e", "#a01e3c", "#540e34")  # cool to hot: yellow to wine
+OVER = "#b03030"  # of what is above its limit
+LEFT, TOP, WIDE, LABELS = 24.0, 84.0, 420.0, 196.0  # of the section, and the room for its labels
+SIDE, GAP, ACROSS = 112.0, 18.0, 4  # of a map, between maps, and maps in a row
+TALL = 430.0  # of the section at most
+FOOT = 70.0
+# Heights of layers, not to scale: bonds would be hairs and the sink would be all.
+HEIGHTS = {"sink": 64.0, "lid": 44.0, "interface": 12.0, "bond": 6.0, "logic": 26.0, "dram": 20.0}
 
 
 def temperatures_dict(temperatures: Temperatures) -> dict[str, Any]:
@@ -109,16 +117,6 @@ def celsius(kelvin: Number) -> str:
     '85.0 °C'
     """
     return f"{kelvin - 273.15:.1f} °C"
-
-
-RAMP = ("#fffade", "#fcd480", "#f59652", "#da523e", "#a01e3c", "#540e34")  # cool to hot: yellow to wine
-OVER = "#b03030"  # of what is above its limit
-LEFT, TOP, WIDE, LABELS = 24.0, 84.0, 420.0, 196.0  # of the section, and the room for its labels
-SIDE, GAP, ACROSS = 112.0, 18.0, 4  # of a map, between maps, and maps in a row
-TALL = 430.0  # of the section at most
-FOOT = 70.0
-# Heights of layers, not to scale: bonds would be hairs and the sink would be all.
-HEIGHTS = {"sink": 64.0, "lid": 44.0, "interface": 12.0, "bond": 6.0, "logic": 26.0, "dram": 20.0}
 
 
 class HeatCanvas(Canvas):

@@ -23,6 +23,11 @@ from strata.units import show
 from strata.workload.graph import Graph
 from strata.workload.graph_picture import graph_svg
 
+LOOKS = ((COLOURS[0], "o"), (COLOURS[1], "s"))  # of memory and network
+Roof = tuple[str, float]  # its name and B/s
+WIDE, ROW, BAR = 460.0, 74.0, 12.0  # of the bars' column, of a partition, of a bar
+PARTS = (("compute", "#4c78a8"), ("memory", "#f58518"), ("network", "#54a24b"))
+
 
 def partition_rows(found: ProgramMapping) -> list[tuple[MappedBlock, int, FusedPartition]]:
     """Partitions of all blocks with their numbers."""
@@ -178,10 +183,6 @@ def big(number: int) -> str:
     return text if len(text) < 7 else f"{text[0]}.{text[1:3]}e{len(text) - 1}"
 
 
-LOOKS = ((COLOURS[0], "o"), (COLOURS[1], "s"))  # of memory and network
-Roof = tuple[str, float]  # its name and B/s
-
-
 def draw_mapping_roofline(
     points: Sequence[MappingIntensity], memory: Roof, network: Roof, peak: float, title: str, path: Path
 ) -> Path:
@@ -232,10 +233,6 @@ def _dots(axes: Any, points: Sequence[MappingIntensity]) -> None:
             if np.isfinite(at):
                 axes.plot([at], [point.rate], marker, color=colour, markersize=6, zorder=4)
         note(axes, point.name, (max(pair), point.rate), (8, -3), fontsize=8, color=DARK, zorder=5)
-
-
-WIDE, ROW, BAR = 460.0, 74.0, 12.0  # of the bars' column, of a partition, of a bar
-PARTS = (("compute", "#4c78a8"), ("memory", "#f58518"), ("network", "#54a24b"))
 
 
 def draw_map(found: ProgramMapping, graph: Graph, title: str, path: Path) -> Path:

@@ -27,6 +27,9 @@ PAPER_COLOURS = {
     "#cccccc": "var(--line)", "#d5d5d5": "var(--line)", "#dddddd": "var(--line)", "#e8e8e8": "var(--line)",
     "#eeeeee": "var(--line)",
 }  # fmt: skip
+RESOURCE_COLOURS = ("compute", "memory", "network", "cache", "overhead", "bubble", "host", "throttling")
+MOST_ACROSS, MOST_DOWN = 14, 40  # cells of a heat map that are written out; larger ones are drawn
+LONG = 46  # names longer than this stand above their bars
 
 
 def plotly_graphs() -> Any:
@@ -175,11 +178,6 @@ def html_table(
     head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
     body = "".join(f"<tr{' class=best' * (i == best)}>{cells('td', row)}</tr>" for i, row in enumerate(rows))
     return f"<div class='wide'><table>{head}<tbody>{body}</tbody></table></div>"
-
-
-RESOURCE_COLOURS = ("compute", "memory", "network", "cache", "overhead", "bubble", "host", "throttling")
-MOST_ACROSS, MOST_DOWN = 14, 40  # cells of a heat map that are written out; larger ones are drawn
-LONG = 46  # names longer than this stand above their bars
 
 
 def resource_colour(name: str) -> str:

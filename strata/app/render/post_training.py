@@ -17,6 +17,18 @@ from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, Ite
 from strata.units import show
 
 SHOWN = 8  # ways that are listed
+WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 860.0, 210.0, 24.0, 58.0, 30.0, 14.0
+TICKS = 6
+PHASES = {
+    "read prompts": COLOURS[9],
+    "rollouts": COLOURS[0],
+    "rollout tail": "#9dbbe0",
+    "scoring": COLOURS[2],
+    "training": COLOURS[1],
+    "moving state": COLOURS[5],
+    "weight transfer": COLOURS[3],
+}
+MOST_WAYS = 4  # that are drawn: the best of each kind
 
 
 def post_training_tables(found: PostTraining) -> list[Any]:
@@ -121,20 +133,6 @@ def post_training_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
         | {f"{p['phase'].replace(' ', '_')}_s": p["time_s"] for p in way["phases"]}
         for way in told["ways"]
     ]
-
-
-WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 860.0, 210.0, 24.0, 58.0, 30.0, 14.0
-TICKS = 6
-PHASES = {
-    "read prompts": COLOURS[9],
-    "rollouts": COLOURS[0],
-    "rollout tail": "#9dbbe0",
-    "scoring": COLOURS[2],
-    "training": COLOURS[1],
-    "moving state": COLOURS[5],
-    "weight transfer": COLOURS[3],
-}
-MOST_WAYS = 4  # that are drawn: the best of each kind
 
 
 def draw_post_training(found: PostTraining, path: Path) -> Path:

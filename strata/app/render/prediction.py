@@ -20,6 +20,32 @@ from strata.units import show
 from strata.workload.model import Model
 
 PRECISIONS = ("weights", "expert_weights", "activations", "kv", "embedding_dtype", "precision")
+# The numbers of a prediction worth a line, in the order of reading.
+HEADLINE = (
+    "ttft",
+    "tpot",
+    "step_time",
+    "tokens_per_s",
+    "tokens_per_s_per_user",
+    "tokens_per_s_per_device",
+    "items_per_s",
+    "mfu",
+    "mbu",
+    "energy_per_token",
+    "energy_per_item",
+    "power",
+    "temperature",
+    "cost_per_mtoken",
+    "cost_per_mitem",
+    "cost_per_device_hour",
+)
+# What any program has and a language model says in tokens.
+SAID_IN_TOKENS = {
+    "items_per_s": "tokens_per_s",
+    "energy_per_item": "energy_per_token",
+    "cost_per_mitem": "cost_per_mtoken",
+}
+SHARES = ("mfu", "mbu")  # written in per cent
 
 
 def finite(value: Any) -> float | None:
@@ -193,34 +219,6 @@ def prediction_title(result: Result) -> str:
     """What was asked, in a line."""
     asked = f"{result.model.name} on {result.system.name}, plan {division_text(result.plan)}"
     return f"{asked}, {workload_text(result)}, engine {result.engine.name}"
-
-
-# The numbers of a prediction worth a line, in the order of reading.
-HEADLINE = (
-    "ttft",
-    "tpot",
-    "step_time",
-    "tokens_per_s",
-    "tokens_per_s_per_user",
-    "tokens_per_s_per_device",
-    "items_per_s",
-    "mfu",
-    "mbu",
-    "energy_per_token",
-    "energy_per_item",
-    "power",
-    "temperature",
-    "cost_per_mtoken",
-    "cost_per_mitem",
-    "cost_per_device_hour",
-)
-# What any program has and a language model says in tokens.
-SAID_IN_TOKENS = {
-    "items_per_s": "tokens_per_s",
-    "energy_per_item": "energy_per_token",
-    "cost_per_mitem": "cost_per_mtoken",
-}
-SHARES = ("mfu", "mbu")  # written in per cent
 
 
 def metrics_of(record: Any) -> list[str]:

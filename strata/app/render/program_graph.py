@@ -22,6 +22,7 @@ from strata.workload.model import Model
 from strata.workload.program import program
 
 TOKENS = 1024.0  # of a sequence of a language model whose graph is shown
+NOT_TIMED = "counted from vision_config; in memory, not timed"
 
 
 def graph_of_program(name: str, batch: str, phase: str) -> Graph:
@@ -122,9 +123,6 @@ def layer_kinds(period: tuple[tuple[str, str], ...]) -> str:
         else:
             runs.append([1, kind])
     return " ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in runs)
-
-
-NOT_TIMED = "counted from vision_config; in memory, not timed"
 
 
 def config_facts(name: str) -> tuple[dict[str, Any], dict[str, tuple[float, str, str]]]:

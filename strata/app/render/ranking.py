@@ -24,6 +24,39 @@ if TYPE_CHECKING:
     from strata.serving.served_plans import ServedPlan, ServedPlans
     from strata.workload.model import Model
 
+COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
+    "batch": ("batch", lambda r: f"{r.workload.batch:g}"),
+    "items_per_s": ("items/s", lambda r: show(float(r.metrics.items_per_s))),
+    "step_time": ("step", lambda r: _seconds(r.metrics.step_time)),
+    "tokens_per_s": ("tokens/s", lambda r: show(float(r.metrics.tokens_per_s))),
+    "ttft": ("TTFT", lambda r: _seconds(r.metrics.ttft)),
+    "tpot": ("TPOT", lambda r: _seconds(r.metrics.tpot)),
+    "memory_used": ("memory", lambda r: show(float(r.metrics.memory_used), "B")),
+    "cost_per_mtoken": ("USD/Mtok", lambda r: _dollars(r.metrics.cost_per_mtoken)),
+}
+BEHIND = "against the best, and the op that takes most more time for a sequence (what it waits for)"
+SEEN_UNITS = {
+    "requests_per_s": "1/s",
+    "tokens_per_s": "1/s",
+    "tokens_per_s_per_device": "1/s",
+    "tokens_per_s_per_user": "1/s",
+    "ttft": "s",
+    "ttft_p95": "s",
+    "tpot": "s",
+    "in_flight": "1",
+    "power": "W",
+    "energy_per_mtoken": "J",
+    "cost_per_mtoken": "USD",
+    "cost_per_device_hour": "USD",
+}
+SEEN_COLUMNS: dict[str, Callable[[LoadMetrics], str]] = {
+    "TTFT": lambda load: show(float(load.ttft), "s"),
+    "95 %": lambda load: show(float(load.ttft_p95), "s"),
+    "TPOT": lambda load: show(float(load.tpot), "s"),
+    "USD/Mtok": lambda load: dollars_text(load.cost_per_mtoken),
+    "J/Mtok": lambda load: joules_text(load.energy_per_mtoken),
+}
+
 
 def choice_dict(choice: RankedPlan | None) -> dict[str, Any] | None:
     """What a plan was chosen from."""
@@ -95,18 +128,6 @@ def _dollars(value: Any) -> str:
     return "" if np.isnan(value) else f"{float(value):.3g}"
 
 
-COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
-    "batch": ("batch", lambda r: f"{r.workload.batch:g}"),
-    "items_per_s": ("items/s", lambda r: show(float(r.metrics.items_per_s))),
-    "step_time": ("step", lambda r: _seconds(r.metrics.step_time)),
-    "tokens_per_s": ("tokens/s", lambda r: show(float(r.metrics.tokens_per_s))),
-    "ttft": ("TTFT", lambda r: _seconds(r.metrics.ttft)),
-    "tpot": ("TPOT", lambda r: _seconds(r.metrics.tpot)),
-    "memory_used": ("memory", lambda r: show(float(r.metrics.memory_used), "B")),
-    "cost_per_mtoken": ("USD/Mtok", lambda r: _dollars(r.metrics.cost_per_mtoken)),
-}
-
-
 def served_ranking_table(ranking: PlanRanking) -> Any:
     """Plans that serve requests for people, a line each: what clients see, its cost, what others lose."""
     found, first = ranking.served, ranking.choices[0]
@@ -138,9 +159,6 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     head = "|".join(["<plan|>batch|>tokens/s", *(f">{label}" for label in SEEN_COLUMNS)])
     head += "|batch limited by|behind by" if limited else "|behind by"
     return table(title, head, rows, "\n".join([*below, *trust_of(found)[1]]))
-
-
-BEHIND = "against the best, and the op that takes most more time for a sequence (what it waits for)"
 
 
 def ranking_table(ranking: PlanRanking) -> Any:
@@ -180,22 +198,6 @@ def hint_text(ranking: PlanRanking, typed: str) -> Text:
         return Text(f"look closer: strata serving {typed} {more}", no_wrap=True)
     more = f"--batch {r.workload.batch:g} --plan {division_text(r.plan)} --explain"
     return Text(f"look closer: strata predict {typed} {more}", no_wrap=True)
-
-
-SEEN_UNITS = {
-    "requests_per_s": "1/s",
-    "tokens_per_s": "1/s",
-    "tokens_per_s_per_device": "1/s",
-    "tokens_per_s_per_user": "1/s",
-    "ttft": "s",
-    "ttft_p95": "s",
-    "tpot": "s",
-    "in_flight": "1",
-    "power": "W",
-    "energy_per_mtoken": "J",
-    "cost_per_mtoken": "USD",
-    "cost_per_device_hour": "USD",
-}
 
 
 def seen_dict(load: LoadMetrics) -> dict[str, float]:
@@ -257,15 +259,6 @@ def dollars_text(value: Any) -> str:
 
 def joules_text(value: Any) -> str:
     return show(float(value), "J") if np.isfinite(value) else "-"
-
-
-SEEN_COLUMNS: dict[str, Callable[[LoadMetrics], str]] = {
-    "TTFT": lambda load: show(float(load.ttft), "s"),
-    "95 %": lambda load: show(float(load.ttft_p95), "s"),
-    "TPOT": lambda load: show(float(load.tpot), "s"),
-    "USD/Mtok": lambda load: dollars_text(load.cost_per_mtoken),
-    "J/Mtok": lambda load: joules_text(load.energy_per_mtoken),
-}
 
 
 def device_hour_text(found: ServedPlans) -> str:

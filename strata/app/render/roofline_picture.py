@@ -25,6 +25,11 @@ DIRECTIONS = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -
 # What a place costs: a square point of another name or dot, a point of a line under it, a point of distance.
 COVERED, CROSSED, AWAY = 10.0, 2.0, 1.0
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+FONT = 7.5  # points
+NAMED = 8  # dots that are named: those that take most time
+LEAST_SHARE = 0.005  # of the time, of a dot with a name
+NEAR = (0.4, 0.2)  # decades of intensity and of rate, within which dots share a name
+BOUND = {"compute": COLOURS[3], "cache": COLOURS[1], "memory": COLOURS[0], "overhead": COLOURS[7]}
 
 
 @dataclass(frozen=True)
@@ -93,13 +98,6 @@ def _shared(a: Box, b: Box) -> float:
     wide = min(a[2], b[2]) - max(a[0], b[0])
     high = min(a[3], b[3]) - max(a[1], b[1])
     return max(wide, 0.0) * max(high, 0.0)
-
-
-FONT = 7.5  # points
-NAMED = 8  # dots that are named: those that take most time
-LEAST_SHARE = 0.005  # of the time, of a dot with a name
-NEAR = (0.4, 0.2)  # decades of intensity and of rate, within which dots share a name
-BOUND = {"compute": COLOURS[3], "cache": COLOURS[1], "memory": COLOURS[0], "overhead": COLOURS[7]}
 
 
 def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from strata.search.sensitivity import Gain
 
 SHOWN_POINTS = 20
+FRONTIER_ROWS, EMPTY_ROWS, REASON_BARS = 20, 24, 8  # shown at most
 
 
 def progress_line(searching: Search, at: Progress) -> Text:
@@ -215,9 +216,6 @@ def why_no_design(outcome: SearchOutcome) -> str:
         f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; "
         "levers: looser limits, more choices, --budget"
     )
-
-
-FRONTIER_ROWS, EMPTY_ROWS, REASON_BARS = 20, 24, 8  # shown at most
 
 
 def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | None = None) -> Path:

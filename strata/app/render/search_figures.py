@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from strata.search.points import Evaluated
     from strata.search.space import Space
 
+DOTS = 3000  # points of a cloud
+THREADS = 1500  # lines of the parallel coordinates
+LABELS = 10  # of one of their axes
+AXES = 8  # of them: those that matter most, so that names have room beside each other
+LETTERS = 18  # of a name on one of them
+GOOD, POOR, GREY, MARKED = "var(--accent)", "var(--line)", "var(--faint)", "var(--c-memory)"
+
 
 @dataclass(frozen=True, eq=False)
 class Trait:
@@ -105,18 +112,6 @@ def trade_metrics(goal: Goal) -> tuple[str, str]:
         return goal.metrics[0], goal.metrics[1]
     paid = {"energy_per_token": "tokens_per_s", "tokens_per_joule": "tokens_per_s"}
     return goal.metrics[0], paid.get(goal.metrics[0], "energy_per_token")
-
-
-DOTS = 3000  # points of a cloud
-
-
-THREADS = 1500  # lines of the parallel coordinates
-LABELS = 10  # of one of their axes
-AXES = 8  # of them: those that matter most, so that names have room beside each other
-LETTERS = 18  # of a name on one of them
-
-
-GOOD, POOR, GREY, MARKED = "var(--accent)", "var(--line)", "var(--faint)", "var(--c-memory)"
 
 
 def cloud_figure(outcome: SearchOutcome, seen: Evaluated, first: str, second: str) -> Any:

@@ -29,6 +29,8 @@ from strata.serving.under_load import ServingFrontier, ServingPoint, UnderLoad
 from strata.units import show
 
 LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96)  # of the most it takes
+XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"
+SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left out
 
 
 def serving_report(found: UnderLoad, path: Path) -> Path:
@@ -129,12 +131,6 @@ def frontier_table(frontier: ServingFrontier) -> str:
 def frontier_page(frontier: ServingFrontier, question: str, path: Path) -> Path:
     """The frontier alone as a page that opens offline."""
     return keep(path, html_page("Strata: throughput against interactivity", [_frontier(frontier)], question))
-
-
-XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"
-
-
-SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left out
 
 
 def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Path:

@@ -32,6 +32,7 @@ from strata.hardware.technology import bonding
 from strata.units import show
 
 MM2 = 1e6  # mm2 a m2
+SHORTEST = 16.0  # bytes of a visit the picture starts from
 
 
 def area_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any]:
@@ -225,9 +226,6 @@ def system_cost_table(system: System, cost: SystemCost) -> Any:
         rows.append((f"a device-hour {name}", "", price))
     title = f"{system.name}: what its {float(cost.devices):g} devices cost"
     return table(title, "<part|>USD|>a device", rows)
-
-
-SHORTEST = 16.0  # bytes of a visit the picture starts from
 
 
 def channel_dict(

@@ -32,7 +32,6 @@ LABELS = {
     "queued": "queued",
 }
 
-
 SHORT = {"ttft": "TTFT", "tpot": "TPOT"}
 SHORT_RUN = 10.0  # mean latencies that a run must last to have forgotten its start
 

@@ -26,6 +26,22 @@ MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page
 PHASES = (("queued", "#c9c9c9"), ("reading", COLOURS[1]), ("generating", COLOURS[0]))
 ROW, BAND = 7.0, 46.0  # points of a request and of a curve over time
 Lanes = list[tuple[int, Request]]
+KINDS = {
+    "generating": ("generates", COLOURS[0]),
+    "reading": ("reads", COLOURS[1]),
+    "kv": ("KV cache", COLOURS[2]),
+}
+SMALL = (
+    "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
+    "table.t td,table.t th{padding:2px 14px 2px 0;"
+    "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
+)
+PANELS = [(name, LABELS[name]) for name in ("ttft", "tpot", "latency", "queued")]
+HEAD: dict[str, Any] = {"fontsize": 9.5, "x": 0.01, "ha": "left", "fontweight": "bold"}
+LIMIT = (0, (4, 3))  # dashes of a limit
+MARKED = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+FINE = 400  # points of a curve
+TAIL = 1e-4  # share of requests at which axes begin
 
 
 def lanes_of(requests: list[Request]) -> Lanes:
@@ -122,13 +138,6 @@ def _chart(
     return "\n".join([*inner, "</svg>", *labels])
 
 
-KINDS = {
-    "generating": ("generates", COLOURS[0]),
-    "reading": ("reads", COLOURS[1]),
-    "kv": ("KV cache", COLOURS[2]),
-}
-
-
 def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[str, str]:
     """A quantity of a replica's steps over time, as an area; and its largest value."""
     if len(steps) > MOST_STEPS:
@@ -185,25 +194,6 @@ def service_trace(run: Served, path: Path) -> Path:
 
 def _named(name: str, process: int) -> dict[str, Any]:
     return {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
-
-
-SMALL = (
-    "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
-    "table.t td,table.t th{padding:2px 14px 2px 0;"
-    "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
-)
-
-
-PANELS = [(name, LABELS[name]) for name in ("ttft", "tpot", "latency", "queued")]
-
-
-HEAD: dict[str, Any] = {"fontsize": 9.5, "x": 0.01, "ha": "left", "fontweight": "bold"}
-
-
-LIMIT = (0, (4, 3))  # dashes of a limit
-MARKED = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
-FINE = 400  # points of a curve
-TAIL = 1e-4  # share of requests at which axes begin
 
 
 def time_axis(axis: Any, log: bool = False) -> None:

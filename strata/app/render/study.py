@@ -22,6 +22,37 @@ from strata.studies import StudyOutcome
 if TYPE_CHECKING:
     from strata.studies import StudyOutcome
 
+KEYS = [
+    "file",
+    "points",
+    "title",
+    "x",
+    "y",
+    "lines",
+    "xlabel",
+    "ylabel",
+    "limit",
+    "limited",
+    "label",
+    "log",
+    "each",
+    "box",
+    "panels",
+    "bars",
+    "low",
+    "high",
+    "cells",
+    "stacks",
+    "words",
+    "rows",
+    "columns",
+    "mappings",
+    "memory",
+    "network",
+    "roofs",
+]
+LIMIT = {"color": "#c44e52", "linewidth": 1.0, "linestyle": "--"}
+
 
 def studies_table(known: dict[str, str]) -> Any:
     """A line a study."""
@@ -94,37 +125,6 @@ def _claims(outcome: StudyOutcome) -> str:
         rows.append(f"<tr>{words}<td class='{look} verdict'>{verdict}</td></tr>")
     head = "<thead><tr><th>claim</th><th>paper</th><th>ours</th><th></th></tr></thead>"
     return f"<div class='wide'><table>{head}<tbody>{''.join(rows)}</tbody></table></div>"
-
-
-KEYS = [
-    "file",
-    "points",
-    "title",
-    "x",
-    "y",
-    "lines",
-    "xlabel",
-    "ylabel",
-    "limit",
-    "limited",
-    "label",
-    "log",
-    "each",
-    "box",
-    "panels",
-    "bars",
-    "low",
-    "high",
-    "cells",
-    "stacks",
-    "words",
-    "rows",
-    "columns",
-    "mappings",
-    "memory",
-    "network",
-    "roofs",
-]
 
 
 def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
@@ -221,9 +221,6 @@ def _lines(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, A
             colour += 1
     if "limit" in entry:
         axes.axhline(float(entry["limit"]), label=entry.get("limited"), **LIMIT)
-
-
-LIMIT = {"color": "#c44e52", "linewidth": 1.0, "linestyle": "--"}
 
 
 def _boxes(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, Any], place: str) -> None:

@@ -28,6 +28,10 @@ from strata.result import reasons
 from strata.search.swept import Sweep
 from strata.units import show
 
+# in the order of the values, each to be seen on a light ground and on a dark one
+LINES = ("#7a63d4", "#4f78d6", "#2f8ac4", "#21979c", "#2f9c6c", "#7d962f", "#b58620", "#cf6a2c")
+MOST_MAPS = 6  # heat maps of one sweep
+
 
 def sweep_table(swept: Sweep) -> Any:
     """The metric over the last two axes, further axes above; one axis alone with what binds and fills it."""
@@ -118,11 +122,6 @@ def sweep_rows(swept: Sweep) -> tuple[list[dict[str, Any]], dict[str, str]]:
     units = {k: rate_unit(k, unit) for k, unit in told["units"].items()}
     units |= {a.name: a.unit for a in swept.axes if a.numeric}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)], units
-
-
-# in the order of the values, each to be seen on a light ground and on a dark one
-LINES = ("#7a63d4", "#4f78d6", "#2f8ac4", "#21979c", "#2f9c6c", "#7d962f", "#b58620", "#cf6a2c")
-MOST_MAPS = 6  # heat maps of one sweep
 
 
 def sweep_figure(swept: Sweep) -> Any:

@@ -39,6 +39,17 @@ QUOTED = {
     "USD/B": ((1e-9, "USD/GB"),),
     "USD/m2": ((1e6, "USD/mm2"),),
 }
+# Kinds of parts, in the order in which two names are looked up, with their folders.
+PARTS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "technology": ("technology", technology),
+    "device": ("devices", memory_device),
+    "link": ("links", link_phy),
+    "bonding": ("bonding", bonding),
+    "packaging": ("packaging", packaging),
+}
+SPANS = {"die": COLOURS[2], "package": COLOURS[0], "board": COLOURS[1]}
+MOUNTS = {"on top": COLOURS[2], "beside": COLOURS[0], "board": COLOURS[1]}
+FORMAT = "bf16"
 
 
 def quoted(value: Number, unit: str) -> str:
@@ -53,16 +64,6 @@ def quoted(value: Number, unit: str) -> str:
     scale, name = next((q for q in reversed(QUOTED[unit]) if float(value) >= 0.1 * q[0]), QUOTED[unit][0])
     number = float(f"{float(value) / scale:.3g}")
     return f"{number:,g} {name}" if number < 1e6 else f"{number:,.0f} {name}"
-
-
-# Kinds of parts, in the order in which two names are looked up, with their folders.
-PARTS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "technology": ("technology", technology),
-    "device": ("devices", memory_device),
-    "link": ("links", link_phy),
-    "bonding": ("bonding", bonding),
-    "packaging": ("packaging", packaging),
-}
 
 
 def part_numbers(record: Any) -> dict[str, dict[str, Any]]:
@@ -164,11 +165,6 @@ def parts_table(kind: str, rows: list[dict[str, Any]], first: str, second: str) 
         cells.append((row["path"], *sides, "" if row["ratio"] is None else f"{row['ratio']:.3g}"))
     title = f"{kind} {first} and {second}: {second} over {first} in the last column"
     return table(title, ["quantity~", f">{first}", f">{second}", ">ratio"], cells)
-
-
-SPANS = {"die": COLOURS[2], "package": COLOURS[0], "board": COLOURS[1]}
-MOUNTS = {"on top": COLOURS[2], "beside": COLOURS[0], "board": COLOURS[1]}
-FORMAT = "bf16"
 
 
 def draw_nodes(path: Path) -> Path:

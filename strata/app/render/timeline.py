@@ -11,6 +11,7 @@ from strata.simulate.step import Simulation
 from strata.units import show
 
 MOST_RESOURCES = 24  # lines of a table; more are summed up
+DETAIL = {"op": "an op", "block": "a block", "stage": "a stage's pass"}
 
 
 def simulation_table(made: Simulation) -> list[Any]:
@@ -34,9 +35,6 @@ def simulation_table(made: Simulation) -> list[Any]:
         bare("from the evaluation's time to this one", why),
         table("busy", "resource|>busy", busy, below),
     ]
-
-
-DETAIL = {"op": "an op", "block": "a block", "stage": "a stage's pass"}
 
 
 def _signed(seconds: float, whole: float) -> str:

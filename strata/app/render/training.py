@@ -38,8 +38,9 @@ STEP_WORDS = {
     "p2p": "exposed: stages' hand-overs", "pp": "exposed: stages' hand-overs",
 }  # fmt: skip
 
-
 _AWAY = {"optimizer": "optimiser", "activations": "activations", "both": "optimiser and activations"}
+OTHERS = "the best plans, one for each division of the devices"
+SCALED = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "days", "USD", "plan")
 
 
 def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
@@ -288,9 +289,6 @@ def _others_table(run: TrainRun, found: TrainingSearch) -> list[Any]:
     ]
 
 
-OTHERS = "the best plans, one for each division of the devices"
-
-
 def other_rows(run: TrainRun, found: TrainingSearch) -> list[tuple[str, ...]]:
     """The best plans: each with tokens/s of a device, days, MFU, memory, and how far it is behind."""
     best = float(found.nearest.metrics.tokens_per_s)
@@ -345,9 +343,6 @@ def scaling_title(curve: ScalingCurve) -> str:
     """What a curve holds fixed."""
     what = {"strong": "the same batch for all", "weak": "the batch grows with the devices"}[curve.kind]
     return f"{curve.kind} scaling: {what}"
-
-
-SCALED = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "days", "USD", "plan")
 
 
 def scaling_rows(curve: ScalingCurve, without: str = "") -> tuple[list[str], list[tuple[str, ...]]]:

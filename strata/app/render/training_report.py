@@ -52,6 +52,8 @@ from strata.training.scaling import ScalingCurve
 from strata.units import show
 
 STAGE_BARS = 24  # shown at most
+WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
+WAIT_COLOUR, WORK_COLOUR = COLOURS[1], COLOURS[0]
 
 
 def train_report(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
@@ -147,10 +149,6 @@ def _others(run: TrainRun) -> list[str]:
     table = html_table(["plan", "tokens/s/GPU", "days", "MFU", "memory", "behind"], rows, best=0)
     below = paragraphs(others_remarks(found), "dim")
     return [section(f"T{OTHERS[1:]}", table, below), printed_html(levers_table(found))]
-
-
-WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
-WAIT_COLOUR, WORK_COLOUR = COLOURS[1], COLOURS[0]
 
 
 def draw_run(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:

@@ -11,6 +11,13 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstra
 
 from strata.errors import BadValue
 
+Answer = TypeVar("Answer", bound=Callable[..., Any])
+Tell = Callable[[dict[str, Any]], None]
+Text = Annotated[str, StringConstraints(max_length=200)]
+FieldPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]*$", max_length=120)]
+FieldValue = Annotated[str, StringConstraints(min_length=1, max_length=80)]
+Count = Annotated[int, Field(ge=1, le=10**9)]
+
 
 def _no_file(name: str) -> str:
     if name.lower().endswith((".toml", ".json", ".csv", ".onnx", ".et", ".py")):
@@ -18,8 +25,6 @@ def _no_file(name: str) -> str:
     return name
 
 
-Answer = TypeVar("Answer", bound=Callable[..., Any])
-Tell = Callable[[dict[str, Any]], None]
 Name = Annotated[
     str,
     StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._@+:-]*$", max_length=80),
@@ -30,10 +35,6 @@ NameOrNone = Annotated[
     StringConstraints(pattern=r"^([A-Za-z0-9][A-Za-z0-9._@+:-]*)?$", max_length=80),
     AfterValidator(_no_file),
 ]
-Text = Annotated[str, StringConstraints(max_length=200)]
-FieldPath = Annotated[str, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9._-]*$", max_length=120)]
-FieldValue = Annotated[str, StringConstraints(min_length=1, max_length=80)]
-Count = Annotated[int, Field(ge=1, le=10**9)]
 
 
 class WebQuestion(BaseModel):

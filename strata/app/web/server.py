@@ -27,6 +27,7 @@ from strata.app.web.workers import Busy, Workers
 STATIC = Path(__file__).parent / "static"
 WAIT = 20.0  # s that a request for news of a job waits
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+JobKey = Annotated[str, InPath(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Told(BaseModel):
@@ -51,7 +52,6 @@ class JobTold(BaseModel):
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": Told} for code in (400, 401, 403, 404, 405, 413, 414, 415, 421, 422, 429, 504)
 }
-JobKey = Annotated[str, InPath(pattern=r"^[0-9a-f]{16}$")]
 
 
 def web_app(folder: Path, door: Door | None = None, count: int | None = None) -> Any:

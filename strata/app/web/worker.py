@@ -21,6 +21,7 @@ from strata.errors import StrataError, Unforeseen, printable_line
 LONGEST_FRAME = 64 << 20  # bytes of one answer
 READABLE = ("/proc", "/sys", "/dev", "/usr/share", "/etc/fonts", "/usr/lib")  # what libraries look at
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+ANSWERS = "strata.app.web.answers"
 
 
 def frame(told: dict[str, Any]) -> bytes:
@@ -96,9 +97,6 @@ def fence(folder: str) -> None:
             raise Fenced(13, "a question starts no program and asks no other machine")
 
     sys.addaudithook(hook)
-
-
-ANSWERS = "strata.app.web.answers"
 
 
 def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANSWERS) -> dict[str, Any]:
