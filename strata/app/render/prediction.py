@@ -98,10 +98,8 @@ def prediction_dict(result: Result) -> dict[str, Any]:
         "metrics": metrics,
         "units": {k: METRICS[k].unit for k in metrics},
         "bound_by": result.bound_by,
-        "resources_s": _finite_parts(summary.resources),
-        "kinds_s": _finite_parts(summary.time_by_kind),
-        "energy_J": _finite_parts(summary.energy),
-        "memory_B": _finite_parts(summary.memory),
+        **picked(summary, "resources_s=resources kinds_s=time_by_kind", finite_parts),
+        **picked(summary, "energy_J=energy memory_B=memory", finite_parts),
         "notes": result.notes,
         "inputs": {
             **{kind: _input_dict(record) for kind, record in records.items()},
@@ -110,7 +108,8 @@ def prediction_dict(result: Result) -> dict[str, Any]:
     }
 
 
-def _finite_parts(parts: Any) -> dict[str, Any]:
+def finite_parts(parts: Any) -> dict[str, Any]:
+    """Parts of a sum by name, as plain numbers."""
     return {name: finite(value) for name, value in parts.items()}
 
 

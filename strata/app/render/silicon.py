@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction import finite
-from strata.app.render.tables import cells_of, each_float, floats, table
+from strata.app.render.tables import cells_of, floats, table
 from strata.drawing import COLOURS
 from strata.hardware import noc as equations
 from strata.hardware.chip import Chip
@@ -58,7 +58,7 @@ def energies_dict(chip: Chip, silicon: Silicon) -> dict[str, Any]:
     told = {}
     for e in energies_of(chip, silicon):
         unit = _unit(e).replace("/", "_per_")
-        told[e.name.replace(" ", "_")] = each_float(e, f"geometry_{unit}=geometry stated_{unit}=stated")
+        told[e.name.replace(" ", "_")] = floats(e, f"geometry_{unit}=geometry stated_{unit}=stated")
     return told
 
 
@@ -202,7 +202,7 @@ def system_cost_dict(system: System, cost: SystemCost) -> dict[str, Any]:
         "system": system.name,
         "chip": system.chip.name,
         "devices": float(cost.devices),
-        **each_float(cost, "made_USD=made bought_USD=bought fabric_USD=fabric hosts_USD=hosts"),
+        **floats(cost, "made_USD=made bought_USD=bought fabric_USD=fabric hosts_USD=hosts"),
         "device_hour_USD": {"at_rest": at_rest, "at_power_limit": at_limit},
     }
 

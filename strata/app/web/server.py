@@ -19,9 +19,8 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from strata import __version__
-from strata.app.web.answers import all_routes
+from strata.app.web.answers import Route, all_routes, first_mistake
 from strata.app.web.guard import LOOPBACK, Door, Guard
-from strata.app.web.questions import Route, first_mistake
 from strata.app.web.workers import Busy, Workers
 
 STATIC = Path(__file__).parent / "static"
@@ -63,7 +62,7 @@ def web_app(folder: Path, door: Door | None = None, count: int | None = None) ->
     async def life(_: FastAPI) -> AsyncIterator[None]:
         await workers.start()
         warming = [
-            asyncio.create_task(workers.ask("catalogue.warm", {"worker": i})) for i in range(workers.count)
+            asyncio.create_task(workers.ask("what_if.warm", {"worker": i})) for i in range(workers.count)
         ]
         yield
         for task in warming:

@@ -15,7 +15,7 @@ from pkgutil import iter_modules
 from typing import Any, BinaryIO
 
 from strata.app.terminal import plain_json
-from strata.app.web.questions import Tell
+from strata.app.web.answers import Tell
 from strata.errors import StrataError, Unforeseen, printable_line
 
 LONGEST_FRAME = 64 << 20  # bytes of one answer
@@ -102,7 +102,7 @@ def fence(folder: str) -> None:
 def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANSWERS) -> dict[str, Any]:
     """The answer of a function of `answers`, by "module.function"; jobs take `tell` and report on the way.
 
-    >>> answered("catalogue.shipped_names", {}, print)["done"]["chips"][0]["name"]
+    >>> answered("what_if.shipped_names", {}, print)["done"]["chips"][0]["name"]
     'a100-40'
     >>> answered("what_if.predicted", {"model": "nonesuch", "system": "8xh200"}, print)["status"]
     422

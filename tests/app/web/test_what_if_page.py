@@ -7,9 +7,16 @@ import pytest
 import strata as st
 from strata.app.terminal import plain_json
 from strata.app.web.answers import all_routes
-from strata.app.web.answers.compared import systems_compared
 from strata.app.web.answers.numbers import SweptDesign, numbers, swept
-from strata.app.web.answers.what_if import START, Design, command_of, gains, predicted, ranked_plans
+from strata.app.web.answers.what_if import (
+    START,
+    Design,
+    command_of,
+    gains,
+    predicted,
+    ranked_plans,
+    systems_compared,
+)
 from strata.errors import StrataError
 from strata.pricing.metrics import METRICS
 from strata.search.sweep import sweep

@@ -10,8 +10,8 @@ from pydantic import Field
 from strata.app.render.fabric import caption, panels_of, shape_text, topology_dict
 from strata.app.render.operations import collective_dicts
 from strata.app.render.prediction import finite
+from strata.app.web.answers import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, require
 from strata.hardware.fabric import check_group
 from strata.hardware.system import System

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from strata.app.commands.map import asked_mapping, asked_phase, asked_program, found_step, other_precisions
 from strata.app.render.map import map_dict, map_notes
-from strata.app.web.questions import Count, Name, Tell, Text, WebQuestion, answers
+from strata.app.web.answers import Count, Name, Tell, Text, WebQuestion, answers
 from strata.errors import BadValue
 from strata.hardware.system import as_system
 from strata.optimise.fusion.fusion_graph import TILES

@@ -9,10 +9,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from strata.app.commands.options import with_price
 from strata.app.render.prediction import finite, metric_label, metric_text, shown_metrics
 from strata.app.render.sweep import best_line, sweep_remarks
-from strata.app.web.answers.what_if import Design, changes, question_of, rent
-from strata.app.web.questions import FieldPath, NameOrNone, answers
+from strata.app.render.tables import picked
+from strata.app.web.answers import FieldPath, NameOrNone, answers
+from strata.app.web.answers.what_if import Design, changes, question_of
 from strata.errors import StrataError
 from strata.hardware.derive import is_derived
 from strata.hardware.money import economics
@@ -50,11 +52,8 @@ def numbers(design: dict[str, Any]) -> dict[str, Any]:
         now, refused = shipped, str(error)
     records = [_records(system, engine) for system, _, engine in (shipped, now)]
     told = {
-        owner: {
-            "name": records[0][owner].name,
-            "numbers": _stated(owner, records[0][owner], records[1][owner]),
-        }
-        for owner in records[0]
+        owner: {"name": record.name, "numbers": _stated(owner, record, records[1][owner])}
+        for owner, record in records[0].items()
     }
     return {"owners": told, "marks": MARKS, "refused": refused}
 
@@ -78,9 +77,7 @@ def _stated(owner: str, shipped: Any, now: Any) -> list[dict[str, Any]]:
                 "shipped": value,
                 "value": finite(new.value),
                 "text": show(float(p.value), p.unit),
-                "unit": p.unit,
-                "mark": p.mark,
-                "source": p.source,
+                **picked(p, "unit mark source"),
                 "says": meta.get("doc", ""),
                 "follows": owner == "chip" and is_derived(shipped, path),
                 "whole": p.unit == "1" and value is not None and value >= 2 and value == int(value),
@@ -97,7 +94,8 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
     axis = f"{path}={listed}{'' if unit == '1' else f' {unit}'}"
     names: dict[str, Any] = {k: asked[k] for k in ("engine", "weights", "kv", "fabric", "phase", "metric")}
     sizes: dict[str, Any] = {k: float(asked[k]) for k in ("batch", "input", "output")}
-    kept = [item for item in changes(asked) if not item.startswith(f"{path}=")] + rent(asked)
+    kept = [item for item in changes(asked) if not item.startswith(f"{path}=")]
+    kept = with_price(kept, asked["price"].strip(), "price")
     plan = asked["plan"] or ("best" if asked["plans"] == "each" else "")
     try:
         found = sweep(asked["system"], asked["model"], [axis], **sizes, **names, plan=plan, changes=kept)
@@ -121,12 +119,9 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
         "metric_unit": METRICS[found.metric].unit,
         "results": [float(v) if ok else None for v, ok in zip(found.values, fits, strict=True)],
         "texts": [
-            metric_text(float(v), found.metric) if ok else ""
-            for v, ok in zip(found.values, fits, strict=True)
+            metric_text(v, found.metric) if ok else "" for v, ok in zip(found.values, fits, strict=True)
         ],
-        "binds": [
-            str(b) if ok else "" for b, ok in zip(np.broadcast_to(binds, fits.shape), fits, strict=True)
-        ],
+        "binds": np.where(fits, binds, "").tolist(),
         "plans": [found.plan_of((i,)) if ok else "" for i, ok in enumerate(fits)],
         "best": None if at is None else at[0],
         "best_text": "".join(best_line(found)),

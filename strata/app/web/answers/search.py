@@ -9,8 +9,8 @@ from pydantic import Field, StringConstraints
 
 from strata.app.render.catalogue import catalogue
 from strata.app.render.prediction import metric_label
+from strata.app.web.answers import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.errors import BadFile, BadValue, StrataError, require
 from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
 from strata.search.goal import Goal

@@ -15,6 +15,7 @@ from strata.app.render.prediction import finite, shown_metrics
 from strata.app.render.search import why_no_design
 from strata.app.render.search_figures import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.app.terminal import plain_json
+from strata.app.web.answers import Name, Tell, answers
 from strata.app.web.answers.search import (
     LimitText,
     Metric,
@@ -26,7 +27,6 @@ from strata.app.web.answers.search import (
     space_asked,
     study_parts,
 )
-from strata.app.web.questions import Name, Tell, answers
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.goal import Goal

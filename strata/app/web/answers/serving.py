@@ -12,8 +12,8 @@ from pydantic import Field
 
 from strata.app.render.prediction import finite
 from strata.app.render.serving import under_load_dict
+from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import changes
-from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, StrataError
 from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import plan_text

@@ -12,8 +12,8 @@ from pydantic import Field
 
 from strata.app.render.prediction import finite
 from strata.app.render.simulated_page import joined_steps, lanes_of
+from strata.app.web.answers import Name, Tell, answers
 from strata.app.web.answers.serving import Service, inputs_of, limits_of
-from strata.app.web.questions import Name, Tell, answers
 from strata.errors import BadValue, StrataError
 from strata.mapping.plan import plan_text
 from strata.serving.deployment import Deployment

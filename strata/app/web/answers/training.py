@@ -11,8 +11,8 @@ from pydantic import Field, StringConstraints
 from strata.app.render.accuracy import interval_of
 from strata.app.render.prediction import finite
 from strata.app.render.training import STEP_WORDS, days_text, plan_words, step_parts, train_dict
+from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import changes
-from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.errors import BadValue
 from strata.mapping.plan import order_text, plan_text
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from strata.app.render.accuracy_pictures import group_unit
-from strata.app.web.questions import Tell, WebQuestion, answers
+from strata.app.web.answers import Tell, WebQuestion, answers
 from strata.errors import UnknownName
 from strata.shipped import shipped_folder
 from strata.validation.accuracy.headline import (

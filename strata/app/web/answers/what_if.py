@@ -1,18 +1,21 @@
-"""What-if: one design's answer with all that the page draws of it."""
+"""What-if: one design's answer with all that the page draws of it; systems side by side; what there is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from shlex import quote
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from strata.app.commands.options import with_price
 from strata.app.render.accuracy import interval_of
-from strata.app.render.explanation import busy_text, op_rows
+from strata.app.render.catalogue import catalogue
+from strata.app.render.compare import compared_dict, question_text, reason_lines, remark_text
+from strata.app.render.explanation import busy_text, gain_rows, op_rows
 from strata.app.render.prediction import (
     finite,
+    finite_parts,
     headline_rows,
     metric_label,
     metric_text,
@@ -21,27 +24,38 @@ from strata.app.render.prediction import (
     step_bound,
 )
 from strata.app.render.ranking import choice_text
-from strata.app.web.questions import (
+from strata.app.render.tables import floats, picked
+from strata.app.web.answers import (
     Count,
     FieldPath,
     FieldValue,
     Name,
     NameOrNone,
+    Tell,
     Text,
     WebQuestion,
     answers,
 )
 from strata.errors import Infeasible
+from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import division_text
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.roofline import roofline_of
-from strata.search.inputs import make_workload, phase_of
+from strata.search.compare import compare
+from strata.search.compared_rows import ComparedRow
+from strata.search.inputs import make_workload, named_inputs, phase_of
 from strata.search.plan_for import plan_for
 from strata.search.what_if import Question
+from strata.serving.requests import Requests
 from strata.units import show
+from strata.validation.accuracy.compared import trust_compared
 from strata.validation.accuracy.trust import trusts
 from strata.workload.tasks import Workload
+
+CHOSEN = "models programs chips systems fabrics engines technologies templates budgets precisions"
+Seconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Length = Annotated[Count, Field(le=2_000_000)]
 
 
 class Design(WebQuestion):
@@ -74,12 +88,9 @@ def work_asked(design: dict[str, Any]) -> Callable[[Any], Workload]:
 def question_of(design: dict[str, Any]) -> Question:
     """A design as the library asks it."""
     names = {key: design[key] for key in ("system", "model", "engine", "weights", "kv", "fabric", "plan")}
-    return Question(**names, work=work_asked(design), always=tuple(rent(design)))
-
-
-def rent(design: dict[str, Any]) -> list[str]:
-    """The price of a device-hour as a field that is set, where one is told."""
-    return with_price([], design["price"].strip(), "price")
+    return Question(
+        **names, work=work_asked(design), always=tuple(with_price([], design["price"].strip(), "price"))
+    )
 
 
 def changes(design: dict[str, Any]) -> list[str]:
@@ -87,15 +98,10 @@ def changes(design: dict[str, Any]) -> list[str]:
     return [f"{path}={value}" for path, value in design["set"].items()]
 
 
-def answer_of(design: dict[str, Any]) -> tuple[Result, Any]:
-    """The result of a design, and the ranking of plans where none is told."""
-    return question_of(design).answer(changes(design))
-
-
 @answers("predict", "One design's answer", Design)
 def predicted(design: dict[str, Any]) -> dict[str, Any]:
     """Headline numbers with their trust, where time, energy and memory go, ops, roofline, and what binds."""
-    result, ranking = answer_of(design)
+    result, ranking = question_of(design).answer(changes(design))
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     told = {
         "title": prediction_title(result),
@@ -117,9 +123,7 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         "binds": step_bound(result),
         "sentence": busy_text(result).splitlines(),
         "trust": interval_of(result)[1],
-        "resources": {k: finite(v) for k, v in result.summary.resources.items()},
-        "kinds": {k: finite(v) for k, v in result.summary.time_by_kind.items()},
-        "energy": {k: finite(v) for k, v in result.summary.energy.items()},
+        **picked(result.summary, "resources kinds=time_by_kind energy", finite_parts),
         "ops": op_rows(result)[:24],
         "step": result.timeline.time,
         "timeline": layers_told(result),
@@ -129,8 +133,8 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
 
 def _why(why: Infeasible) -> dict[str, Any]:
     """Why a design does not fit."""
-    demand, limit = show(why.demand, why.unit), show(why.limit, why.unit)
-    return {"what": why.what, "demand": demand, "limit": limit, "levers": why.levers}
+    sides = picked(why, "demand limit", lambda value: show(value, why.unit))
+    return {"what": why.what, **sides, "levers": why.levers}
 
 
 def command_of(design: dict[str, Any]) -> str:
@@ -164,9 +168,7 @@ def cards(result: Result) -> list[dict[str, Any]]:
                     "label": metric_label(name),
                     "value": value,
                     "text": metric_text(value, name),
-                    "unit": METRICS[name].unit,
-                    "better": METRICS[name].better,
-                    "formula": METRICS[name].formula,
+                    **picked(METRICS[name], "unit better formula"),
                     "says": beside.get(metric_label(name), ""),
                     "trust": _trusted(told.get(name), name),
                 }
@@ -200,11 +202,8 @@ def layers_told(result: Result) -> dict[str, Any]:
 
 def memory_parts(result: Result) -> dict[str, Any]:
     """What a device holds, beside what it can."""
-    return {
-        "used": finite(result.metrics.memory_used),
-        "limit": finite(result.metrics.memory_limit),
-        "parts": {k: finite(v) for k, v in result.summary.memory.items() if float(v) > 0},
-    }
+    parts = {k: finite(v) for k, v in result.summary.memory.items() if float(v) > 0}
+    return {**floats(result.metrics, "used=memory_used limit=memory_limit"), "parts": parts}
 
 
 def roofline_told(result: Result) -> dict[str, Any]:
@@ -214,13 +213,7 @@ def roofline_told(result: Result) -> dict[str, Any]:
         "roofs": [vars(roof) for roof in found.roofs],
         "ceilings": [vars(ceiling) for ceiling in found.ceilings],
         "points": [
-            {
-                "op": f"{p.block}.{p.op}",
-                "bound_by": p.bound_by,
-                "intensity": p.intensity,
-                "rate": p.rate,
-                "share": p.share,
-            }
+            {"op": f"{p.block}.{p.op}", **picked(p, "bound_by intensity rate share")}
             for p in found.points[:40]
         ],
         "hidden": found.hidden,
@@ -246,14 +239,72 @@ def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
         for choice in ranking.choices
     ]
     labels = {name: metric_label(name) for row in rows for name in row["metrics"]}
-    counts = {"considered": ranking.considered, "feasible": ranking.feasible}
-    return {"plans": rows, "labels": labels, "why_none": ranking.why_none, **counts}
+    return {"plans": rows, "labels": labels, **picked(ranking, "why_none considered feasible")}
 
 
 @answers("gains", "What 10 % more of each resource would buy", Design)
 def gains(design: dict[str, Any]) -> dict[str, Any]:
     """What 10 % more of each resource would buy."""
-    from strata.app.render.explanation import gain_rows
-
-    result, _ = answer_of(design)
+    result, _ = question_of(design).answer(changes(design))
     return {"gains": gain_rows(result) if result.fits else []}
+
+
+class ComparedSystems(WebQuestion):
+    """Systems that are to serve one model, and what clients must see."""
+
+    model: Name = "llama-3-70b"
+    systems: list[Name] = Field(default=["8xh200", "8xb200"], min_length=1, max_length=16)
+    engine: Name = USUAL_SERVER
+    input: Length = 1024
+    output: Length = 1024
+    ttft: Seconds | None = 2.0
+    tpot: Seconds | None = 0.05
+    goal: Literal["cheapest", "throughput", "efficient", "fastest"] = "cheapest"
+    weights: NameOrNone = ""
+    kv: NameOrNone = ""
+    prices: dict[Name, Text] = Field(default_factory=dict, max_length=16)
+
+
+@answers("compare", "Systems side by side under limits on latency", ComparedSystems, job=True)
+def systems_compared(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """What `strata compare` finds, row by row as it comes, and at the end with reasons and trust."""
+    prices = {name: with_price([], text.strip(), "price") for name, text in asked["prices"].items()}
+
+    def inputs(system: str, model: str, engine: str) -> Any:
+        return named_inputs(model, system, engine, asked["weights"], asked["kv"], prices.get(system, []))
+
+    def heard(row: ComparedRow) -> None:
+        cost = None if row.answer is None else finite(row.answer.value(asked["goal"]))
+        tell({"system": row.system.name, "value": cost, "why_none": row.why_none})
+
+    endless = float("inf")
+    limits: dict[str, Any] = {key: endless if asked[key] is None else asked[key] for key in ("ttft", "tpot")}
+    found = compare(
+        asked["systems"],
+        asked["model"],
+        Requests(asked["input"], asked["output"]),
+        asked["engine"],
+        **limits,
+        goal=asked["goal"],
+        inputs=inputs,
+        heard=heard,
+    )
+    trusted = trust_compared(found)
+    return compared_dict(found, trusted) | {
+        "question": question_text(found),
+        "remark": remark_text(found, trusted),
+        "reasons": reason_lines(found, trusted),
+        "means": found.means,
+    }
+
+
+@answers("catalogue", "Names and titles of what is shipped")
+def shipped_names(_: dict[str, Any]) -> dict[str, Any]:
+    """Names and titles by kind, and precisions."""
+    return {kind: catalogue(kind)[kind] for kind in CHOSEN.split()}
+
+
+def warm(_: dict[str, Any]) -> dict[str, Any]:
+    """Ask what the start page asks, so that a worker has read its modules and data before anybody waits."""
+    predicted({})
+    return {}
