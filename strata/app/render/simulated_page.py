@@ -61,8 +61,18 @@ def lanes_of(requests: list[Request]) -> Lanes:
     return found
 
 
+def served_requests(run: Served) -> list[Request]:
+    """Requests that were served, as they came."""
+    return sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
+
+
+def phase_ends(r: Request) -> tuple[float, float, float, float]:
+    """When a request came, was scheduled, had its first token and its last [s]."""
+    return r.arrival, max(r.scheduled, r.arrival), max(r.first, r.scheduled), max(r.last, r.first)
+
+
 def _phases(r: Request) -> list[tuple[str, str, float, float]]:
-    ends = (r.arrival, max(r.scheduled, r.arrival), max(r.first, r.scheduled), max(r.last, r.first))
+    ends = phase_ends(r)
     return [(name, colour, ends[i], ends[i + 1]) for i, (name, colour) in enumerate(PHASES)]
 
 
@@ -77,7 +87,7 @@ def _said(r: Request) -> str:
 
 def service_page(run: Served, path: Path) -> Path:
     """A page that opens offline: curves of batches and caches, and every request as a bar; wheel to zoom."""
-    served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
+    served = served_requests(run)
     require(bool(served), "no request was served: there is nothing to draw", requests=0)
     shown = served[:MOST_REQUESTS]
     end = max(r.last for r in shown)
@@ -171,9 +181,8 @@ def joined_steps(steps: list[StepsRecord], most: int) -> list[StepsRecord]:
 
 def service_trace(run: Served, path: Path) -> Path:
     """Chrome trace JSON: a process of requests, and one of each replica with its steps and counters."""
-    served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
     rows: list[dict[str, Any]] = [_named("requests", 0)]
-    for lane, r in lanes_of(served):
+    for lane, r in lanes_of(served_requests(run)):
         told = {"input": r.input, "output": r.output, "cached": r.cached, "preempted": r.preempted}
         for name, _, a, b in _phases(r):
             if b > a:
@@ -205,10 +214,11 @@ def time_axis(axis: Any, log: bool = False) -> None:
     axis.set_minor_formatter(NullFormatter())
 
 
-def _thinned(times: LatencyStatistics) -> tuple[Any, Any]:
+def thinned(times: LatencyStatistics, most: int = FINE) -> tuple[Any, Any]:
+    """The share of requests within a time, in few enough points to draw."""
     x, share = times.distribution()
-    if len(x) > FINE:
-        chosen = np.unique(np.linspace(0, len(x) - 1, FINE).astype(int))
+    if len(x) > most:
+        chosen = np.unique(np.linspace(0, len(x) - 1, most).astype(int))
         x, share = x[chosen], share[chosen]
     return x, share
 
@@ -219,7 +229,7 @@ def draw_latencies(run: Served, path: Path) -> Path:
         for axes, (name, title), colour in zip(panels.flat, PANELS, COLOURS, strict=False):
             _distribution(axes, run.times[name], colour, title)
             if name == "tpot":
-                x, share = _thinned(run.gaps)
+                x, share = thinned(run.gaps)
                 axes.plot(x, share, color=COLOURS[4], linewidth=1.2, label="between any two tokens")
                 axes.plot([], [], color=colour, linewidth=1.8, label="mean of each request")
                 axes.legend(frameon=False, fontsize=7.5, loc="center right")
@@ -235,7 +245,7 @@ def draw_latencies(run: Served, path: Path) -> Path:
 
 
 def _distribution(axes: Any, times: LatencyStatistics, colour: str, title: str) -> None:
-    x, share = _thinned(times)
+    x, share = thinned(times)
     axes.plot(x, share, color=colour, linewidth=1.8)
     axes.set_title(title, fontsize=9)
     axes.set_ylim(0.0, 1.03)

@@ -90,17 +90,21 @@ def run_rows(run: TrainRun) -> list[tuple[str, str, str]]:
     r, m, kept = run.result, run.result.metrics, run.goodput
     hours, share, rate = float(r.system.devices) * run.time / 3600.0, float(kept.share), float(m.tokens_per_s)
     cost = show(run.cost, "USD") if np.isfinite(run.cost) else "no price"
-    energy = f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh"
     power = f"{show(float(m.power), 'W')} while it trains, hosts and cooling included; "
     tokens = f"{count_text(rate)} tokens/s; {count_text(rate * share)} over the month"
     steps = f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {share:.1%}"
     return [
         ("time", days_text(run.days), steps),
         ("cost", cost, f"{hours:,.0f} device-hours at {float(m.cost_per_device_hour):.3g} USD"),
-        ("energy", energy, f"{power}PUE {float(r.economics.overhead):g}"),
+        ("energy", energy_text(run), f"{power}PUE {float(r.economics.overhead):g}"),
         ("tokens/s/GPU", show(run.tokens_per_s_per_device), tokens),
         ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}: operations that are recomputed counted too"),
     ]
+
+
+def energy_text(run: TrainRun) -> str:
+    """The energy of a run in MWh."""
+    return f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh"
 
 
 def days_text(days: float) -> str:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from strata.app.render.prediction import finite
 from strata.app.render.serving import under_load_dict
+from strata.app.render.tables import floats
 from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import changes
 from strata.errors import BadValue, StrataError
@@ -20,13 +21,14 @@ from strata.mapping.plan import plan_text
 from strata.search.inputs import named_inputs
 from strata.serving.launch import devices_per_machine, launch_command
 from strata.serving.load import closed_load, most_rate, open_load
-from strata.serving.load_metrics import LoadMetrics
 from strata.serving.requests import Requests
 from strata.serving.under_load import UnderLoad, client_steps, serve_under_load
+from strata.workload.model import Model
 
 Shape = Literal["fixed", "uniform", "lognormal", "exponential"]
 Limit = Annotated[float, Field(gt=1e-5, le=1e4)]
 RATES = 32  # points of a curve
+SEEN = "rate ttft ttft_p95 tpot active utilisation tokens_per_s power cost_per_mtoken energy_per_mtoken"
 LAUNCHED = ("vllm", "sglang", "trtllm")
 
 
@@ -67,7 +69,7 @@ def inputs_of(service: dict[str, Any], system: str = "") -> tuple[Any, Any, Any]
     """System, language model and engine by their names."""
     names = (service["model"], system or service["system"], service["engine"])
     found = named_inputs(*names, service["weights"], service["kv"], changes(service))
-    if not hasattr(found[1], "has_experts"):
+    if not isinstance(found[1], Model):
         raise BadValue(f"{service['model']} is no language model: it serves no requests")
     return found
 
@@ -90,9 +92,8 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
     """What `strata serving --quick` says: the best plans under limits, what requests see, the curve."""
     system, model, engine = inputs_of(service)
     asked = Requests(service["input"], service["output"], input_variation(service))
-    load = (
-        {"clients": float(service["clients"])} if service["load"] == "closed" else {"rate": service["rate"]}
-    )
+    closed = service["load"] == "closed"
+    load = {"clients": float(service["clients"])} if closed else {"rate": service["rate"]}
     limits: dict[str, Any] = limits_of(service)
     limits |= {"share": service["share"]} if limits else {}
     found, missed = _answer((system, model, asked, service["plan"] or None, engine), load, limits)
@@ -105,13 +106,12 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
         "missed": missed,
         "saturated": found.why_none,
         "load": told["load"] if not found.why_none else None,
-        "plans": told["plans"],
-        "interval": told["interval"],
-        "curve": _curve(found, service["load"] == "closed"),
+        **{name: told[name] for name in ("plans", "interval")},
+        "curve": _curve(found, closed),
         "most_rate": finite(float(most_rate(found.curve)[found.chosen])),
         "goodput": 0.0 if missed else finite(float(found.rates[found.chosen])),
         "slots": finite(float(found.curve.slots[found.chosen])),
-        "frontier": _frontier(told["frontier"]),
+        "frontier": [] if told["frontier"] is None else told["frontier"]["best"][:120],
         "launch": launch_texts(model, chosen, system, service),
         "note": _note(service),
     }
@@ -151,12 +151,6 @@ def _note(service: dict[str, Any]) -> str:
     return "" if said is None else f"Closed forms take arrivals at random; that requests {said} is simulated."
 
 
-def _seen(load: LoadMetrics) -> dict[str, Any]:
-    names = ("rate", "ttft", "ttft_p95", "tpot", "active", "utilisation", "tokens_per_s", "power")
-    told = {name: finite(float(getattr(load, name))) for name in names}
-    return told | {n: finite(float(getattr(load, n))) for n in ("cost_per_mtoken", "energy_per_mtoken")}
-
-
 def _curve(found: UnderLoad, closed: bool) -> list[dict[str, Any]]:
     """Latency over load of the plan that carries it: over rates up to the most that is served, or over
     clients.
@@ -165,22 +159,13 @@ def _curve(found: UnderLoad, closed: bool) -> list[dict[str, Any]]:
     if closed:
         most = max(float(one.slots[0]), 1.0)
         clients = client_steps(min(most, 4.0 * (found.clients or most) + 8.0), RATES)
-        seen = closed_load(one, clients)
-        return [
-            _seen(seen.at(0, j)) | {"clients": float(n)}
-            for j, n in enumerate(clients)
-            if np.isfinite(seen.at(0, j).ttft)
-        ]
+        every = closed_load(one, clients)
+        loads = [(every.at(0, j), float(n)) for j, n in enumerate(clients)]
+        return [floats(load, SEEN) | {"clients": n} for load, n in loads if np.isfinite(load.ttft)]
     most = float(most_rate(one)[0])
     shares = np.unique(np.concatenate([np.linspace(0.02, 0.9, RATES - 8), np.linspace(0.92, 0.995, 8)]))
     seen = open_load(one.only([0] * len(shares)), shares * most)
-    rows = [_seen(seen.at(i)) for i in range(len(shares))]
-    return [row for row in rows if row["ttft"] is not None]
-
-
-def _frontier(told: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Throughput of a device against speed for a user: the points that no other beats."""
-    return [] if told is None else told["best"][:120]
+    return [floats(load, SEEN) for load in map(seen.at, range(len(shares))) if np.isfinite(load.ttft)]
 
 
 def launch_texts(model: Any, plan: str, system: Any, service: dict[str, Any]) -> list[dict[str, Any]]:
@@ -191,7 +176,8 @@ def launch_texts(model: Any, plan: str, system: Any, service: dict[str, Any]) ->
         try:
             engine = inputs_of({**service, "engine": name, "set": {}})[2]
             made = launch_command(model, plan, engine, per_node=devices_per_machine(system))
-            found.append({"engine": name, "text": made.text, "notes": list(made.notes), "why": ""})
+            started = {"text": made.text, "notes": list(made.notes), "why": ""}
         except StrataError as error:
-            found.append({"engine": name, "text": "", "notes": [], "why": str(error)})
+            started = {"text": "", "notes": [], "why": str(error)}
+        found.append({"engine": name, **started})
     return found

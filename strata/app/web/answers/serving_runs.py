@@ -4,14 +4,14 @@ which system serves cheapest. Long questions: they report on the way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 import numpy as np
 from pydantic import Field
 
 from strata.app.render.prediction import finite
-from strata.app.render.simulated_page import joined_steps, lanes_of
+from strata.app.render.simulated_page import joined_steps, lanes_of, phase_ends, served_requests, thinned
+from strata.app.render.tables import picked
 from strata.app.web.answers import Name, Tell, answers
 from strata.app.web.answers.serving import Service, inputs_of, limits_of
 from strata.errors import BadValue, StrataError
@@ -115,9 +115,7 @@ def simulated_service(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
             told=lambda rate, one: tell({"tried": rate, "kept": one.kept}),
         )
         told["largest"] = {
-            "rate": found.rate,
-            "above": finite(found.above),
-            "share": found.share,
+            **picked(found, "rate above share"),
             "runs": len(found.runs),
             "confidence": found.confidence,
         }
@@ -125,8 +123,7 @@ def simulated_service(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _point(rate: float, run: Served) -> dict[str, Any]:
-    row = answer_row(rate, run)
-    return row | {"saturated_from": run.saturated_from, "kv_use": run.kv_use, "goodput": run.goodput}
+    return answer_row(rate, run) | picked(run, "saturated_from kv_use goodput")
 
 
 def simulated_told(run: Served) -> dict[str, Any]:
@@ -142,36 +139,20 @@ def simulated_told(run: Served) -> dict[str, Any]:
 
 def latency_shares(times: LatencyStatistics) -> dict[str, Any]:
     """The share of requests within a time, thinned for a picture."""
-    x, share = times.distribution()
-    if len(x) > FINE:
-        chosen = np.unique(np.linspace(0, len(x) - 1, FINE).astype(int))
-        x, share = x[chosen], share[chosen]
+    x, share = thinned(times, FINE)
     return {"within": list(map(float, x)), "share": list(map(float, share))}
 
 
 def minute_told(run: Served) -> dict[str, Any]:
     """Requests in lanes and batches over time: the first minute, or as much of it as can be drawn."""
-    served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
+    served = served_requests(run)
     first = served[0].arrival if served else 0.0
     begin = first if first > MINUTE / 2 else 0.0  # a quiet service is drawn from its first request on
     shown = [r for r in served if r.arrival < begin + MINUTE][:DRAWN]
     end = min(max((r.last for r in shown), default=begin), begin + MINUTE)
     if len(shown) == DRAWN:
         end = min(end, shown[-1].arrival)
-    rows = [
-        [
-            lane,
-            r.arrival,
-            max(r.scheduled, r.arrival),
-            max(r.first, r.scheduled),
-            max(r.last, r.first),
-            r.input,
-            r.output,
-            r.cached,
-            r.preempted,
-        ]
-        for lane, r in lanes_of(shown)
-    ]
+    rows = [[lane, *phase_ends(r), r.input, r.output, r.cached, r.preempted] for lane, r in lanes_of(shown)]
     steps = []
     for replica in sorted({s.replica for s in run.steps})[:4]:
         own = [s for s in run.steps if s.replica == replica and begin <= s.end and s.start < end]
@@ -215,13 +196,18 @@ def cheapest_system(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
     if not candidates:
         raise BadValue("; ".join(f"{one['system']}: {one['why']}" for one in left_out))
     share = service["share"]
+
+    def heard(rate: float, run: Served) -> None:
+        seen, cost = run.times[service["against"]].percentile(share), finite(run.cost_per_mtoken)
+        tell({"fleet": run.fleet_text, "rate": rate, "seen": seen, "cost": cost, "kept": run.kept})
+
     found = cost_frontier(
         candidates,
         load,
         latency=service["against"],
         share=share,
         slo=slo or None,
-        told=_heard_cost(tell, service["against"], share),
+        told=heard,
     )
     least: dict[str, CostPoint] = {}
     for p in found.points:
@@ -229,19 +215,9 @@ def cheapest_system(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
             least[p.fleet] = p
     ranked = sorted(least.values(), key=lambda p: p.cost)
     return {
-        "latency": found.latency,
-        "share": found.share,
-        "points": [vars(p) for p in found.points],
-        "best": [vars(p) for p in found.best],
+        **picked(found, "latency share"),
+        **picked(found, "points best", lambda points: [vars(p) for p in points]),
         "cheapest": [vars(p) for p in ranked],
         "missed": sorted({s.text for c in candidates for s in c} - set(least)),
         "left_out": left_out,
     }
-
-
-def _heard_cost(tell: Tell, latency: str, share: float) -> Callable[[float, Served], None]:
-    def heard(rate: float, run: Served) -> None:
-        seen, cost = run.times[latency].percentile(share), finite(run.cost_per_mtoken)
-        tell({"fleet": run.fleet_text, "rate": rate, "seen": seen, "cost": cost, "kept": run.kept})
-
-    return heard

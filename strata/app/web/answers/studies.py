@@ -79,19 +79,14 @@ def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
 def claim_rows(claims: list[dict[str, Any]], named: Study) -> list[dict[str, Any]]:
     """Claims as people read them, each with the condition it is judged by."""
     rules = {claim["id"]: claim for claim in named.table["claim"]}
-    return [
-        {
-            "id": claim["id"],
-            "says": claim["says"],
-            "paper": claim_text(claim["paper"]),
-            "ours": claim_text(claim["ours"]),
-            "holds": bool(claim["holds"]),
-            "note": claim["note"],
-            "rule": str(rules.get(claim["id"], {}).get("holds", "")),
-            "formula": str(rules.get(claim["id"], {}).get("ours", "")),
-        }
-        for claim in claims
-    ]
+    rows = []
+    for claim in claims:
+        row = {"id": claim["id"], "says": claim["says"]}
+        row |= {side: claim_text(claim[side]) for side in ("paper", "ours")}
+        row |= {"holds": bool(claim["holds"]), "note": claim["note"]}
+        rule = rules.get(claim["id"], {})
+        rows.append(row | {"rule": str(rule.get("holds", "")), "formula": str(rule.get("ours", ""))})
+    return rows
 
 
 def _shipped(name: str) -> Study:

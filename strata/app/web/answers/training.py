@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from strata.app.render.accuracy import interval_of
-from strata.app.render.prediction import finite
-from strata.app.render.training import STEP_WORDS, days_text, plan_words, step_parts, train_dict
+from strata.app.render.tables import cells_of, floats
+from strata.app.render.training import STEP_WORDS, days_text, energy_text, plan_words, step_parts, train_dict
 from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import changes
 from strata.errors import BadValue
@@ -94,7 +94,7 @@ def trained(design: dict[str, Any]) -> dict[str, Any]:
         "devices": float(hardware.devices),
         "memory": stages_told(result),
         "words": {"recompute": RECOMPUTE, "schedule": SCHEDULE, "offload": OFFLOAD},
-        "degrees": {name: finite(getattr(result.plan, name)) for name in ("tp", "cp", "dp", "pp", "ep")},
+        "degrees": floats(result.plan, "tp cp dp pp ep"),
         "infeasible": [
             {
                 "what": i.what,
@@ -107,8 +107,7 @@ def trained(design: dict[str, Any]) -> dict[str, Any]:
     }
     if not result.fits:
         return told
-    run = run_of_step(result, tokens)
-    return told | train_run_told(run)
+    return told | train_run_told(run_of_step(result, tokens))
 
 
 def train_run_told(run: TrainRun) -> dict[str, Any]:
@@ -134,67 +133,32 @@ def train_run_told(run: TrainRun) -> dict[str, Any]:
 def _cards(run: TrainRun) -> list[dict[str, Any]]:
     """Headline numbers with what they are made of."""
     m, kept = run.result.metrics, run.goodput
-    devices = float(run.result.system.devices)
-    hours = devices * run.time / 3600.0
-    return [
-        _card(
-            "Step", show(m.step_time, "s"), f"{run.steps:,.0f} steps", "passes of all stages, sums, update"
-        ),
-        _card(
-            "MFU",
-            f"{run.mfu:.1%}",
-            f"HFU {run.hfu:.1%}",
-            "operations of the model over the matrix peak; HFU counts recomputed ones, too",
-        ),
-        _card(
-            "Tokens/s",
-            count_text(float(m.tokens_per_s)),
-            f"{show(run.tokens_per_s_per_device)} a device",
-            "tokens of a step over its time",
-        ),
-        _card(
-            "Time",
-            days_text(run.days),
-            f"{count_text(run.tokens)} tokens, goodput {float(kept.share):.1%}",
-            "steps x step time / goodput",
-        ),
-        _card(
-            "Cost",
-            f"{count_text(run.cost)} USD" if run.cost == run.cost else "no price",
-            f"{hours:,.0f} device-hours",
-            f"{float(m.cost_per_device_hour):.3g} USD a device-hour",
-        ),
-        _card(
-            "Energy",
-            f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh",
-            f"{show(float(m.power), 'W')} while it trains",
-            f"hosts and cooling included; PUE {float(run.result.economics.overhead):g}",
-        ),
-        _card(
-            "Memory",
-            show(float(m.memory_used), "B"),
-            f"of {show(float(m.memory_limit), 'B')} a device",
-            "the fullest stage",
-        ),
-    ]
-
-
-def _card(label: str, text: str, under: str, formula: str) -> dict[str, Any]:
-    return {"label": label, "text": text, "under": under, "formula": formula}
+    hours = float(run.result.system.devices) * run.time / 3600.0
+    recomputed = "operations of the model over the matrix peak; HFU counts recomputed ones, too"
+    tokens = f"{count_text(run.tokens)} tokens, goodput {float(kept.share):.1%}"
+    cost = f"{count_text(run.cost)} USD" if run.cost == run.cost else "no price"
+    hourly = f"{float(m.cost_per_device_hour):.3g} USD a device-hour"
+    power = f"{show(float(m.power), 'W')} while it trains"
+    supply = f"hosts and cooling included; PUE {float(run.result.economics.overhead):g}"
+    rate, each = count_text(float(m.tokens_per_s)), f"{show(run.tokens_per_s_per_device)} a device"
+    used, limit = cells_of(m, "memory_used:B memory_limit:B")
+    rows = (
+        ("Step", show(m.step_time, "s"), f"{run.steps:,.0f} steps", "passes of all stages, sums, update"),
+        ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}", recomputed),
+        ("Tokens/s", rate, each, "tokens of a step over its time"),
+        ("Time", days_text(run.days), tokens, "steps x step time / goodput"),
+        ("Cost", cost, f"{hours:,.0f} device-hours", hourly),
+        ("Energy", energy_text(run), power, supply),
+        ("Memory", used, f"of {limit} a device", "the fullest stage"),
+    )
+    return [dict(zip(("label", "text", "under", "formula"), row, strict=True)) for row in rows]
 
 
 def stages_told(result: Result) -> dict[str, Any]:
     """Memory of a device in every stage, by purpose [B]."""
-    held = stage_memory(result)
-    return {
-        "limit": finite(result.metrics.memory_limit),
-        "used": finite(result.metrics.memory_used),
-        "purposes": {
-            name: [float(size) for size in sizes]
-            for name, sizes in held.items()
-            if max(map(float, sizes)) > 0
-        },
-    }
+    sizes = {name: list(map(float, each)) for name, each in stage_memory(result).items()}
+    purposes = {name: each for name, each in sizes.items() if max(each) > 0}
+    return {**floats(result.metrics, "limit=memory_limit used=memory_used"), "purposes": purposes}
 
 
 @answers(
