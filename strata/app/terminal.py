@@ -96,7 +96,7 @@ def tell_written() -> None:
 
 def print_json(data: Any, *, units: bool = True) -> None:
     """Strict JSON on stdout, with the units of its numbers where it is an answer."""
-    from strata.app.told_units import with_units
+    from strata.app.rows_out import with_units
 
     told = with_units(plain_json(data)) if units else plain_json(data)
     put_line(json.dumps(told, indent=2, allow_nan=False, default=str))

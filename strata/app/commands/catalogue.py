@@ -144,7 +144,7 @@ def diff_command(
         kind, parts = part_differences(first, second)
         answer(lambda: parts, lambda: [parts_table(kind, parts, first, second)], json, table)
         return
-    from strata.app.render.difference import differences, differences_table
+    from strata.app.render.explanation import differences, differences_table
 
     rows = differences(Path(first), Path(second))
     answer(lambda: rows, lambda: [differences_table(rows, Path(first).name, Path(second).name)], json, table)

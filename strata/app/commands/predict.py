@@ -75,8 +75,13 @@ def predict_command(
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.difference import difference_dict, difference_table
-    from strata.app.render.explanation import explanation, gain_rows, op_rows
+    from strata.app.render.explanation import (
+        difference_dict,
+        difference_table,
+        explanation,
+        gain_rows,
+        op_rows,
+    )
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.program_graph import config_notes
     from strata.app.render.ranking import choice_dict
@@ -190,8 +195,8 @@ def timeline_command(
 ) -> None:
     """Simulate a step event by event: stages, links and micro-batches, with the closed form beside it."""
     from strata.app.render.accuracy import interval_of
+    from strata.app.render.explanation import comparison_dict, comparison_table, simulation_table
     from strata.app.render.prediction import dimmed
-    from strata.app.render.timeline import comparison_dict, comparison_table, simulation_table
     from strata.evaluate import evaluate
     from strata.mapping.plan import layout_degrees
     from strata.search.inputs import make_workload, named_inputs, phase_of

@@ -272,7 +272,7 @@ def speculate_command(
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.
     """
-    from strata.app.render.speculate import (
+    from strata.app.render.serving import (
         draft_comparison_dict,
         draft_comparison_tables,
         draft_rows,

@@ -285,7 +285,7 @@ def _cost(asked: SimulateInputs) -> bool:
 
 
 def _caps(asked: SimulateInputs) -> bool:
-    from strata.app.commands.sweep import typed_caps
+    from strata.app.commands.search import typed_caps
     from strata.app.render.simulated import caps_dict, caps_tables
     from strata.serving.simulated import simulate_services
     from strata.serving.simulated_fleet import services_capped

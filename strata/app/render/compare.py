@@ -19,7 +19,7 @@ from strata.app.render.page import (
     section,
     series_colour,
 )
-from strata.app.render.page_told import sources_html
+from strata.app.render.prediction_report import sources_html
 from strata.app.render.ranking import dollars_text, joules_text
 from strata.app.render.tables import picked
 from strata.app.terminal import plain_json, plain_table, titled

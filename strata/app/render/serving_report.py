@@ -17,7 +17,7 @@ from strata.app.render.page import (
     plotly_graphs,
     section,
 )
-from strata.app.render.page_told import printed_html, sources_html
+from strata.app.render.prediction_report import printed_html, sources_html
 from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
 from strata.app.render.tables import cells_of

@@ -20,8 +20,8 @@ from strata.app.render.page import (
 from strata.app.render.prediction import SAID_IN_TOKENS, SHARES, metric_label, metric_text
 from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import rows_table
+from strata.app.rows_out import rate_unit
 from strata.app.terminal import titled
-from strata.app.told_units import rate_unit
 from strata.drawing import keep
 from strata.pricing.metrics import METRICS
 from strata.result import reasons

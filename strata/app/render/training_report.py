@@ -25,7 +25,7 @@ from strata.app.render.page import (
     section,
     stacked_html,
 )
-from strata.app.render.page_told import printed_html, result_records, sources_html
+from strata.app.render.prediction_report import printed_html, result_records, sources_html
 from strata.app.render.training import (
     OTHERS,
     STEP_WORDS,
