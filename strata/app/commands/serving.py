@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strata.app import terminal
 from strata.app.commands import options
 from strata.app.commands.options import (
     EngineName,
@@ -18,17 +19,6 @@ from strata.app.commands.options import (
     with_price,
 )
 from strata.app.rows_out import answer, keep_table
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    print_json,
-    put_line,
-    say,
-    status_line,
-    system_names,
-    typed_number,
-    wrote,
-)
 from strata.drawing import PICTURE_KINDS
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
@@ -47,19 +37,24 @@ PICTURE = option(
     None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
 )
 PLAN = option("", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p")
-ENGINE = option(USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine"))
+ENGINE = option(
+    USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", terminal.names_of("engine")
+)
 MOST = 64  # windows or acceptances of a table
 COUNTING = option(
     "independent",
     "NAME",
     "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
-    one_of("independent", "proportional"),
+    terminal.one_of("independent", "proportional"),
 )
 TARGET = option(
-    ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
+    ...,
+    "NAME",
+    "model that decodes: name, or path of a Hugging Face config.json",
+    terminal.names_of("models"),
 )
 SYSTEM = option(
-    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
+    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", terminal.system_names, flags="--system -s"
 )
 
 
@@ -118,13 +113,13 @@ def serving_command(
     pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
     load |= {**pools, **typed_limits(ttft, tpot, share, goal), "quick": quick}
     load |= {**typed_draft(speculative, served), "with_frontier": picture is not None or report is not None}
-    with status_line("pricing plans") as heard:
+    with terminal.status_line("pricing plans") as heard:
         found = serve_under_load(hardware, served, requests, plan or None, software, **load, heard=heard)
     if json:
-        print_json(under_load_dict(found))
+        terminal.print_json(under_load_dict(found))
     require(not found.why_none, found.why_none)
     if not json:
-        say(*under_load_tables(found))
+        terminal.say(*under_load_tables(found))
     keep_table(table, under_load_dict(found) if table else None, under_load_rows)
     _write_pages(found, picture, report)
 
@@ -134,11 +129,11 @@ def _write_pages(found: UnderLoad, picture: Path | None, report: Path | None) ->
     if picture is not None and found.frontier is not None:
         from strata.app.render.serving_report import frontier_picture
 
-        wrote("frontier", frontier_picture(found.frontier, found.question, picture))
+        terminal.wrote("frontier", frontier_picture(found.frontier, found.question, picture))
     if report is not None:
         from strata.app.render.serving_report import serving_report
 
-        wrote("report", serving_report(found, report))
+        terminal.wrote("report", serving_report(found, report))
 
 
 def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:
@@ -179,7 +174,9 @@ def _amount(text: str, option: str) -> float:
 def launched_command(
     model: options.ModelName,
     plan: str = PLAN,
-    system: str = option("", "NAME", "system whose best plan it is", system_names, flags="--system -s"),
+    system: str = option(
+        "", "NAME", "system whose best plan it is", terminal.system_names, flags="--system -s"
+    ),
     engine: str = ENGINE,
     checkpoint: str = option("", "PATH", "weights  [default: where the model was published]"),
     context: str = option("", "N", "longest prompt and answer  [default: the model's]"),
@@ -232,9 +229,9 @@ def launched_command(
         )
     told = [{**one.to_dict(), "units": {"servers": "1", "nodes": "1"}} for one in found]
     if json:
-        print_json(told, units=False)
+        terminal.print_json(told, units=False)
     else:
-        put_line("\n\n".join(one.text for one in found))
+        terminal.put_line("\n\n".join(one.text for one in found))
     keep_table(table, told)
 
 
@@ -246,7 +243,7 @@ def launched_command(
 )
 def speculate_command(
     target: str = TARGET,
-    draft: str = option(..., "NAME,...", "models that guess, one table each", names_of("models")),
+    draft: str = option(..., "NAME,...", "models that guess, one table each", terminal.names_of("models")),
     system: str = SYSTEM,
     window: str = option("1:8", "K", "tokens a guess is deep: 4, a list 2,4,8 or a range 1:8"),
     acceptance: str = option(
@@ -303,7 +300,7 @@ def speculate_command(
     )
     answer(draft_comparison_dict, draft_comparison_tables, json, table, draft_rows, of=[found])
     if svg is not None:
-        wrote("picture", draw_comparison(found, svg))
+        terminal.wrote("picture", draw_comparison(found, svg))
 
 
 def typed_windows(text: str) -> list[float]:
@@ -327,7 +324,7 @@ def typed_acceptances(text: str) -> list[float]:
     >>> typed_acceptances("0.6,0.8")
     [0.6, 0.8]
     """
-    values = [typed_number(item.strip(), "--acceptance") for item in text.split(",")]
+    values = [terminal.typed_number(item.strip(), "--acceptance") for item in text.split(",")]
     wrong = [v for v in values if not 0.0 <= v <= 1.0]
     require(not wrong, "--acceptance must lie between 0 and 1", acceptance=text)
     return values

@@ -8,17 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render import page
 from strata.app.render.figures import colour_of, picture
-from strata.app.render.page import (
-    bars_html,
-    cards_html,
-    folded_html,
-    html_page,
-    html_table,
-    paragraphs,
-    section,
-    series_colour,
-)
 from strata.app.render.prediction_report import sources_html
 from strata.app.render.ranking import dollars_text, joules_text
 from strata.app.render.tables import picked
@@ -320,19 +311,19 @@ def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
     header, rows = compared_cells(found, trusted)
     words = [i for i, name in enumerate(header) if name in WORD_COLUMNS]
     best = found.ranking[0] if found.ranking else -1
-    remarks = paragraphs(remark_text(found, trusted).splitlines(), "dim")
+    remarks = page.paragraphs(remark_text(found, trusted).splitlines(), "dim")
     records: dict[str, Any] = {}  # chips, fabrics and engines of all rows, each once
     for row in found.rows:
         for record in (row.system.chip, row.system.fabric, row.engine):
             records[record.name] = record
     parts = [
-        cards_html(_headline(found, trusted)) if found.ranking else "",
+        page.cards_html(_headline(found, trusted)) if found.ranking else "",
         _panels(found, trusted),
-        section("Row by row", html_table(header, rows, words, best), remarks),
-        section("Why they differ", paragraphs(reason_lines(found, trusted)), _factors(found)),
+        page.section("Row by row", page.html_table(header, rows, words, best), remarks),
+        page.section("Why they differ", page.paragraphs(reason_lines(found, trusted)), _factors(found)),
         sources_html(records),
     ]
-    return keep(path, html_page(f"Strata: {found.means} side by side", parts, question_text(found)))
+    return keep(path, page.html_page(f"Strata: {found.means} side by side", parts, question_text(found)))
 
 
 def _headline(found: Comparison, trusted: Trusted) -> list[tuple[str, str, str]]:
@@ -368,11 +359,13 @@ def _panels(found: Comparison, trusted: Trusted) -> str:
     panels = []
     for name, values in metric_panels(found).items():
         texts = [COLUMNS[name][1](v) if np.isfinite(v) else "no answer" for v in values]
-        colour = series_colour(wanted.index(name))
-        bars = bars_html(names, values, texts, colour, spans_of(name, trusted))
-        panels.append(f"<div class='panel'>{section(TITLES[name].partition(' [')[0], bars, level=3)}</div>")
-    said = paragraphs(["Lines over bars: where 80 % of like cases measured would lie."], "dim")
-    return section("Side by side", f"<div class='two'>{''.join(panels)}</div>", said) if panels else ""
+        colour = page.series_colour(wanted.index(name))
+        bars = page.bars_html(names, values, texts, colour, spans_of(name, trusted))
+        panels.append(
+            f"<div class='panel'>{page.section(TITLES[name].partition(' [')[0], bars, level=3)}</div>"
+        )
+    said = page.paragraphs(["Lines over bars: where 80 % of like cases measured would lie."], "dim")
+    return page.section("Side by side", f"<div class='two'>{''.join(panels)}</div>", said) if panels else ""
 
 
 def _factors(found: Comparison) -> str:
@@ -386,5 +379,5 @@ def _factors(found: Comparison) -> str:
     ]
     if not rows:
         return ""
-    table = html_table(["row", "stage", "bound by", "", "factor"], rows, (0, 1, 2, 3))
-    return folded_html("All factors; their product is the ratio", table)
+    table = page.html_table(["row", "stage", "bound by", "", "factor"], rows, (0, 1, 2, 3))
+    return page.folded_html("All factors; their product is the ratio", table)

@@ -9,20 +9,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from strata.app.render import page
 from strata.app.render.explanation import BOUND_LABELS, SHOWN, busy_text, op_rows, step_text
-from strata.app.render.page import (
-    bars_html,
-    bars_section,
-    cards_html,
-    folded_html,
-    html_page,
-    html_table,
-    legend_html,
-    paragraphs,
-    resource_colour,
-    section,
-    stacked_html,
-)
 from strata.app.render.prediction import headline_rows, inputs_digest, prediction_title, sourced_numbers
 from strata.app.render.ranking import SEEN_COLUMNS, ranking_table
 from strata.drawing import keep
@@ -39,9 +27,9 @@ OP_BARS = 16  # shown at most
 
 def prediction_parts(result: Result, lines: list[str] | None = None, sources: bool = True) -> list[str]:
     """Headline, where time and memory go, what more would buy, and the inputs with their sources."""
-    said = paragraphs(result.notes if lines is None else lines, "dim")
+    said = page.paragraphs(result.notes if lines is None else lines, "dim")
     return [
-        section(prediction_title(result), cards_html(headline_rows(result)), said),
+        page.section(prediction_title(result), page.cards_html(headline_rows(result)), said),
         _binding(result),
         _memory(result),
         _ops(result),
@@ -56,13 +44,13 @@ def _binding(result: Result) -> str:
     whole = sum(times.values())
     if not whole:
         return ""
-    colours = {name: resource_colour(name) for name in times}
+    colours = {name: page.resource_colour(name) for name in times}
     says = {name: f"{time / whole:.1%}" for name, time in times.items()}
     parts = {name: [time] for name, time in times.items()}
-    bars = stacked_html(["time"], parts, [show(whole, "s")], whole, colours, says)
+    bars = page.stacked_html(["time"], parts, [show(whole, "s")], whole, colours, says)
     most = max(times, key=lambda name: times[name])
-    told = paragraphs(busy_text(result).splitlines(), "dim")
-    return section(f"What binds: {BOUND_LABELS.get(most, most)}", bars, told)
+    told = page.paragraphs(busy_text(result).splitlines(), "dim")
+    return page.section(f"What binds: {BOUND_LABELS.get(most, most)}", bars, told)
 
 
 def _memory(result: Result) -> str:
@@ -73,36 +61,36 @@ def _memory(result: Result) -> str:
         {name: [size] for name, size in held.items()},
         {n: show(size, "B") for n, size in held.items()},
     )
-    bars = stacked_html(["device"], parts, [f"{used / limit:.0%}"], max(limit, used), says=says)
-    return section(f"Memory of a device: {show(used, 'B')} of {show(limit, 'B')}", bars)
+    bars = page.stacked_html(["device"], parts, [f"{used / limit:.0%}"], max(limit, used), says=says)
+    return page.section(f"Memory of a device: {show(used, 'B')} of {show(limit, 'B')}", bars)
 
 
 def _ops(result: Result) -> str:
     ops = op_rows(result)[:OP_BARS]
     bound = dict.fromkeys(o["bound_by"] for o in ops)
-    legend = legend_html({f"bound by {name}": resource_colour(name) for name in bound})
-    bars = bars_html(
+    legend = page.legend_html({f"bound by {name}": page.resource_colour(name) for name in bound})
+    bars = page.bars_html(
         [f"{o['block']}.{o['op']}" for o in ops],
         [o["time"] for o in ops],
         [f"{show(o['time'], 's')}, {o['time'] / result.timeline.time:.1%}" for o in ops],
-        [resource_colour(o["bound_by"]) for o in ops],
+        [page.resource_colour(o["bound_by"]) for o in ops],
     )
-    return section(step_text(result), legend, bars)
+    return page.section(step_text(result), legend, bars)
 
 
 def _buys(result: Result) -> str:
     gains = [g for g in sensitivity(result) if abs(g.speedup) >= SHOWN]  # not those that are out
-    bars = bars_html(
+    bars = page.bars_html(
         [g.resource for g in gains], [g.speedup for g in gains], [f"{g.speedup:+.1%}" for g in gains]
     )
     said = "One at a time, with all that follows from it."
-    return bars_section("What 10 % more would buy", said, bars)
+    return page.bars_section("What 10 % more would buy", said, bars)
 
 
 def prediction_report(result: Result, path: Path, lines: list[str] | None = None) -> Path:
     """One prediction as a page; `lines` are said beside its numbers."""
     title = f"{result.model.name} on {result.system.name}"
-    return keep(path, html_page(f"Strata prediction: {title}", prediction_parts(result, lines)))
+    return keep(path, page.html_page(f"Strata prediction: {title}", prediction_parts(result, lines)))
 
 
 def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None) -> Path:
@@ -110,14 +98,14 @@ def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None
     best, served = ranking.choices[0].result, ranking.choices[0].served
     closer = "The best plan, closer" if served is None else "A step that generates, with the best plan"
     parts = [
-        cards_html(_headline(ranking)),
-        paragraphs(lines or [], "dim"),
+        page.cards_html(_headline(ranking)),
+        page.paragraphs(lines or [], "dim"),
         _bars(ranking),
         printed_html(ranking_table(ranking)),
-        section(closer, *prediction_parts(best, sources=False)),
+        page.section(closer, *prediction_parts(best, sources=False)),
         sources_html(result_records(best)),
     ]
-    return keep(path, html_page(f"Strata plans: {best.model.name} on {best.system.name}", parts))
+    return keep(path, page.html_page(f"Strata plans: {best.model.name} on {best.system.name}", parts))
 
 
 def _name(choice: RankedPlan) -> str:
@@ -155,8 +143,10 @@ def _bars(ranking: PlanRanking) -> str:
         else:
             values.append(float(choice.result.metrics.tokens_per_s))
     colours = ["var(--accent)", *["var(--c-overhead)"] * (len(values) - 1)]
-    bars = bars_html([_name(c) for c in ranking.choices], values, [show(v) for v in values], colours)
-    return bars_section(f"{what} of the best plans", "Best first, by the goal and under the limits.", bars)
+    bars = page.bars_html([_name(c) for c in ranking.choices], values, [show(v) for v in values], colours)
+    return page.bars_section(
+        f"{what} of the best plans", "Best first, by the goal and under the limits.", bars
+    )
 
 
 def printed_html(part: Any) -> str:
@@ -176,13 +166,13 @@ def printed_html(part: Any) -> str:
             return "".join(printed_html(one) for one in part.renderables)
         heading, *more = title.splitlines()
         below = [
-            paragraphs(one.plain.splitlines(), "dim") if isinstance(one, Text) else printed_html(one)
+            page.paragraphs(one.plain.splitlines(), "dim") if isinstance(one, Text) else printed_html(one)
             for one in rest
         ]
-        return section(heading, paragraphs(more, "dim"), *below)
+        return page.section(heading, page.paragraphs(more, "dim"), *below)
     if isinstance(part, Table):
         return _table(part)
-    return paragraphs((part.plain if isinstance(part, Text) else str(part)).splitlines())
+    return page.paragraphs((part.plain if isinstance(part, Text) else str(part)).splitlines())
 
 
 def _table(table: Any) -> str:
@@ -190,7 +180,7 @@ def _table(table: Any) -> str:
     columns = [[_said(cell) for cell in column.cells] for column in table.columns]
     header = [_said(column.header) for column in table.columns] if table.show_header else []
     words = [i for i, column in enumerate(table.columns) if column.justify != "right"]
-    return html_table(header, list(zip(*columns, strict=True)), words)
+    return page.html_table(header, list(zip(*columns, strict=True)), words)
 
 
 def _said(cell: Any) -> str:
@@ -223,13 +213,17 @@ def sources_html(records: dict[str, Any], said: Iterable[str] = ()) -> str:
     guesses = (
         f"<p><span class='mark assumed'>assumed</span> {len(assumed)} of {len(rows)} numbers are "
         "assumed, not published or measured: the answer changes with them.</p>"
-        + folded_html(f"{len(assumed)} assumptions", table(assumed), shown=len(assumed) <= 12, printed=True)
+        + page.folded_html(
+            f"{len(assumed)} assumptions", table(assumed), shown=len(assumed) <= 12, printed=True
+        )
         if assumed
         else f"<p>All {len(rows)} numbers have a source.</p>"
     )
-    every = folded_html(f"{len(rows)} numbers with their sources", table(rows))
+    every = page.folded_html(f"{len(rows)} numbers with their sources", table(rows))
     known = f"<p class='dim'>hashes: {html.escape(', '.join(hashes))}</p>"
-    return section("Inputs, sources and assumptions", paragraphs(said, "dim"), guesses, every, known)
+    return page.section(
+        "Inputs, sources and assumptions", page.paragraphs(said, "dim"), guesses, every, known
+    )
 
 
 def result_records(result: Any) -> dict[str, Any]:

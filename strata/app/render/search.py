@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strata.app.render import search_figures
 from strata.app.render.page import (
     bars_html,
     cards_html,
@@ -20,20 +21,6 @@ from strata.app.render.page import (
 )
 from strata.app.render.prediction import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction_report import prediction_parts
-from strata.app.render.search_figures import (
-    AXES,
-    THREADS,
-    Trait,
-    came_figure,
-    choices_html,
-    cloud_figure,
-    importance,
-    pair_html,
-    relative_worths,
-    threads_figure,
-    trade_metrics,
-    traits_of,
-)
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled
 from strata.drawing import keep
@@ -221,15 +208,19 @@ def why_no_design(outcome: SearchOutcome) -> str:
 def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | None = None) -> Path:
     """A search as a page that opens offline; `history` is its progress after each round."""
     seen = outcome.evaluated()
-    worth = relative_worths(outcome.goal, seen) if len(seen) else np.empty(0)
-    kinds = traits_of(outcome.space, seen.digits) if len(seen) else []
+    worth = search_figures.relative_worths(outcome.goal, seen) if len(seen) else np.empty(0)
+    kinds = search_figures.traits_of(outcome.space, seen.digits) if len(seen) else []
     parts = [_headline(outcome), _best(outcome)]
     if np.any(worth > 0):
         parts += _pictures_html(outcome, seen, worth, kinds)
     known = np.isfinite([h.best for h in history or []])
     if history and known.any():
         # a single round is no line
-        drawn = figure_html(came_figure(outcome.goal, history), 340, "progress") if known.sum() > 1 else ""
+        drawn = (
+            figure_html(search_figures.came_figure(outcome.goal, history), 340, "progress")
+            if known.sum() > 1
+            else ""
+        )
         parts.append(section("How the answer came", paragraphs([_came_words(outcome)], "dim"), drawn))
     if len(outcome.goal.metrics) > 1 and outcome.found:
         parts.append(_frontier_table(outcome))
@@ -248,21 +239,21 @@ def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | 
 
 
 def _pictures_html(
-    outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]
+    outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[search_figures.Trait]
 ) -> list[str]:
     """What shows the points: the cloud, what matters, choices alone and in pairs, designs."""
-    first, second = trade_metrics(outcome.goal)
+    first, second = search_figures.trade_metrics(outcome.goal)
     several = len(outcome.goal.metrics) > 1
     legend = (
         "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
     )
     legend += "The frame holds the line and most of the dots; a double click shows all."
     heading = f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}"
-    drawn = figure_html(cloud_figure(outcome, seen, first, second), 460, "frontier")
+    drawn = figure_html(search_figures.cloud_figure(outcome, seen, first, second), 460, "frontier")
     cloud = [section(heading, paragraphs([legend], "dim"), drawn)]
     if not kinds:
         return cloud
-    matters = sorted(((importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
+    matters = sorted(((search_figures.importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
     shares = [max(share, 0.0) * 100 for share, _ in matters]
     goal = metric_label(outcome.goal.metrics[0])
     ordered = [t for _, t in matters]
@@ -272,15 +263,21 @@ def _pictures_html(
     )
     explained += f"axis alone explains. {sampled}"
     relative = "Relative to the best of all. Where cells differ much, the choice must be right."
-    pair, heat = pair_html(ordered, worth)
-    lines = f"A line a design, the {min(THREADS, int(np.sum(worth > 0))):,} best of those evaluated over the "
-    lines += f"{AXES} axes that matter most at most; strong is best. Drag along an axis to keep part of it."
-    threads = figure_html(threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760)
+    pair, heat = search_figures.pair_html(ordered, worth)
+    lines = f"A line a design, the {min(search_figures.THREADS, int(np.sum(worth > 0))):,} best of those evaluated over the "
+    lines += f"{search_figures.AXES} axes that matter most at most; strong is best. Drag along an axis to keep part of it."
+    threads = figure_html(
+        search_figures.threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760
+    )
     bars = bars_html([t.name for t in ordered], shares, [f"{s:.0f} %" for s in shares])
     return [
         *cloud,
         section("What matters", paragraphs([explained], "dim"), bars),
-        section(f"Best {goal} with each choice", paragraphs([relative], "dim"), choices_html(ordered, worth)),
+        section(
+            f"Best {goal} with each choice",
+            paragraphs([relative], "dim"),
+            search_figures.choices_html(ordered, worth),
+        ),
         section(f"Best {goal} over {pair}", paragraphs([relative], "dim"), heat) if heat else "",
         section("Designs", paragraphs([lines], "dim"), threads),
     ]
@@ -342,7 +339,7 @@ def _frontier_table(outcome: SearchOutcome) -> str:
     return section(heading, html_table(header, rows, range(len(goal), len(header))))
 
 
-def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
+def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[search_figures.Trait]) -> str:
     """Why points are out, and the choices with which all or most are."""
     heading, total = "Why regions are empty", sum(outcome.counts.values())
     if not total:

@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render import ranking
 from strata.app.render.figures import picture
-from strata.app.render.ranking import (
-    SEEN_COLUMNS,
-    SEEN_UNITS,
-    device_hour_text,
-    dollars_text,
-    joules_text,
-    seen_dict,
-    served_dict,
-    trust_of,
-)
 from strata.app.render.tables import card, cells_of, floats, picked, table
 from strata.mapping.plan import plan_text
 from strata.serving.drafts import DraftComparison
@@ -47,14 +38,14 @@ def _plans(answer: UnderLoad) -> Any:
         load = one.load
         cells = [plan_text(one.plan), f"{one.clients:g}", f"{float(load.rate):.3g}"]
         cells += [show(float(load.tokens_per_s) / answer.curve.devices)]
-        rows.append([*cells, *(text(load) for text in SEEN_COLUMNS.values()), f"{one.slots:g}"])
-    below = device_hour_text(found)
+        rows.append([*cells, *(text(load) for text in ranking.SEEN_COLUMNS.values()), f"{one.slots:g}"])
+    below = ranking.device_hour_text(found)
     if found.limits.text:
         how = "simulated" if answer.at_rate is not None else "in closed form"
         rate = f"{float(answer.rates[0]):.3g} requests/s"
         below += f"\narriving at random, {rate} keep the limits with the first plan ({how})"
-    trusted = trust_of(found)[1] if answer.load is None else []
-    names = ("batch", "requests/s", "tokens/s/device", *SEEN_COLUMNS, "slots")
+    trusted = ranking.trust_of(found)[1] if answer.load is None else []
+    names = ("batch", "requests/s", "tokens/s/device", *ranking.SEEN_COLUMNS, "slots")
     head = ["<plan", *(f">{name}" for name in names)]
     return table(answer.question, head, rows, "\n".join([below, *trusted]))
 
@@ -67,7 +58,7 @@ def _loaded(answer: UnderLoad) -> Any:
     )
     parts = f"{waits} waiting, {reads} reading" + _kept(load.ttft, answer.limits.ttft)
     each = show(float(load.tokens_per_s) / answer.curve.devices)
-    hourly = f"{dollars_text(load.cost_per_device_hour)} USD per device-hour"
+    hourly = f"{ranking.dollars_text(load.cost_per_device_hour)} USD per device-hour"
     rows = [("time to first token", ttft, parts)]
     if np.isfinite(load.ttft_p95):
         rows.append(("95 % of requests within", show(float(load.ttft_p95), "s"), ""))
@@ -75,12 +66,12 @@ def _loaded(answer: UnderLoad) -> Any:
         ("time per output token", tpot, _kept(load.tpot, answer.limits.tpot).removeprefix("; ")),
         ("requests/s", f"{float(load.rate):.4g}", f"{rate} tokens/s, {each} tokens/s/device"),
         ("in flight", show(float(load.active)), f"of {answer.curve.slots[answer.chosen]:g} slots"),
-        ("cost/Mtoken", f"{dollars_text(load.cost_per_mtoken)} USD", hourly),
-        ("energy/Mtoken", joules_text(load.energy_per_mtoken), f"{power} in all"),
+        ("cost/Mtoken", f"{ranking.dollars_text(load.cost_per_mtoken)} USD", hourly),
+        ("energy/Mtoken", ranking.joules_text(load.energy_per_mtoken), f"{power} in all"),
     ]
     rows += [("utilisation", f"{float(load.utilisation):.1%}", "")] if clients is None else []
     asked = f"{clients:g} clients" if clients is not None else f"{float(load.rate):.4g} requests/s"
-    trusted = "\n".join(trust_of(answer.served, load)[1])
+    trusted = "\n".join(ranking.trust_of(answer.served, load)[1])
     return card(f"{asked} with plan {plan_text(answer.curve.plan_at(answer.chosen))}", rows, trusted)
 
 
@@ -145,12 +136,12 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
             "goal": answer.served.goal.name,
         },
         "plans": [_plan_dict(answer, i) for i in range(len(answer.served.choices))],
-        "interval": trust_of(answer.served, load)[0],
+        "interval": ranking.trust_of(answer.served, load)[0],
         "load": None if load is None else loaded | _load_dict(load),
         "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
         "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],
         "frontier": None if answer.frontier is None else answer.frontier.as_dict(),
-        "units": dict(SEEN_UNITS),
+        "units": dict(ranking.SEEN_UNITS),
     }
 
 
@@ -162,7 +153,7 @@ def under_load_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _load_dict(load: LoadMetrics) -> dict[str, float]:
-    return floats(load, "rate waits reads active utilisation queued") | seen_dict(load)
+    return floats(load, "rate waits reads active utilisation queued") | ranking.seen_dict(load)
 
 
 def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
@@ -171,7 +162,7 @@ def _plan_dict(answer: UnderLoad, i: int) -> dict[str, Any]:
     row, one = served.row, answer.curve.at(served.row)
     own = answer.at_rate if i == 0 else None
     return {
-        **served_dict(served),
+        **ranking.served_dict(served),
         "goodput": float(answer.rates[row]),
         "most_rate": float(most_rate(one)[0]),
         "most_clients": served.clients,

@@ -7,16 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render import page
 from strata.app.render.accuracy import swept_interval
-from strata.app.render.page import (
-    cards_html,
-    figure_html,
-    heat_html,
-    html_page,
-    paragraphs,
-    plotly_graphs,
-    section,
-)
 from strata.app.render.prediction import SAID_IN_TOKENS, SHARES, metric_label, metric_text
 from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import rows_table
@@ -126,7 +118,7 @@ def sweep_rows(swept: Sweep) -> tuple[list[dict[str, Any]], dict[str, str]]:
 
 def sweep_figure(swept: Sweep) -> Any:
     """Lines over the first axis of numbers, one for each value of the others; words stand side by side."""
-    go = plotly_graphs()
+    go = page.plotly_graphs()
     along = next((i for i, a in enumerate(swept.axes) if a.numeric), 0)
     first, rest = swept.axes[along], swept.axes[:along] + swept.axes[along + 1 :]
     values = np.moveaxis(np.where(swept.fits, swept.values, np.nan), along, 0)
@@ -192,33 +184,33 @@ def sweep_heat(swept: Sweep) -> str:
             [metric_text(float(v), swept.metric) if np.isfinite(v) else "" for v in row] for row in cells
         ]
         wide, high = ((swept.axes[i].name, swept.axes[i].labels) for i in (across, down))
-        told = heat_html(wide, high, cells, texts, more=more)
+        told = page.heat_html(wide, high, cells, texts, more=more)
         parts.append(
-            paragraphs([", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(rest, index, strict=True))])
+            page.paragraphs([", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(rest, index, strict=True))])
         )
         parts.append(told)
-    return section(
+    return page.section(
         f"{metric_label(swept.metric)} over {swept.axes[down].name} and {swept.axes[across].name}", *parts
     )
 
 
 def sweep_report(swept: Sweep, path: Path) -> Path:
     """A sweep as a page: its best point, the picture, a heat map of two quantities, then the best in full."""
-    said = paragraphs([swept.question, *(r.removeprefix("- : ") for r in sweep_remarks(swept))])
+    said = page.paragraphs([swept.question, *(r.removeprefix("- : ") for r in sweep_remarks(swept))])
     best, rest = [], []
     if (found := swept.best_point()) is not None:
         chosen = ", ".join(f"{name} {label}" for name, label in found["at"].items())
         rows = [(f"best {metric_label(swept.metric)}", metric_text(found[swept.metric], swept.metric), "")]
         rows += [(name, label, "") for name, label in found["at"].items()]
-        best = [cards_html(rows)]
-        rest = [section(f"The best point: {chosen}", *prediction_parts(swept.best()))]
+        best = [page.cards_html(rows)]
+        rest = [page.section(f"The best point: {chosen}", *prediction_parts(swept.best()))]
     along = next((a for a in swept.axes if a.numeric), swept.axes[0])
     others = ", ".join(a.name for a in swept.axes if a is not along)
-    lines = paragraphs([f"A line for each {others}."] if others else [], "dim")
-    drawn = section(
+    lines = page.paragraphs([f"A line for each {others}."] if others else [], "dim")
+    drawn = page.section(
         f"{metric_label(swept.metric)} over {along.name}",
         lines,
-        figure_html(sweep_figure(swept), 440, "sweep"),
+        page.figure_html(sweep_figure(swept), 440, "sweep"),
     )
     title = f"Strata sweep: {metric_label(swept.metric)} over {' and '.join(a.name for a in swept.axes)}"
-    return keep(path, html_page(title, [said, *best, drawn, sweep_heat(swept), *rest]))
+    return keep(path, page.html_page(title, [said, *best, drawn, sweep_heat(swept), *rest]))

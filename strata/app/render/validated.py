@@ -7,15 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.app.render.tables import cells_of, table
-from strata.validation.accuracy.headline import (
-    FAMILIES,
-    HEADLINE,
-    HELD_OUT,
-    family_cells,
-    headline_cells,
-    percent,
-    rival_cells,
-)
+from strata.validation.accuracy import headline
 
 MOST_FAMILIES = 12  # lines of files with families left out; of more the headline is shown
 
@@ -31,8 +23,8 @@ def validated_tables(outcome: dict[str, Any]) -> list[Any]:
 def _families_table(outcome: dict[str, Any]) -> Any:
     """Each family predicted by numbers refitted to the others, as the project's last full run found."""
     few = len(outcome["families"]) <= MOST_FAMILIES
-    columns = FAMILIES if few else HEADLINE
-    rows = family_cells(outcome["families"]) if few else headline_cells(outcome)
+    columns = headline.FAMILIES if few else headline.HEADLINE
+    rows = headline.family_cells(outcome["families"]) if few else headline.headline_cells(outcome)
     text = 3 if few else 2
     head = [f"<{name}" if i < text else f">{name}" for i, name in enumerate(columns)]
     return table("families left out in turn, numbers refitted without each (the last full run)", head, rows)
@@ -55,7 +47,7 @@ def _files_table(outcome: dict[str, Any]) -> Any:
         f"{row['file']}{' line ' + str(row['row']) if row['row'] else ''}: cannot be read: {row['why']}"
         for row in outcome.get("unread", [])
     ]
-    if held_out := [entry["file"] for entry in outcome["files"] if entry.get("seen") == HELD_OUT]:
+    if held_out := [entry["file"] for entry in outcome["files"] if entry.get("seen") == headline.HELD_OUT]:
         below.append(f"only the held-out third, which no fit has seen, of: {', '.join(held_out)}")
     head = "<file|>points|>failed|>MAPE|>median|>P90|>in 15 %|>in 30 %|>worst|>bias|>weighted"
     title = "predicted against measured: error = predicted / measured - 1"
@@ -67,7 +59,7 @@ def _arena_table(entries: list[dict[str, Any]]) -> Any:
     rows = []
     for one in entries:
         where = f"as published: {one['as_published']}" if "as_published" in one else _same_points(one)
-        rows.append([*rival_cells(one), where])
+        rows.append([*headline.rival_cells(one), where])
     return table("other predictors", "<predictor|<file|>points|>MAPE|>Strata|<on", rows)
 
 
@@ -80,12 +72,13 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
     """Families left out with the most error, families of the rows, and the rows that are off the most."""
     by = worst["by"]
     left_out = [
-        cells_of(one, "family kind file metric rows") + [percent(one[key]) for key in ("mape", "shown")]
+        cells_of(one, "family kind file metric rows")
+        + [headline.percent(one[key]) for key in ("mape", "shown")]
         for one in worst["left_out"]
     ]
     families = [
         [*(one[name] for name in by), str(one["points"])]
-        + [percent(one[key]) for key in ("mape", "median", "bias", "share")]
+        + [headline.percent(one[key]) for key in ("mape", "median", "bias", "share")]
         for one in worst["families"]
     ]
     rows = [
@@ -169,4 +162,8 @@ def unread_line(outcome: dict[str, Any]) -> str:
 
 def _cells(entry: dict[str, Any]) -> list[str]:
     order = ("mape", "median", "p90", "within_15", "within_30", "worst", "bias", "weighted")
-    return [str(entry["points"]), str(entry["failed"] or ""), *(percent(entry.get(key)) for key in order)]
+    return [
+        str(entry["points"]),
+        str(entry["failed"] or ""),
+        *(headline.percent(entry.get(key)) for key in order),
+    ]

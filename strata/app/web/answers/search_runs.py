@@ -17,18 +17,7 @@ from strata.app.render.search import why_no_design
 from strata.app.render.search_figures import Trait, importance, relative_worths, trade_metrics, traits_of
 from strata.app.render.tables import picked
 from strata.app.terminal import plain_json
-from strata.app.web.answers import Name, Tell, answers
-from strata.app.web.answers.search import (
-    LimitText,
-    Metric,
-    SpaceAsked,
-    StudyAsked,
-    StudyName,
-    manifest_of,
-    refuse_taken,
-    space_asked,
-    study_parts,
-)
+from strata.app.web.answers import Name, Tell, answers, search
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.goal import Goal
@@ -46,12 +35,12 @@ MOST_ROWS = 400_000  # of a study that is opened
 MAPS, MAP_CHOICES = 15, 40  # heat maps, and choices of their axes
 
 
-class StudyStart(SpaceAsked):
+class StudyStart(search.SpaceAsked):
     """A study to start, or to go on with."""
 
-    study: StudyName
-    goal: list[Metric] = Field(default=["tokens_per_s"], min_length=1, max_length=4)
-    limits: list[LimitText] = Field(default_factory=list, max_length=8)
+    study: search.StudyName
+    goal: list[search.Metric] = Field(default=["tokens_per_s"], min_length=1, max_length=4)
+    limits: list[search.LimitText] = Field(default_factory=list, max_length=8)
     sampler: Name = "exact"
     budget: int | None = Field(default=None, ge=1, le=500_000)
     gap: float | None = Field(default=None, ge=0, le=1)
@@ -85,14 +74,16 @@ def searched_study(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _begun(asked: dict[str, Any]) -> Search:
-    refuse_taken(asked["study"])
+    search.refuse_taken(asked["study"])
     names = ("limits", "sampler", "budget", "gap", "seed")
-    return Search(space_asked(asked), asked["goal"], out=asked["study"], **{n: asked[n] for n in names})
+    return Search(
+        search.space_asked(asked), asked["goal"], out=asked["study"], **{n: asked[n] for n in names}
+    )
 
 
 def _resumed(study: str) -> tuple[Search, list[dict[str, Any]]]:
     """A study of the folder as it was started."""
-    space, goal, manifest = study_parts(study)
+    space, goal, manifest = search.study_parts(study)
     names = ("sampler", "budget", "gap", "seed")
     asked = {n: manifest[n] for n in names if manifest.get(n) is not None}
     return Search(space, goal, out=study, resume=True, **asked), history_of(study)["rows"]
@@ -116,11 +107,11 @@ def history_of(study: str) -> dict[str, Any]:
     return found
 
 
-@answers("search/open", "What a study of the folder has found so far", StudyAsked)
+@answers("search/open", "What a study of the folder has found so far", search.StudyAsked)
 def opened_study(question: dict[str, Any]) -> dict[str, Any]:
     """What a study of the folder has found so far, read from its parts."""
     name = question["study"]
-    space, goal, _ = study_parts(name)
+    space, goal, _ = search.study_parts(name)
     store, history = Store(name), history_of(name)
     parts: list[Evaluated] = []
     for number in store.rounds():
@@ -208,7 +199,7 @@ def found_told(
         "title": space.title or space.name,
         "size": space.size,
         "words": goal.words(),
-        "manifest": {k: manifest_of(study).get(k) for k in ("sampler", "budget", "gap", "seed")},
+        "manifest": {k: search.manifest_of(study).get(k) for k in ("sampler", "budget", "gap", "seed")},
         **picked(outcome, "rows rounds ended bound gap seconds notes"),
         "why_none": "" if outcome.found else why_no_design(outcome),
         "out": [{"why": k, "points": a, "alone": b} for k, (a, b) in list(outcome.reasons.items())[:12]],

@@ -9,20 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from strata.app.commands.options import with_price
+from strata.app.render import prediction
 from strata.app.render.accuracy import interval_of
 from strata.app.render.catalogue import catalogue
 from strata.app.render.compare import compared_dict, question_text, reason_lines, remark_text
 from strata.app.render.explanation import busy_text, gain_rows, op_rows
-from strata.app.render.prediction import (
-    finite,
-    finite_parts,
-    headline_rows,
-    metric_label,
-    metric_text,
-    prediction_title,
-    shown_metrics,
-    step_bound,
-)
 from strata.app.render.ranking import choice_text
 from strata.app.render.tables import floats, picked
 from strata.app.web.answers import (
@@ -104,12 +95,12 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
     result, ranking = question_of(design).answer(changes(design))
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     told = {
-        "title": prediction_title(result),
+        "title": prediction.prediction_title(result),
         "fits": bool(result.fits),
         "plan": division_text(result.plan),
         "plan_text": "" if chosen is None else choice_text(chosen).partition("; choose")[0],
         "why_none": "" if ranking is None else ranking.why_none,
-        "devices": finite(result.system.devices),
+        "devices": prediction.finite(result.system.devices),
         "memory": memory_parts(result),
         "infeasible": [_why(i) for i in result.infeasible],
         "notes": result.notes,
@@ -120,10 +111,10 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         return told | {"cards": [], "binds": "does not fit"}
     return told | {
         "cards": cards(result),
-        "binds": step_bound(result),
+        "binds": prediction.step_bound(result),
         "sentence": busy_text(result).splitlines(),
         "trust": interval_of(result)[1],
-        **picked(result.summary, "resources kinds=time_by_kind energy", finite_parts),
+        **picked(result.summary, "resources kinds=time_by_kind energy", prediction.finite_parts),
         "ops": op_rows(result)[:24],
         "step": result.timeline.time,
         "timeline": layers_told(result),
@@ -157,19 +148,19 @@ def command_of(design: dict[str, Any]) -> str:
 def cards(result: Result) -> list[dict[str, Any]]:
     """Headline numbers: value in SI, text, which way is better, and where like cases were measured."""
     told = {name: trust.to_dict() for name, trust in trusts(result).items()}
-    beside = {label: said for label, _, said in headline_rows(result)}
+    beside = {label: said for label, _, said in prediction.headline_rows(result)}
     found = []
-    for name in shown_metrics(result.workload.phase, result.metrics):
-        value = finite(getattr(result.metrics, name))
+    for name in prediction.shown_metrics(result.workload.phase, result.metrics):
+        value = prediction.finite(getattr(result.metrics, name))
         if value is not None:
             found.append(
                 {
                     "name": name,
-                    "label": metric_label(name),
+                    "label": prediction.metric_label(name),
                     "value": value,
-                    "text": metric_text(value, name),
+                    "text": prediction.metric_text(value, name),
                     **picked(METRICS[name], "unit better formula"),
-                    "says": beside.get(metric_label(name), ""),
+                    "says": beside.get(prediction.metric_label(name), ""),
                     "trust": _trusted(told.get(name), name),
                 }
             )
@@ -178,7 +169,7 @@ def cards(result: Result) -> list[dict[str, Any]]:
 
 def _trusted(told: dict[str, Any] | None, name: str) -> dict[str, Any] | None:
     """Where like cases were measured, with its ends as people read them."""
-    return told and told | {f"{end}_text": metric_text(told[end], name) for end in ("low", "high")}
+    return told and told | {f"{end}_text": prediction.metric_text(told[end], name) for end in ("low", "high")}
 
 
 def layers_told(result: Result) -> dict[str, Any]:
@@ -202,7 +193,7 @@ def layers_told(result: Result) -> dict[str, Any]:
 
 def memory_parts(result: Result) -> dict[str, Any]:
     """What a device holds, beside what it can."""
-    parts = {k: finite(v) for k, v in result.summary.memory.items() if float(v) > 0}
+    parts = {k: prediction.finite(v) for k, v in result.summary.memory.items() if float(v) > 0}
     return {**floats(result.metrics, "used=memory_used limit=memory_limit"), "parts": parts}
 
 
@@ -230,15 +221,15 @@ def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
         {
             "plan": division_text(choice.result.plan),
             "metrics": {
-                name: metric_text(float(value), name)
-                for name in shown_metrics(choice.result.workload.phase, choice.result.metrics)[:4]
-                if (value := finite(getattr(choice.result.metrics, name))) is not None
+                name: prediction.metric_text(float(value), name)
+                for name in prediction.shown_metrics(choice.result.workload.phase, choice.result.metrics)[:4]
+                if (value := prediction.finite(getattr(choice.result.metrics, name))) is not None
             },
             "memory": show(float(choice.result.metrics.memory_used), "B"),
         }
         for choice in ranking.choices
     ]
-    labels = {name: metric_label(name) for row in rows for name in row["metrics"]}
+    labels = {name: prediction.metric_label(name) for row in rows for name in row["metrics"]}
     return {"plans": rows, "labels": labels, **picked(ranking, "why_none considered feasible")}
 
 
@@ -274,7 +265,7 @@ def systems_compared(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
         return named_inputs(model, system, engine, asked["weights"], asked["kv"], prices.get(system, []))
 
     def heard(row: ComparedRow) -> None:
-        cost = None if row.answer is None else finite(row.answer.value(asked["goal"]))
+        cost = None if row.answer is None else prediction.finite(row.answer.value(asked["goal"]))
         tell({"system": row.system.name, "value": cost, "why_none": row.why_none})
 
     endless = float("inf")
