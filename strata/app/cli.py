@@ -39,8 +39,8 @@ COMMANDS = {
     "fabric": "network",
     "collective": "network",
     "map": "map",
-    "heat": "stack",
-    "dram": "stack",
+    "heat": "silicon",
+    "dram": "silicon",
     "area": "silicon",
     "cost": "silicon",
     "validate": "validate",
@@ -143,7 +143,9 @@ def _is_command(key: str, one: Any, name: str) -> bool:
 
 
 def _add(app: typer.Typer, function: Any) -> None:
-    app.command(**vars(function)["command"])(function)
+    from strata.app.commands.options import flat_command
+
+    app.command(**vars(function)["command"])(flat_command(function))
 
 
 def main() -> None:

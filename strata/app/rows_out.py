@@ -7,11 +7,11 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from strata.app.terminal import plain_json, print_json, say, wrote
+from strata.app.terminal import plain_json, wrote
 from strata.errors import BadFile, BadValue
 from strata.shipped import extra_package
 
@@ -59,25 +59,6 @@ KEYS = {
     "goodput_share hfu length micro_batch plans steps",
 }
 _UNITS = {key: unit for unit, keys in KEYS.items() for key in keys.split()}
-
-
-def answer(
-    told: Callable[..., Any],
-    shown: Callable[..., Iterable[Any]],
-    json: bool,
-    table: Path | None,
-    rows: str | Callable[[Any], Rows] = "",
-    of: Sequence[Any] = (),
-) -> None:
-    """Give an answer, of what was found: JSON where asked for, else tables for people; and its rows in a file
-    where asked.
-    """
-    data = told(*of) if json or table else None
-    if json:
-        print_json(data)
-    elif parts := list(shown(*of)):
-        say(*parts)
-    keep_table(table, data, rows)
 
 
 def keep_table(table: Path | None, told: Any, rows: str | Callable[[Any], Rows] = "") -> None:

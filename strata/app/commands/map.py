@@ -12,7 +12,6 @@ import typer
 
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, option, typed
-from strata.app.rows_out import answer
 from strata.app.terminal import names_of, one_of, precision_names, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
 from strata.units import whole
@@ -74,8 +73,7 @@ def map_command(
     engine: options.EngineName = "ideal",
     seconds: float = option(60.0, "S", "time for the search"),
     next: int = option(0, "N", "next best mappings to show"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     svg: Path | None = drawing("draw the mapping"),
     roofline: Path | None = option(None, "FILE", "mappings under the roofs of DRAM and network"),
 ) -> None:
@@ -100,17 +98,19 @@ def map_command(
         "engine": engine,
     }
     searched = {"microbatch": whole(microbatch, "--microbatch") if microbatch else 0.0, "seconds": seconds}
-    with gap_line(not json) as tell, other_precisions(code):
+    with gap_line(not form.json) as tell, other_precisions(code):
         found = asked_mapping(code, machine, work, (plan, layouts), told, searched | {"progress": tell})
     others = compared_mappings(found_step(found, title := f"{code.name} on {machine.name}"), groups, next)
     notes = map_notes(found, machine, layouts)
     named = {"program": code.name, "system": machine.name}
-    every = lambda: named | map_dict(found, others, notes)  # noqa: E731
-    answer(every, lambda: map_tables(found, others, title, notes), json, table, "partitions")
+    form.answer(
+        lambda: named | map_dict(found, others, notes),
+        lambda: map_tables(found, others, title, notes),
+        "partitions",
+    )
     if svg:
         wrote("picture", draw_map(found, code.trace(work), title, svg))
-    if roofline:
-        wrote("roofline", draw_map_roofline(found, others, machine, code.name, roofline))
+    options.write("roofline", roofline, draw_map_roofline, found, others, machine, code.name)
     leave(found)
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, command, flag, option
-from strata.app.rows_out import answer
+from strata.app.commands.options import FORM, AnswerForm, JsonFlag, MeasuredFolder, command, flag, option
 from strata.app.terminal import names_of, print_json, progress_bar, say, wrote
 from strata.errors import BadValue, StrataError, require
 
@@ -203,8 +202,7 @@ def calibrate_command(
         "--worth", "with --all: every fitted number, with the errors on families left out with it and without"
     ),
     output: Path | None = OUTPUT,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """Fit a few quantities to measurements; every third point is held out and reported."""
     require(every or not (check or worth), "--check and --worth go with --all")
@@ -212,14 +210,14 @@ def calibrate_command(
         require(
             not (chip or log or output), "--all fits what is shipped: no chip, --log or --output beside it"
         )
-        _fit_all(data, only or [], (check, worth), json, table)
+        _fit_all(data, only or [], (check, worth), form)
         return
     told = {"op": op, "fabric": fabric, "links": links, "nodes": nodes, "gpus": gpus, "units": units}
     if not log:
         said = [f"--{name}" for name, value in {**told, "partial": partial}.items() if value]
         require(not said, f"{', '.join(said)} says something of logs, but there is no --log FILE")
         require(bool(chip), "calibrate needs the chip to fit, as `strata calibrate h200`, or --log FILE")
-        _fit_chip(chip, data, only or [], output, json, table)
+        _fit_chip(chip, data, only or [], output, form)
         return
     from strata.measure.nccl_logs import ToldRun
 
@@ -236,12 +234,10 @@ def calibrate_command(
         units=units,
         partial=partial,
     )
-    _fit_logs(log, facts, output, json, table)
+    _fit_logs(log, facts, output, form)
 
 
-def _fit_chip(
-    chip: str, data: Path | None, only: list[str], output: Path | None, json: bool, table: Path | None
-) -> None:
+def _fit_chip(chip: str, data: Path | None, only: list[str], output: Path | None, form: AnswerForm) -> None:
     import datetime
 
     import tomlkit
@@ -254,7 +250,7 @@ def _fit_chip(
         chip, data or shipped_folder("validation"), only=tuple(only), date=datetime.date.today().isoformat()
     )
     fitted = (fitted_chip, outcomes)
-    answer(fitted_dict, lambda *of: [fitted_table(*of)], json, table, "families", of=fitted)
+    form.answer(fitted_dict, lambda *of: [fitted_table(*of)], "families", of=fitted)
     if output:
         base = Path(chip).resolve().as_posix() if chip.endswith(".toml") else fitted_chip.name
         document = tomlkit.document()
@@ -264,9 +260,7 @@ def _fit_chip(
         wrote("chip", output)
 
 
-def _fit_all(
-    data: Path | None, only: list[str], asked: tuple[bool, bool], json: bool, table: Path | None
-) -> None:
+def _fit_all(data: Path | None, only: list[str], asked: tuple[bool, bool], form: AnswerForm) -> None:
     from strata.app.render.accuracy import all_dict, all_table, worth_dict, worth_tables
     from strata.errors import UnknownName
     from strata.shipped import shipped_folder
@@ -281,10 +275,10 @@ def _fit_all(
             raise UnknownName("fitted chip or transport", name, known, ", ".join(known))
     if worth:
         numbers = quantities_worth(folder, only=only)
-        answer(lambda: worth_dict(numbers), lambda: worth_tables(numbers), json, table, "quantities")
+        form.answer(worth_dict, worth_tables, "quantities", of=[numbers])
         return
     made = calibrate_all(folder, only)
-    answer(lambda: all_dict(made), lambda: [all_table(made)], json, table, "fits")
+    form.answer(lambda: all_dict(made), lambda: [all_table(made)], "fits")
     if not check:
         for path in write_all(made, whole=not only):
             wrote("fitted numbers", path)
@@ -307,7 +301,7 @@ def _shipped_name(chip: str) -> str:
     return name
 
 
-def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, json: bool, table: Path | None) -> None:
+def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, form: AnswerForm) -> None:
     import datetime
 
     from strata.app.render.accuracy import logged_dict, logged_tables
@@ -318,7 +312,7 @@ def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, json: bool, 
     if not fit.fitted and not output:
         raise BadFile(f"nothing to fit: {'; '.join(fit.notes)}; -o FOLDER keeps the rows")
     made = write_fit(fit, output) if output else []
-    answer(lambda: logged_dict(fit), lambda: logged_tables(fit), json, table, "runs")
+    form.answer(logged_dict, logged_tables, "runs", of=[fit])
     for path in made:
         fabric = path.suffix == ".toml" and path.stem not in [record.name for record, _ in fit.fitted]
         hint = f" (next: strata predict --fabric {path} ...)" if fabric else ""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from strata.app.terminal import names_of, one_of, precision_names, system_names, wrote
-from strata.errors import require
+from strata.app.rows_out import Rows, check_table, keep_table
+from strata.app.terminal import names_of, one_of, precision_names, print_json, say, system_names, wrote
+from strata.errors import BadValue, require
 from strata.units import parse, typed_time, whole
 
 if TYPE_CHECKING:
@@ -64,6 +68,31 @@ def command(name: str, short_help: str, example: str, **more: Any) -> Callable[[
         return function
 
     return named
+
+
+def flat_command(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with the fields of each record of options among its parameters as options of its own."""
+    every = signature(function, eval_str=True).parameters.values()
+    records = {p.name: p.annotation for p in every if is_dataclass(p.annotation)}
+
+    @wraps(function)
+    def flat(**typed: Any) -> None:
+        for name, record in records.items():
+            typed[name] = record(**{f.name: typed.pop(f.name) for f in fields(record)})
+        function(**typed)
+
+    own = {p.name: [p] for p in every}
+    own |= {n: list(signature(r, eval_str=True).parameters.values()) for n, r in records.items()}
+    parameters = [p.replace(kind=Parameter.KEYWORD_ONLY) for several in own.values() for p in several]
+    flat.__dict__["__signature__"] = Signature(parameters)
+    flat.__annotations__ = {}
+    return flat
+
+
+def write(what: str, path: Path | None, draw: Callable[..., Path], *of: Any) -> None:
+    """Write a file where one is asked for: what it is, and what writes it of what was found."""
+    if path is not None:
+        wrote(what, draw(*of, path))
 
 
 def picture_file(path: Path | None) -> Path | None:
@@ -196,22 +225,13 @@ OverlapMode = Annotated[
     ),
 ]
 
-
-def _table_file(path: Path | None) -> Path | None:
-    if path is None:
-        return None
-    from strata.app.rows_out import check_table
-
-    return check_table(path)
-
-
 TableFile = Annotated[
     Path | None,
     typed(
         "--table",
         "FILE",
         "write the rows to a file, by its ending .csv or .parquet; columns are in SI units",
-        check=_table_file,
+        check=check_table,
     ),
 ]
 ChakraPrefix = Annotated[
@@ -227,6 +247,70 @@ PicturesReport = Annotated[Path | None, typed("--report", "FILE", "write an HTML
 MeasuredFolder = Annotated[
     Path | None, typed("--data", "DIR", "folder of measurements  [default: the project's validation/]")
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswerForm:
+    """How an answer is told: as tables for people or as JSON, and its rows in a file where asked."""
+
+    json: JsonFlag = False
+    table: TableFile = None
+
+    def answer(
+        self, told: Any, shown: Any, rows: str | Callable[[Any], Rows] = "", of: Sequence[Any] = ()
+    ) -> None:
+        """Give an answer, of what was found: what machines are told, what people are shown, and which of it
+        are rows; each as it is, or as a function makes it.
+        """
+        data = (told(*of) if callable(told) else told) if self.json or self.table else None
+        if self.json:
+            print_json(data)
+        elif parts := list(shown(*of) if callable(shown) else shown):
+            say(*parts)
+        keep_table(self.table, data, rows)
+
+
+FORM = AnswerForm()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AskedCase:
+    """A model on a system: sizes, phase, plan, software, formats, and numbers that are changed."""
+
+    model: ModelName
+    system: SystemName
+    batch: BatchSize = "1"
+    input: InputTokens = "1024"
+    output: OutputTokens = "1024"
+    phase: PhaseName = "serve"
+    plan: PlanText = ""
+    engine: EngineName = "ideal"
+    weights: WeightFormat = ""
+    kv: CacheFormat = ""
+    set: SetItems = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedCase(AskedCase):
+    """The same, of a step of training unless told otherwise."""
+
+    phase: PhaseName = "train"
+
+
+def typed_counts(text: str, option: str, most: int, limited: str) -> list[float]:
+    """Counts as typed: one, a list, or every whole number from one to another; `limited` says which ranges
+    may be.
+
+    >>> typed_counts("1:4", "--layers", 100, ""), typed_counts("2,8", "--layers", 100, "")
+    ([1.0, 2.0, 3.0, 4.0], [2.0, 8.0])
+    """
+    first, between, last = text.partition(":")
+    if not between:
+        return [whole(item.strip(), option) for item in text.split(",")] if text else []
+    low, high = whole(first.strip(), option), whole(last.strip(), option)
+    if not low <= high < low + most:
+        raise BadValue(f"{option} {limited}, but got '{text}'")
+    return [low + i for i in range(int(high - low) + 1)]
 
 
 def typed_sizes(batch: str, input: str, output: str) -> dict[str, float]:

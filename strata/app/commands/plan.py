@@ -19,7 +19,7 @@ from strata.app.commands.options import (
     with_overlap,
     with_price,
 )
-from strata.app.rows_out import answer, keep_table
+from strata.app.rows_out import keep_table
 from strata.app.terminal import names_of, print_json, say, status_line, system_names, wrote
 from strata.errors import BadValue, UnknownName, require
 from strata.mapping.engine import USUAL_SERVER, usual_engine
@@ -98,8 +98,7 @@ def plan_command(
     speculative: options.DraftText = "",
     price: options.DevicePrice = "",
     quick: options.QuickFlag = False,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     report: options.ReportFile = None,
 ) -> None:
     """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
@@ -122,37 +121,32 @@ def plan_command(
     limits["drafting"] = drafting_of(speculative, served, kind)
     with status_line("pricing plans") as heard:
         ranking = plan_for(hardware, served, work, software, **limits, heard=heard)
-    lines = _told(ranking, json, table)
-    if not json:
+    lines = _told(ranking, form)
+    if not form.json:
         words = {"model": model, "system": system}
         words |= {name: f"{size[name]:g}" for name in ("input", "output")}
         words |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
         words |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
         say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(words, changes)))
-    _write_report(ranking, report, lines)
+    if report is not None:
+        from strata.app.render.prediction_report import plan_report
+
+        wrote("report", plan_report(ranking, report, lines))
 
 
-def _told(ranking: PlanRanking, json: bool, table: Path | None) -> list[str]:
+def _told(ranking: PlanRanking, form: options.AnswerForm) -> list[str]:
     """What machines are told; lines of the interval for people. What is served says its own in its table."""
     from strata.app.render.accuracy import interval_of
     from strata.app.render.ranking import ranking_dict
 
     none = ranking.why_none or ranking.served is not None
     interval, lines = (None, []) if none else interval_of(ranking.nearest)
-    told = ranking_dict(ranking) if json or table else {}
-    if json:
+    told = ranking_dict(ranking) if form.json or form.table else {}
+    if form.json:
         print_json(told | ({} if interval is None else {"interval": interval}))
     require(not ranking.why_none, ranking.why_none)
-    keep_table(table, told, "plans")
+    keep_table(form.table, told, "plans")
     return lines
-
-
-def _write_report(ranking: PlanRanking, path: Path | None, lines: list[str]) -> None:
-    if path is None:
-        return
-    from strata.app.render.prediction_report import plan_report
-
-    wrote("report", plan_report(ranking, path, lines))
 
 
 def _typed_batches(text: str) -> Any:
@@ -254,8 +248,7 @@ def compare_command(
     price: list[str] | None = PRICE,
     speculative: options.DraftText = "",
     quick: options.QuickFlag = False,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     svg: Path | None = drawing("draw throughput, cost and latency (.svg, .png or .pdf)"),
     report: options.PicturesReport = None,
 ) -> None:
@@ -286,27 +279,22 @@ def compare_command(
     with status_line(f"comparing {', '.join(systems)}") as now:
         more["heard"] = lambda row: now(f"compared {row.system.name} of {', '.join(systems)}")
         found = compare(systems, models, work, engines, plans, **limits, **more)
-    tell_comparison(found, json, table, svg, report)
+    tell_comparison(found, form, svg, report)
 
 
 def tell_comparison(
-    found: Comparison, json: bool, table: Path | None, svg: Path | None, report: Path | None
+    found: Comparison, form: options.AnswerForm, svg: Path | None, report: Path | None
 ) -> None:
     """Print a comparison and write its files."""
-    from strata.app.render.compare import compared_dict, compared_parts, compared_rows
+    from strata.app.render import compare as render
     from strata.validation.accuracy.compared import trust_compared
 
     trusted = trust_compared(found)
     both = (found, trusted)
-    answer(compared_dict, compared_parts, json, table, lambda _: compared_rows(*both), of=both)
-    if svg is not None:
-        from strata.app.render.compare import draw_compared
-
-        wrote("picture", draw_compared(found, trusted, svg))
-    if report is not None:
-        from strata.app.render.compare import comparison_report
-
-        wrote("report", comparison_report(found, trusted, report))
+    rows = lambda _: render.compared_rows(*both)  # noqa: E731
+    form.answer(render.compared_dict, render.compared_parts, rows, of=both)
+    options.write("picture", svg, render.draw_compared, *both)
+    options.write("report", report, render.comparison_report, *both)
     if found.against is None:
         more = len(found.rows) - 1
         others = f" (and {more} more row{'s' * (more > 1)} without an answer)" if more else ""

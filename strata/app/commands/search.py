@@ -14,9 +14,9 @@ import typer
 
 from strata.app.commands import options
 from strata.app.commands.options import (
-    JsonFlag,
+    FORM,
+    AnswerForm,
     PicturesReport,
-    TableFile,
     argument,
     command,
     drawing,
@@ -25,7 +25,7 @@ from strata.app.commands.options import (
     typed_sizes,
     with_price,
 )
-from strata.app.rows_out import answer, write_rows
+from strata.app.rows_out import write_rows
 from strata.app.terminal import complain, metric_names, names_of, one_of, print_json, say, wrote
 from strata.errors import BadValue
 from strata.units import whole
@@ -103,8 +103,7 @@ def search_command(
     seed: int = option(0, "N", "the same seed asks for the same points"),
     out: Path | None = option(None, "FOLDER", "keep every point, as Parquet"),
     resume: bool = flag("--resume", "go on with the study in --out"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
     report: PicturesReport = None,
 ) -> None:
     """Search a space of designs: the best point of one metric, or the frontier of several, under limits."""
@@ -128,11 +127,9 @@ def search_command(
     )
     history, stopped = _watched(searching)
     outcome = searching.outcome()
-    answer(
+    form.answer(
         lambda: {**outcome.as_dict(), **(search_why(outcome) if outcome.found else {})},
         lambda: search_tables(outcome) if outcome.found else [],
-        json,
-        table,
         lambda told: told["frontier"],
     )
     if report:
@@ -210,8 +207,7 @@ def study_command(
     name: str = argument(
         "", "[NAME]", "a study, or the path of its folder; left out: all there are", _study_names
     ),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
     report: Path | None = option(None, "FILE", "write an HTML page with pictures"),
     write: bool = flag("--write", "keep what was found, and the pictures, in the study's folder"),
 ) -> None:
@@ -223,17 +219,11 @@ def study_command(
 
     if not name:
         known = {n: studies.study(n).title for n in studies.study_names()}
-        answer(
-            lambda: known,
-            lambda: [studies_table(known)],
-            json,
-            table,
-            lambda told: [{"study": n, "title": title} for n, title in told.items()],
-        )
-        return
+        rows = [{"study": n, "title": title} for n, title in known.items()]
+        return form.answer(known, [studies_table(known)], lambda _: rows)
     with Console(stderr=True).status(f"running study {name}"):
         outcome = studies.run_study(name)
-    answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
+    form.answer(study_dict(outcome), lambda: [claims_table(outcome)], "claims")
     if write:
         from strata.app.render.study import draw_study
 
@@ -267,8 +257,7 @@ def sweep_command(
     set: options.SetItems = None,
     price: options.DevicePrice = "",
     metric: str = option("", "NAME", "what to show; --json has all of them", metric_names),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     where: str = option("", "CONDITION", "with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"),
     orders: bool = flag("--orders", "with --plan best: every order of each plan on the fabric"),
     report: options.PicturesReport = None,
@@ -285,15 +274,14 @@ def sweep_command(
     asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
     swept = run_sweep(system, model, vary, **size, **software, **asked, changes=with_price(set, price))
     intervals, lines = render.sweep_intervals(swept)
-    if json:
+    if form.json:
         print_json({**render.sweep_dict(swept), **intervals})
     else:
         remarks = (*render.sweep_remarks(swept), *render.best_line(swept))
         say(render.sweep_table(swept), *remarks, *dimmed(lines))
-    if table:
-        wrote("table", write_rows(table, *render.sweep_rows(swept)))
-    if report:
-        wrote("report", render.sweep_report(swept, report))
+    if form.table:
+        wrote("table", write_rows(form.table, *render.sweep_rows(swept)))
+    options.write("report", report, render.sweep_report, swept)
 
 
 @command(
@@ -327,8 +315,7 @@ def power_cap_command(
     fabric: options.FabricName = "",
     set: options.SetItems = None,
     svg: Path | None = drawing("write a picture: speed, latency, power and energy against the cap"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """What a lower power limit of each device costs in speed and saves in energy: tokens/s, latency, clock,
     power and joules a token at each cap, of the devices and at the plug, and the cap with the least of them.
@@ -344,9 +331,8 @@ def power_cap_command(
     found = power_caps(
         hardware, program, work, plan, software, caps=typed_caps(caps) if caps.strip() else None
     )
-    answer(power_cap_dict, power_cap_tables, json, table, "rows", of=[found])
-    if svg is not None:
-        wrote("picture", draw_power_caps(found, svg))
+    form.answer(power_cap_dict, power_cap_tables, "rows", of=[found])
+    options.write("picture", svg, draw_power_caps, found)
 
 
 def typed_caps(text: str) -> list[float]:

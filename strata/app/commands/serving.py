@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 from strata.app import terminal
 from strata.app.commands import options
 from strata.app.commands.options import (
+    FORM,
+    AnswerForm,
     EngineName,
-    JsonFlag,
-    TableFile,
     command,
     drawing,
     flag,
     option,
+    typed_counts,
     typed_limits,
     with_price,
 )
-from strata.app.rows_out import answer, keep_table
+from strata.app.rows_out import keep_table
 from strata.drawing import PICTURE_KINDS
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
@@ -90,8 +91,7 @@ def serving_command(
     set: options.SetItems = None,
     price: options.DevicePrice = "",
     quick: options.QuickFlag = False,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     report: options.PicturesReport = None,
 ) -> None:
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
@@ -115,12 +115,12 @@ def serving_command(
     load |= {**typed_draft(speculative, served), "with_frontier": picture is not None or report is not None}
     with terminal.status_line("pricing plans") as heard:
         found = serve_under_load(hardware, served, requests, plan or None, software, **load, heard=heard)
-    if json:
+    if form.json:
         terminal.print_json(under_load_dict(found))
     require(not found.why_none, found.why_none)
-    if not json:
+    if not form.json:
         terminal.say(*under_load_tables(found))
-    keep_table(table, under_load_dict(found) if table else None, under_load_rows)
+    keep_table(form.table, under_load_dict(found) if form.table else None, under_load_rows)
     _write_pages(found, picture, report)
 
 
@@ -189,8 +189,7 @@ def launched_command(
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
     from strata.mapping.plan import plan as make_plan
@@ -204,6 +203,9 @@ def launched_command(
     require(not draft or bool(window), "--draft is written like mtp:3 or llama-3.2-1b:4", given=draft)
     ahead = int(whole(window, "--draft")) if window else 0
     machine = int(whole(per_node, "--per-node")) if per_node else 0
+    how: dict[str, Any] = {"checkpoint": checkpoint, "role": role, "draft": guess, "window": ahead}
+    how |= {"context": int(whole(context, "--context")) if context else 0}
+    how |= {"prefix_caching": not no_prefix_caching}
     limits = {"sequences": sequences, "tokens": tokens}
     changes = [f"engine.{LIMITS[k]}={whole(v, f'--{k}'):.0f}" for k, v in limits.items() if v]
     found = []
@@ -213,26 +215,14 @@ def launched_command(
         chosen = make_plan(plan) if plan else launched_plan(hardware, served, software, ahead)
         if system and float(chosen.devices) > float(hardware.devices):
             raise BadValue(f"plan {plan} has {float(chosen.devices):g} devices, more than {hardware.name}")
-        found.append(
-            launch_command(
-                served,
-                chosen,
-                software,
-                checkpoint=checkpoint,
-                context=int(whole(context, "--context")) if context else 0,
-                prefix_caching=not no_prefix_caching,
-                role=role,
-                draft=guess,
-                window=ahead,
-                per_node=machine or (devices_per_machine(hardware) if system else 0),
-            )
-        )
+        nodes = machine or (devices_per_machine(hardware) if system else 0)
+        found.append(launch_command(served, chosen, software, per_node=nodes, **how))
     told = [{**one.to_dict(), "units": {"servers": "1", "nodes": "1"}} for one in found]
-    if json:
+    if form.json:
         terminal.print_json(told, units=False)
     else:
         terminal.put_line("\n\n".join(one.text for one in found))
-    keep_table(table, told)
+    keep_table(form.table, told)
 
 
 @command(
@@ -263,8 +253,7 @@ def speculate_command(
         None, "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"
     ),
     svg: Path | None = drawing("write a heat map of tokens/s over window and acceptance, by draft"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.
@@ -288,7 +277,7 @@ def speculate_command(
         large,
         names,
         hardware,
-        window=typed_windows(window),
+        window=typed_counts(window, "--window", MOST, f"is a range like 1:8, at most {MOST} long"),
         acceptance=typed_acceptances(acceptance),
         branches=2.0 if tree else whole(branches, "--branches") if branches else 1.0,
         batch=whole(batch, "--batch"),
@@ -298,24 +287,9 @@ def speculate_command(
         engine=software,
         counting=counting,
     )
-    answer(draft_comparison_dict, draft_comparison_tables, json, table, draft_rows, of=[found])
+    form.answer(draft_comparison_dict, draft_comparison_tables, draft_rows, of=[found])
     if svg is not None:
         terminal.wrote("picture", draw_comparison(found, svg))
-
-
-def typed_windows(text: str) -> list[float]:
-    """Windows as typed: one, a list, or every whole number from one to another.
-
-    >>> typed_windows("1:4"), typed_windows("2,8")
-    ([1.0, 2.0, 3.0, 4.0], [2.0, 8.0])
-    """
-    first, between, last = text.partition(":")
-    if not between:
-        return [whole(item.strip(), "--window") for item in text.split(",")]
-    low, high = whole(first.strip(), "--window"), whole(last.strip(), "--window")
-    if not low <= high < low + MOST:
-        raise BadValue(f"--window is a range like 1:8, at most {MOST} long, but got '{text}'")
-    return [low + i for i in range(int(high - low) + 1)]
 
 
 def typed_acceptances(text: str) -> list[float]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, flag, option, with_price
-from strata.app.rows_out import answer, keep_table
+from strata.app.rows_out import keep_table
 from strata.app.terminal import names_of, one_of, print_json, say, typed_number, wrote
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
@@ -86,8 +86,7 @@ def train_command(
         "the step by stage, as a page (.html), a trace for ui.perfetto.dev (.json) or a picture (.svg)",
     ),
     svg: Path | None = drawing("draw the run (and its scaling)"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     report: options.PicturesReport = None,
 ) -> None:
     """Train a model on so many tokens: days, money, energy and goodput, under a plan or the best of all."""
@@ -107,11 +106,11 @@ def train_command(
         hardware, trained, tokens, plan=plan, interval=every, goal=goal, top=int(whole(top, "--top")), **told
     )
     curves = _curves(hardware, trained, tokens, counts, told) if counts else []
-    answer = train_dict(run, curves) if json or table else {}
-    if json:
+    answer = train_dict(run, curves) if form.json or form.table else {}
+    if form.json:
         print_json(answer)
-    keep_table(table, _rows(answer), "plans")
-    if not json:
+    keep_table(form.table, _rows(answer), "plans")
+    if not form.json:
         say(*train_page(run), *(part for curve in curves for part in ("", *scaling_lines(curve))))
     _write_pictures(run, curves, timeline, svg)
     if report is not None:
@@ -209,8 +208,7 @@ def post_train_command(
     set: options.SetItems = None,
     price: options.DevicePrice = "",
     svg: Path | None = drawing("write a picture: phases on a time line"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on
     one pool of devices or on two, with the best plans and the best split.
@@ -232,10 +230,10 @@ def post_train_command(
     how |= {"keep": {"yes": True, "no": False}.get(keep)}
     how |= {"rollout_devices": int(whole(rollout_devices, "--rollout-devices")) if rollout_devices else None}
     plans = (rollout_plan or None, training_plan or None)
-    _tell(post_training(*asked, *plans, software, training_engine, **how), json, table, svg)
+    _tell(post_training(*asked, *plans, software, training_engine, **how), form, svg)
 
 
-def _tell(found: PostTraining, json: bool, table: Path | None, svg: Path | None) -> None:
+def _tell(found: PostTraining, form: options.AnswerForm, svg: Path | None) -> None:
     """The answer, in the ways that are asked for; what does not fit is one line."""
     from strata.app.render.post_training import (
         draw_post_training,
@@ -244,9 +242,8 @@ def _tell(found: PostTraining, json: bool, table: Path | None, svg: Path | None)
         post_training_tables,
     )
 
-    if json or not found.why_none:
-        answer(post_training_dict, post_training_tables, json, table, post_training_rows, of=[found])
+    if form.json or not found.why_none:
+        form.answer(post_training_dict, post_training_tables, post_training_rows, of=[found])
     if found.why_none:
         raise BadValue(found.why_none)
-    if svg is not None:
-        wrote("picture", draw_post_training(found, svg))
+    options.write("picture", svg, draw_post_training, found)

@@ -14,7 +14,7 @@ from strata.adapters.huggingface.keys import FLAGS, WHOLE
 from strata.adapters.huggingface.names import families, wrappers
 from strata.app import LISTED
 from strata.app.render.program_graph import config_facts, layer_kinds, mixer_numbers, unread_text
-from strata.app.render.tables import rows_table, table
+from strata.app.render.tables import picked, rows_table, table
 from strata.app.render.technology import PARTS, part_numbers
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
@@ -158,11 +158,8 @@ def _described(kind: str, name: str) -> dict[str, Any]:
     if kind == "system":
         dimensions = record.fabric.dimension
         sizes = " x ".join(f"{d.size:g} {d.name}" for d in dimensions if d.size > 1) or "one device"
-        numbers = {
-            f"{part}.{path}": number
-            for part in ("chip", "fabric")
-            for path, number in _numbers(getattr(record, part)).items()
-        }
+        parts = {"chip": record.chip, "fabric": record.fabric}
+        numbers = {f"{p}.{path}": n for p, part in parts.items() for path, n in _numbers(part).items()}
         return _told(record.name, f"{record.chip.title}: {sizes}", record.chip.note, numbers)
     numbers = part_numbers(record) if kind in PARTS else _numbers(record)
     told = _told(record.name, getattr(record, "title", ""), getattr(record, "note", ""), numbers)
@@ -175,8 +172,7 @@ def _told(name: str, title: str, note: str, numbers: dict[str, Any]) -> dict[str
 
 def _numbers(record: Any) -> dict[str, dict[str, Any]]:
     return {
-        path: {"value": p.value, "unit": p.unit, "shown": show(p.value, p.unit), "source": p.source}
-        | {"assumed": p.assumed}
+        path: {**picked(p, "value unit"), "shown": show(p.value, p.unit), **picked(p, "source assumed")}
         for path, p in stated(record).items()
     }
 
@@ -275,7 +271,8 @@ def _facts(name: str, kind: str = "models") -> dict[str, Any]:
 def description_table(described: dict[str, Any]) -> Any:
     note = f"\n{described['note']}" if described["note"] else ""
     entries = described["numbers"]
-    rows = ((path, e["shown"], mark_text(e), source_text(e)) for path, e in entries.items())
+    sources = {path: Param(0.0, "1", str(e["source"])).stated_source for path, e in entries.items()}
+    rows = ((path, e["shown"], mark_text(e), sources[path]) for path, e in entries.items())
     styles = ["yellow" if e["assumed"] else "" for e in entries.values()]
     below = (legend(entries), versions_text(described), unread_text(described))
     title = f"{described['name']}: {described['title']}{note}"
@@ -324,13 +321,12 @@ def marked(numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     >>> found["mark"], found["from"], found["there"]
     ('inherited', 'h200', 'fitted')
     """
-    return {path: {**entry, **_mark(entry)} for path, entry in numbers.items()}
-
-
-def _mark(entry: dict[str, Any]) -> dict[str, str]:
-    known = Param(0.0, str(entry.get("unit", "1")), str(entry["source"]))
-    mark = "derived" if known.stated_source.startswith(_WORKED_OUT) else known.mark
-    return {"mark": mark, "from": known.inherited_from, "there": known.mark_there}
+    found = {}
+    for path, entry in numbers.items():
+        known = Param(0.0, str(entry.get("unit", "1")), str(entry["source"]))
+        mark = "derived" if known.stated_source.startswith(_WORKED_OUT) else known.mark
+        found[path] = {**entry, "mark": mark, "from": known.inherited_from, "there": known.mark_there}
+    return found
 
 
 def mark_text(entry: dict[str, Any]) -> str:
@@ -340,11 +336,6 @@ def mark_text(entry: dict[str, Any]) -> str:
     ('inherited (h200)', 'fitted')
     """
     return f"{entry['mark']} ({entry['from']})" if entry["from"] else str(entry["mark"])
-
-
-def source_text(entry: dict[str, Any]) -> str:
-    """A source without the file that its mark names already."""
-    return Param(0.0, "1", str(entry["source"])).stated_source
 
 
 def legend(numbers: dict[str, dict[str, Any]]) -> str:

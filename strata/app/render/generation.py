@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.figures import colour_of, picture
-from strata.app.render.tables import floats, rows_table, table
+from strata.app.render.prediction import finite_parts
+from strata.app.render.tables import floats, picked, rows_table, table
 from strata.app.terminal import titled
 from strata.hardware.generate.recipe import Generation
 from strata.hardware.generate.report import LOSS, REST
@@ -27,16 +28,13 @@ def generation_dict(found: Generation) -> dict[str, Any]:
         "name": found.chip.name,
         "fits": bool(found.fits),
         "infeasible": [str(why) for why in found.infeasible],
-        "matrix_FLOP_per_s": {k: float(v) for k, v in found.chip.compute.matrix_rate.items()},
+        "matrix_FLOP_per_s": finite_parts(found.chip.compute.matrix_rate),
         "vector_FLOP_per_s": float(found.chip.compute.vector_rate),
         **floats(core, "compute_units=units bundles voltage_V=point.voltage clock_Hz=clock"),
         "levels": [
-            {
-                "name": level.name,
-                "scope": level.scope,
-                **floats(held, "banks capacity_B=capacity"),
-                "bandwidth_B_per_s": float(run.bandwidth),
-            }
+            picked(level, "name scope")
+            | floats(held, "banks capacity_B=capacity")
+            | floats(run, "bandwidth_B_per_s=bandwidth")
             for level, held, run in levels
         ],
         "memory": {
@@ -45,16 +43,13 @@ def generation_dict(found: Generation) -> dict[str, Any]:
             **floats(running, "bandwidth_B_per_s=bandwidth voltage_V=point.voltage"),
         },
         "networks": [
-            {
-                "name": net.name,
-                "link": link.name,
-                **floats(run, "lanes bandwidth_B_per_s=bandwidth voltage_V=point.voltage"),
-            }
+            {"name": net.name, "link": link.name}
+            | floats(run, "lanes bandwidth_B_per_s=bandwidth voltage_V=point.voltage")
             for net, link, run in nets
         ],
         "use": {f"{name}_{UNITS[name]}": parts for name, parts in found.use.items()},
         "binds": found.binds,
-        "cost_USD": None if made.cost is None else float(made.cost),
+        **floats(made, "cost_USD=cost"),
         "worth_of_one_percent": found.worth(),
     }
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.tables import picked, table
+from strata.app.render.tables import cells_of, floats, picked, table
 from strata.arrays import Array, Number
 from strata.drawing import DARK, GREY, Canvas, Point
 from strata.hardware.thermal.grid import Layer
@@ -29,12 +29,9 @@ def temperatures_dict(temperatures: Temperatures) -> dict[str, Any]:
     """Temperatures for machines, in SI units."""
     die, why = temperatures.binding, temperatures.infeasible
     told: dict[str, Any] = {
-        "chip": temperatures.chip.name,
-        "cooling": temperatures.cooling.title,
-        "arrangement": temperatures.cooling.arrangement,
-        "power_W": temperatures.power,
-        "heat_out_W": temperatures.field.heat_out,
-        "ambient_K": float(temperatures.cooling.ambient),
+        **picked(temperatures, "chip=chip.name cooling=cooling.title arrangement=cooling.arrangement"),
+        **picked(temperatures, "power_W=power heat_out_W=field.heat_out"),
+        **floats(temperatures, "ambient_K=cooling.ambient"),
         "fits": why is None,
         "why": None if why is None else str(why),
         "binding": die.name,
@@ -68,19 +65,13 @@ def temperature_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
 def temperatures_tables(temperatures: Temperatures) -> list[Any]:
     """Temperatures for people."""
     cooling, die, why = temperatures.cooling, temperatures.binding, temperatures.infeasible
-    dies = [
-        (
-            d.name,
-            show(d.power, "W"),
-            *(celsius(t) for t in (d.hottest, d.mean, d.coolest, d.limit)),
-            f"{d.limit - d.hottest:.1f} K",
-        )
-        for d in temperatures.dies
-    ]
+    dies = []
+    for d in temperatures.dies:
+        degrees = (celsius(t) for t in (d.hottest, d.mean, d.coolest, d.limit))
+        dies.append((*cells_of(d, "name power:W"), *degrees, f"{d.limit - d.hottest:.1f} K"))
     styles = ["bold" if d is die else "" for d in temperatures.dies]
-    way = (
-        (p.name, f"{p.resistance:.4f} K/W", show(p.power, "W"), f"{p.rise:.1f} K") for p in temperatures.path
-    )
+    path = temperatures.path
+    way = ((p.name, f"{p.resistance:.4f} K/W", show(p.power, "W"), f"{p.rise:.1f} K") for p in path)
     arrangement = cooling.arrangement.replace("_", " ")
     title = f"{temperatures.chip.name}: {show(temperatures.power, 'W')}, coolant {celsius(cooling.ambient)}, "
     title += f"{arrangement}\n{cooling.title}"
@@ -236,10 +227,7 @@ def draw_scale(canvas: HeatCanvas, temperatures: Temperatures, corner: Point) ->
         place = x + (kelvin - low) / (high - low) * WIDE
         canvas.text((place, y + 26), celsius(float(kelvin)), 10, GREY, centred=True)
     cooling = temperatures.cooling
-    for said, limit in (
-        ("DRAM limit", float(cooling.dram_limit)),
-        ("logic limit", float(cooling.logic_limit)),
-    ):
+    for said, limit in (("DRAM limit", cooling.dram_limit), ("logic limit", cooling.logic_limit)):
         if low < limit < high:
             place = x + (limit - low) / (high - low) * WIDE
             canvas.line((place, y - 5), (place, y + 14), DARK, width=1.4, alpha=1.0)

@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.app.render.figures import note, picture
 from strata.app.render.prediction import metric_label, metric_text
-from strata.app.render.tables import table
+from strata.app.render.tables import picked, table
 from strata.drawing import COLOURS, check_picture
 from strata.errors import require
 from strata.mapping.layout import Layout
@@ -29,9 +29,8 @@ def asked(found: PowerCaps) -> str:
     """What was asked, in a line."""
     r, work = found.result, found.result.workload
     batch = f"batch {float(np.max(work.batch)):g}"
-    return (
-        f"{r.program.name} on {r.system.name}, {work.phase}, {_plan(found)}, {batch}, engine {r.engine.name}"
-    )
+    where = f"{r.program.name} on {r.system.name}"
+    return f"{where}, {work.phase}, {_plan(found)}, {batch}, engine {r.engine.name}"
 
 
 def _plan(found: PowerCaps) -> str:
@@ -138,19 +137,10 @@ def power_cap_dict(found: PowerCaps) -> dict[str, Any]:
             row: dict[str, Any] = {"cap_W": float(cap), "fits": bool(reason[i, j] == 0)}
             row |= {"context": float(contexts[j])} if found.ranged else {}
             rows.append(row | {name: float(value[i, j]) for name, value in values.items()})
-    return {
-        "question": {
-            "program": r.program.name,
-            "system": r.system.name,
-            "plan": _plan(found),
-            "engine": r.engine.name,
-            "phase": work.phase,
-            "batch": float(np.max(work.batch)),
-        },
-        "rows": rows,
-        "best_cap_W": None if found.best is None else float(found.caps[found.best]),
-        "idle_power_W": found.idle_power,
-    }
+    question = picked(r, "program=program.name system=system.name") | {"plan": _plan(found)}
+    question |= {"engine": r.engine.name, "phase": work.phase, "batch": float(np.max(work.batch))}
+    best = None if found.best is None else float(found.caps[found.best])
+    return {"question": question, "rows": rows, "best_cap_W": best, "idle_power_W": found.idle_power}
 
 
 def draw_power_caps(found: PowerCaps, path: Path) -> Path:

@@ -22,22 +22,8 @@ from strata.workload.model import Model
 PRECISIONS = ("weights", "expert_weights", "activations", "kv", "embedding_dtype", "precision")
 # The numbers of a prediction worth a line, in the order of reading.
 HEADLINE = (
-    "ttft",
-    "tpot",
-    "step_time",
-    "tokens_per_s",
-    "tokens_per_s_per_user",
-    "tokens_per_s_per_device",
-    "items_per_s",
-    "mfu",
-    "mbu",
-    "energy_per_token",
-    "energy_per_item",
-    "power",
-    "temperature",
-    "cost_per_mtoken",
-    "cost_per_mitem",
-    "cost_per_device_hour",
+    "ttft tpot step_time tokens_per_s tokens_per_s_per_user tokens_per_s_per_device items_per_s mfu mbu "
+    "energy_per_token energy_per_item power temperature cost_per_mtoken cost_per_mitem cost_per_device_hour"
 )
 # What any program has and a language model says in tokens.
 SAID_IN_TOKENS = {
@@ -56,9 +42,7 @@ def finite(value: Any) -> float | None:
 
 def sourced_numbers(record: Any) -> dict[str, Any]:
     """The quantities behind a record, with unit and source, by path."""
-    return {
-        path: {"value": p.value, "unit": p.unit, "source": p.source} for path, p in stated(record).items()
-    }
+    return {path: picked(p, "value unit source") for path, p in stated(record).items()}
 
 
 def inputs_digest(record: Any) -> str:
@@ -81,8 +65,7 @@ def prediction_dict(result: Result) -> dict[str, Any]:
             "system": system.name,
             "devices": finite(system.devices),
             "model": model.name,
-            "phase": work.phase,
-            "batch": work.batch,
+            **picked(work, "phase batch"),
             "input": None if decoding else work.sequence,
             "output": work.output if work.phase == "serve" else None,
             "context": work.context if decoding else None,
@@ -102,7 +85,10 @@ def prediction_dict(result: Result) -> dict[str, Any]:
         **picked(summary, "energy_J=energy memory_B=memory", finite_parts),
         "notes": result.notes,
         "inputs": {
-            **{kind: _input_dict(record) for kind, record in records.items()},
+            **{
+                kind: {"name": record.name, "hash": inputs_digest(record), "numbers": sourced_numbers(record)}
+                for kind, record in records.items()
+            },
             "model": {"name": model.name, "sizes": _sizes(model)},
         },
     }
@@ -111,10 +97,6 @@ def prediction_dict(result: Result) -> dict[str, Any]:
 def finite_parts(parts: Any) -> dict[str, Any]:
     """Parts of a sum by name, as plain numbers."""
     return {name: finite(value) for name, value in parts.items()}
-
-
-def _input_dict(record: Any) -> dict[str, Any]:
-    return {"name": record.name, "hash": inputs_digest(record), "numbers": sourced_numbers(record)}
 
 
 def _sizes(program: Any) -> dict[str, Any]:
@@ -238,7 +220,7 @@ def shown_metrics(phase: str, record: Any = TokenMetrics) -> list[str]:
     ['ttft', 'tpot', 'step_time']
     """
     own = metrics_of(record)
-    had = [name for name in HEADLINE if name in own and phase in METRICS[name].phases]
+    had = [name for name in HEADLINE.split() if name in own and phase in METRICS[name].phases]
     return [name for name in had if name != "step_time" or not {"ttft", "tpot"} & set(had)]
 
 

@@ -257,15 +257,17 @@ def _pictures_html(
     shares = [max(share, 0.0) * 100 for share, _ in matters]
     goal = metric_label(outcome.goal.metrics[0])
     ordered = [t for _, t in matters]
-    sampled = "A sampler that looks where it is good has seen little of the rest."
     explained = (
-        f"The share of the variance of log {goal} over the points that are in which the choice of one "
+        f"The share of the variance of log {goal} over the points that are in which the choice of one axis "
+        "alone explains. A sampler that looks where it is good has seen little of the rest."
     )
-    explained += f"axis alone explains. {sampled}"
     relative = "Relative to the best of all. Where cells differ much, the choice must be right."
     pair, heat = search_figures.pair_html(ordered, worth)
-    lines = f"A line a design, the {min(search_figures.THREADS, int(np.sum(worth > 0))):,} best of those evaluated over the "
-    lines += f"{search_figures.AXES} axes that matter most at most; strong is best. Drag along an axis to keep part of it."
+    shown = min(search_figures.THREADS, int(np.sum(worth > 0)))
+    lines = (
+        f"A line a design, the {shown:,} best of those evaluated over the {search_figures.AXES} axes that "
+    )
+    lines += "matter most at most; strong is best. Drag along an axis to keep part of it."
     threads = figure_html(
         search_figures.threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760
     )

@@ -272,7 +272,7 @@ def channel_table(told: dict[str, Any]) -> Any:
     return table(f"{told['memory']}: {told['title']}", head, rows, below)
 
 
-def draw_memories(path: Path, share: float, limits: dict[str, Any], hot: float) -> Path:
+def draw_memories(share: float, limits: dict[str, Any], hot: float, path: Path) -> Path:
     """Every dram_channel memory's share of its peak over the run."""
     from strata.params import names
 

@@ -6,7 +6,7 @@ import html
 import itertools
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,38 +19,10 @@ from strata.expression import Names, calculate
 from strata.shipped import needed_model, paper_offers
 from strata.studies import StudyOutcome
 
-if TYPE_CHECKING:
-    from strata.studies import StudyOutcome
-
-KEYS = [
-    "file",
-    "points",
-    "title",
-    "x",
-    "y",
-    "lines",
-    "xlabel",
-    "ylabel",
-    "limit",
-    "limited",
-    "label",
-    "log",
-    "each",
-    "box",
-    "panels",
-    "bars",
-    "low",
-    "high",
-    "cells",
-    "stacks",
-    "words",
-    "rows",
-    "columns",
-    "mappings",
-    "memory",
-    "network",
-    "roofs",
-]
+KEYS = (
+    "file points title x y lines xlabel ylabel limit limited label log each box panels bars low high cells stacks "
+    "words rows columns mappings memory network roofs"
+)
 LIMIT = {"color": "#c44e52", "linewidth": 1.0, "linestyle": "--"}
 
 
@@ -136,8 +108,8 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
         for entry in outcome.study.table.get("picture", []):
             place = f"{outcome.study.name}: picture {entry.get('file', '?')}"
             for key in entry:
-                if key not in KEYS:
-                    raise UnknownName(f"key of {place}", key, KEYS, ", ".join(KEYS))
+                if key not in (known := KEYS.split()):
+                    raise UnknownName(f"key of {place}", key, known, ", ".join(known))
             added = next((key for key in paper_offers("study pictures") if key in entry), "")
             kind = "bars" if "bars" in entry else "x"
             for key in ("file",) if added else ("file", "y", kind):

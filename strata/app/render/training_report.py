@@ -142,8 +142,8 @@ def draw_run(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
 def _head(figure: Any, run: TrainRun, height: float) -> None:
     """What the run is and its plan, above all parts."""
     r = run.result
-    said = f"{r.model.name} on {r.system.name}: {count_text(run.tokens)} tokens in {training.days_text(run.days)}, "
-    said += f"MFU {run.mfu:.1%}, goodput {float(run.goodput.share):.1%}"
+    said = f"{r.model.name} on {r.system.name}: {count_text(run.tokens)} tokens in "
+    said += f"{training.days_text(run.days)}, MFU {run.mfu:.1%}, goodput {float(run.goodput.share):.1%}"
     figure.text(0.012, 1 - 0.12 / height, said, fontsize=12, weight="bold", color=DARK, va="top")
     figure.text(0.012, 1 - 0.36 / height, plan_text(run.plan), fontsize=8.5, color=GREY, va="top")
     figure.tight_layout(rect=(0, 0, 1, 1 - HEAD / height))
