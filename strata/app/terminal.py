@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -143,14 +144,20 @@ def plain_table(*headings: str, **options: Any) -> Any:
     return table
 
 
+def words(said: str, style: str = "", *, no_wrap: bool | None = None) -> Any:
+    """Text in a style."""
+    from rich.text import Text
+
+    return Text(said, style, no_wrap=no_wrap)
+
+
 def titled(title: str, table: Any, below: str = "") -> Any:
     """A table under its title, each line as wide as the screen (rich would fold a title to the table's
     width).
     """
     from rich.console import Group
-    from rich.text import Text
 
-    return Group(Text(title, style="bold"), table, *([Text(below, style="dim")] if below else []))
+    return Group(words(title, "bold"), table, *([words(below, "dim")] if below else []))
 
 
 def complain(said: str | Exception) -> None:
@@ -227,16 +234,18 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [w for w in words if w.startswith(incomplete)]
 
 
-def metric_names(incomplete: str) -> list[str]:
-    from strata.pricing.metrics import METRIC_UNITS
+def listed_in(module: str, name: str) -> Callable[[str], list[str]]:
+    """A completer that offers what a module lists under a name; it is loaded when somebody asks."""
 
-    return [m for m in METRIC_UNITS if m.startswith(incomplete)]
+    def complete(incomplete: str) -> list[str]:
+        listed = getattr(import_module(module), name)
+        return [word for word in (listed() if callable(listed) else listed) if word.startswith(incomplete)]
+
+    return complete
 
 
-def precision_names(incomplete: str) -> list[str]:
-    from strata.precision import PRECISIONS
-
-    return [p for p in PRECISIONS if p.startswith(incomplete)]
+metric_names = listed_in("strata.pricing.metrics", "METRIC_UNITS")
+precision_names = listed_in("strata.precision", "PRECISIONS")
 
 
 def item_names(ctx: Any, incomplete: str) -> list[str]:

@@ -18,7 +18,7 @@ from strata.app.commands.options import (
     option,
     write,
 )
-from strata.app.terminal import names_of, set_items, typed_bytes
+from strata.app.terminal import listed_in, names_of, set_items, typed_bytes
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from strata.hardware.fabric import Fabric
     from strata.pricing.network.collective_cost import CollectiveCost
 
+PATTERNS = listed_in("strata.pricing.network.collectives", "PATTERNS")
 MOST = 1000  # rows of a table of collectives
 EVERY_SIZE = (8.0, 8e9)  # bytes of a picture where one size was asked for
 DRAWN = 121  # sizes of a picture
@@ -96,13 +97,6 @@ def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:
     return given
 
 
-def _patterns(incomplete: str) -> list[str]:
-    """A completer that offers collectives."""
-    from strata.pricing.network.collectives import PATTERNS
-
-    return [p for p in PATTERNS if p.startswith(incomplete)]
-
-
 @command(
     "collective",
     "One collective on a fabric.",
@@ -110,7 +104,7 @@ def _patterns(incomplete: str) -> list[str]:
 )
 def collective_command(
     pattern: str = argument(
-        ..., "PATTERN", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send", _patterns
+        ..., "PATTERN", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send", PATTERNS
     ),
     bytes: str = option(
         ..., "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"

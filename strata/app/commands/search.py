@@ -26,7 +26,7 @@ from strata.app.commands.options import (
     with_price,
 )
 from strata.app.rows_out import write_rows
-from strata.app.terminal import complain, metric_names, names_of, one_of, print_json, say, wrote
+from strata.app.terminal import complain, listed_in, metric_names, names_of, one_of, print_json, say, wrote
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -62,23 +62,18 @@ PLAN = option(
 )
 
 
-def _samplers(incomplete: str) -> list[str]:
-    from strata.search.samplers import sampler_names
-
-    return [n for n in sampler_names() if n.startswith(incomplete)]
-
-
-def _goals(incomplete: str) -> list[str]:
-    from strata.search.derived_metrics import GOAL_METRICS
-
-    return [n for n in GOAL_METRICS if n.startswith(incomplete)]
-
-
 GOAL = option(
-    "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"
+    "tokens_per_s",
+    "METRIC,...",
+    "what to make best; several give a frontier",
+    listed_in("strata.search.derived_metrics", "GOAL_METRICS"),
+    flags="--goal -g",
 )
 SAMPLER = option(
-    "exact", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers
+    "exact",
+    "NAME",
+    "who says what comes next: exact proves its answer, the others do not",
+    listed_in("strata.search.samplers", "sampler_names"),
 )
 
 
@@ -192,12 +187,6 @@ def _watched(searching: Search) -> tuple[list[Progress], bool]:
     return history, False
 
 
-def _study_names(incomplete: str) -> list[str]:
-    from strata.studies import study_names
-
-    return [n for n in study_names() if n.startswith(incomplete)]
-
-
 @command(
     "study",
     "Repeat a published study, claim by claim.",
@@ -205,7 +194,10 @@ def _study_names(incomplete: str) -> list[str]:
 )
 def study_command(
     name: str = argument(
-        "", "[NAME]", "a study, or the path of its folder; left out: all there are", _study_names
+        "",
+        "[NAME]",
+        "a study, or the path of its folder; left out: all there are",
+        listed_in("strata.studies", "study_names"),
     ),
     form: AnswerForm = FORM,
     report: Path | None = option(None, "FILE", "write an HTML page with pictures"),

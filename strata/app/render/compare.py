@@ -12,8 +12,8 @@ from strata.app.render import page
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction_report import sources_html
 from strata.app.render.ranking import dollars_text, joules_text
-from strata.app.render.tables import picked
-from strata.app.terminal import plain_json, plain_table, titled
+from strata.app.render.tables import picked, rows_table
+from strata.app.terminal import plain_json, titled, words
 from strata.drawing import keep
 from strata.search.compare import Comparison
 from strata.search.compared_rows import Answer, ComparedRow
@@ -229,17 +229,15 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
 def _near_best(found: Comparison, trusted: Trusted) -> list[str]:
     """Rows whose interval meets that of the best."""
     bounds = [None if trust is None else trust.bounds for trust in trusted]
-    best, others = bounds[found.ranking[0]], found.ranking[1:]
+    best = bounds[found.ranking[0]]
     if best is None:
         return []
-    met = ((i, bounds[i]) for i in others)
+    met = ((i, bounds[i]) for i in found.ranking[1:])
     return [found.label(i) for i, own in met if own and own[0] <= best[1] and best[0] <= own[1]]
 
 
 def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
     """A comparison for people: the table, in two where names of rows are long, then reasons."""
-    from rich.text import Text
-
     header, rows = compared_cells(found, trusted)
     tables = [_table(header, rows)]
     if len(row_names(found)) > 1:
@@ -249,19 +247,14 @@ def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
             _table(["", *header[part]], [[number, *row[part]] for number, row in numbered])
             for part in (slice(last), slice(last, None))
         ]
-    reasons = [Text(f"- {line}") for line in reason_lines(found, trusted)]
+    reasons = [words(f"- {line}") for line in reason_lines(found, trusted)]
     title = [titled(question_text(found), tables[0]), *tables[1:]]
-    return [*title, Text(remark_text(found, trusted), style="dim"), *reasons]
+    return [*title, words(remark_text(found, trusted), "dim"), *reasons]
 
 
 def _table(header: list[str], rows: list[list[str]]) -> Any:
-    table = plain_table()
-    for label in header:
-        side = "left" if label in WORD_COLUMNS else "right"
-        table.add_column(label, justify=side, no_wrap=label != "plan", overflow="fold")
-    for cells in rows:
-        table.add_row(*cells)
-    return table
+    side = {name: "<" if name in WORD_COLUMNS else ">" for name in header} | {"plan": ""}
+    return rows_table([f"{side[label]}{label}~" for label in header], rows)
 
 
 def draw_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
@@ -309,7 +302,7 @@ def spans_of(name: str, trusted: Trusted) -> list[tuple[float, float] | None]:
 def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
     """A comparison as a page that opens offline: bars, table, reasons, the factors behind them, sources."""
     header, rows = compared_cells(found, trusted)
-    words = [i for i, name in enumerate(header) if name in WORD_COLUMNS]
+    texts = [i for i, name in enumerate(header) if name in WORD_COLUMNS]
     best = found.ranking[0] if found.ranking else -1
     remarks = page.paragraphs(remark_text(found, trusted).splitlines(), "dim")
     records: dict[str, Any] = {}  # chips, fabrics and engines of all rows, each once
@@ -319,7 +312,7 @@ def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
     parts = [
         page.cards_html(_headline(found, trusted)) if found.ranking else "",
         _panels(found, trusted),
-        page.section("Row by row", page.html_table(header, rows, words, best), remarks),
+        page.section("Row by row", page.html_table(header, rows, texts, best), remarks),
         page.section("Why they differ", page.paragraphs(reason_lines(found, trusted)), _factors(found)),
         sources_html(records),
     ]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app.render.prediction import metric_label, metric_text, shown_metrics
 from strata.app.render.tables import bare, cells_of, picked, table
+from strata.app.terminal import words
 from strata.errors import BadFile
 from strata.mapping.plan import division_text
 from strata.reading import json_file
@@ -37,9 +38,9 @@ DETAIL = {"op": "an op", "block": "a block", "stage": "a stage's pass"}
 def explanation(result: Result) -> Any:
     """Why: what is busy, where a step's time goes op by op, and what more of each resource would buy."""
     from rich.console import Group
-    from rich.text import Text
 
-    return Group(Text(busy_text(result)), Text(""), _ops_table(result), Text(""), _gains_table(result))
+    gap = words("")
+    return Group(words(busy_text(result)), gap, _ops_table(result), gap, _gains_table(result))
 
 
 def busy_text(result: Result) -> str:

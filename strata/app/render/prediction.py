@@ -10,6 +10,7 @@ import numpy as np
 
 from strata import __version__
 from strata.app.render.tables import card, picked
+from strata.app.terminal import words
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, division_text
 from strata.params import stated
@@ -133,9 +134,7 @@ def headline_table(result: Result) -> Any:
 
 def dimmed(lines: list[str]) -> list[Any]:
     """What should be said beside a prediction, dimmed."""
-    from rich.text import Text
-
-    return [Text(line, style="dim") for line in lines]
+    return [words(line, "dim") for line in lines]
 
 
 def _dies(result: Result) -> str:

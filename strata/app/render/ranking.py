@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strata.app.render.prediction import prediction_dict, shown_metrics, workload_text
-from strata.app.render.tables import floats, table
+from strata.app.render.tables import floats, picked, table
+from strata.app.terminal import words
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, order_text, plan_text
 from strata.result import Result
@@ -18,8 +19,6 @@ from strata.serving.load_metrics import LoadMetrics, limits_text
 from strata.units import show
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from strata.hardware.system import System
     from strata.serving.served_plans import ServedPlan, ServedPlans
     from strata.workload.model import Model
@@ -36,13 +35,9 @@ COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
 }
 BEHIND = "against the best, and the op that takes most more time for a sequence (what it waits for)"
 SEEN_UNITS = {
-    "requests_per_s": "1/s",
-    "tokens_per_s": "1/s",
-    "tokens_per_s_per_device": "1/s",
-    "tokens_per_s_per_user": "1/s",
-    "ttft": "s",
-    "ttft_p95": "s",
-    "tpot": "s",
+    **dict.fromkeys(("requests_per_s", "tokens_per_s"), "1/s"),
+    **dict.fromkeys(("tokens_per_s_per_device", "tokens_per_s_per_user"), "1/s"),
+    **dict.fromkeys(("ttft", "ttft_p95", "tpot"), "s"),
     "in_flight": "1",
     "power": "W",
     "energy_per_mtoken": "J",
@@ -62,11 +57,7 @@ def choice_dict(choice: RankedPlan | None) -> dict[str, Any] | None:
     """What a plan was chosen from."""
     if choice is None:
         return None
-    return {
-        "considered": choice.considered,
-        "feasible": choice.feasible,
-        "plan": division_text(choice.result.plan),
-    }
+    return picked(choice, "considered feasible") | {"plan": division_text(choice.result.plan)}
 
 
 def choice_text(choice: RankedPlan) -> str:
@@ -94,10 +85,9 @@ def ranking_dict(ranking: PlanRanking) -> dict[str, Any]:
     """Plans for machines, best first."""
     return {
         "goal": ranking.goal,
-        "limits": {"ttft": ranking.ttft, "tpot": ranking.tpot, "share": ranking.share},
+        "limits": picked(ranking, "ttft tpot share"),
         "plans": [_choice_dict(choice, ranking) for choice in ranking.choices],
-        "considered": ranking.considered,
-        "feasible": ranking.feasible,
+        **picked(ranking, "considered feasible"),
         "interval": None if ranking.served is None else trust_of(ranking.served)[0],
         "why_none": ranking.why_none or None,
     }
@@ -112,12 +102,9 @@ def _choice_dict(choice: RankedPlan, ranking: PlanRanking) -> dict[str, Any]:
     question = {"phase": "serve", "batch": choice.served.clients, "context": None}
     question |= {"input": asked.input, "output": asked.output}
     own = {name: seen[name] for name in SEEN_UNITS} | {"memory_used": step["metrics"]["memory_used"]}
-    told = {
-        "question": step["question"] | question,
-        "metrics": own,
-        "units": SEEN_UNITS | {"memory_used": "B"},
-    }
-    return step | told | {"slots": seen["slots"], "limited_by": seen["limited_by"]}
+    step |= {"question": step["question"] | question, "metrics": own}
+    step |= {"units": SEEN_UNITS | {"memory_used": "B"}}
+    return step | {key: seen[key] for key in ("slots", "limited_by")}
 
 
 def _seconds(value: Any) -> str:
@@ -133,10 +120,9 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     found, first = ranking.served, ranking.choices[0]
     assert found is not None and first.served is not None
     asked, best, limited = found.curve.requests, first.result, bool(first.served.limited_by)
-    title = f"{best.model.name} on {best.system.name}, input {asked.input:g}, output {asked.output:g}"
-    title += (
-        f", engine {best.engine.name}{found.limits.text}\nbest {len(ranking.choices)} by {found.goal.means}"
-    )
+    title = f"{best.model.name} on {best.system.name}, input {asked.input:g}, output {asked.output:g}, "
+    title += f"engine {best.engine.name}{found.limits.text}\n"
+    title += f"best {len(ranking.choices)} by {found.goal.means}"
     several = found.considered > 1
     title += f" of {found.considered:,} plans, {found.feasible:,} of which fit" if several else " of 1 plan"
     title += " and keep the limits" if several and found.limits.text else ""
@@ -180,35 +166,31 @@ def ranking_table(ranking: PlanRanking) -> Any:
     columns = [column for name, column in COLUMNS.items() if name in {*shown, "batch", "memory_used"}]
     rows = []
     for r in (choice.result for choice in ranking.choices):
-        rows.append(
-            [division_text(r.plan), *(text(r) for _, text in columns), str(r.bound_by), why_behind(r, best)]
-        )
+        cells = [text(r) for _, text in columns]
+        rows.append([division_text(r.plan), *cells, str(r.bound_by), why_behind(r, best)])
     below = f"behind by: throughput lost {BEHIND}" if len(ranking.choices) > 1 else ""
     head = ["<plan", *(f">{label}" for label, _ in columns), "bound by", "behind by"]
     return table(title, head, rows, below)
 
 
-def hint_text(ranking: PlanRanking, typed: str) -> Text:
+def hint_text(ranking: PlanRanking, typed: str) -> Any:
     """The next command, on one line however narrow the screen, to be copied."""
-    from rich.text import Text
-
     r, served = ranking.choices[0].result, ranking.choices[0].served
     if served is not None:
         more = f"--plan {plan_text(served.plan)} --clients {served.clients:g}"
-        return Text(f"look closer: strata serving {typed} {more}", no_wrap=True)
+        return words(f"look closer: strata serving {typed} {more}", no_wrap=True)
     more = f"--batch {r.workload.batch:g} --plan {division_text(r.plan)} --explain"
-    return Text(f"look closer: strata predict {typed} {more}", no_wrap=True)
+    return words(f"look closer: strata predict {typed} {more}", no_wrap=True)
 
 
 def seen_dict(load: LoadMetrics) -> dict[str, float]:
     """What clients see and what it costs; units in `SEEN_UNITS`."""
     return {
-        "requests_per_s": float(load.rate),
-        "tokens_per_s": float(load.tokens_per_s),
+        **floats(load, "requests_per_s=rate tokens_per_s"),
         "tokens_per_s_per_device": float(load.tokens_per_s / load.devices),
         "tokens_per_s_per_user": float(1.0 / load.tpot),
         **floats(load, "ttft ttft_p95 tpot in_flight=active power energy_per_mtoken cost_per_mtoken"),
-        "cost_per_device_hour": float(load.cost_per_device_hour),
+        **floats(load, "cost_per_device_hour"),
     }
 
 
@@ -220,8 +202,7 @@ def served_dict(one: ServedPlan) -> dict[str, Any]:
         "batch": one.clients,
         "limited_by": one.limited_by or None,
         "slots": one.slots,
-        "devices": float(one.load.devices),
-        "devices_used": float(one.plan.devices),
+        **floats(one, "devices=load.devices devices_used=plan.devices"),
         **seen_dict(one.load),
         "simulated": one.simulated,
         "closed_form": None
@@ -263,10 +244,8 @@ def joules_text(value: Any) -> str:
 
 def device_hour_text(found: ServedPlans) -> str:
     """What a device of the best plan costs an hour, and what columns mean."""
-    text = (
-        "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting included "
-    )
-    text += "(mean, 95th percentile of TTFT, mean)"
+    text = "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting "
+    text += "included (mean, 95th percentile of TTFT, mean)"
     text += f"\n{simulated_text(found)}" if found.choices else ""
     if not found.choices or not np.isfinite(found.choices[0].load.cost_per_device_hour):
         return f"{text}; no price is known"

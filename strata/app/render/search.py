@@ -22,14 +22,12 @@ from strata.app.render.page import (
 from strata.app.render.prediction import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import picked, rows_table
-from strata.app.terminal import titled
+from strata.app.terminal import titled, words
 from strata.drawing import keep
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.units import show
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from strata.search.outcome import Progress, SearchOutcome
     from strata.search.points import Evaluated
     from strata.search.run import Search
@@ -39,10 +37,8 @@ SHOWN_POINTS = 20
 FRONTIER_ROWS, EMPTY_ROWS, REASON_BARS = 20, 24, 8  # shown at most
 
 
-def progress_line(searching: Search, at: Progress) -> Text:
+def progress_line(searching: Search, at: Progress) -> Any:
     """Where a search stands, in a line."""
-    from rich.text import Text
-
     metric = searching.goal.metrics[0]
     unit = GOAL_METRICS[metric].unit
     parts = [f"round {at.rounds:,}", f"{at.rows:,} points"]
@@ -53,7 +49,7 @@ def progress_line(searching: Search, at: Progress) -> Text:
         parts += [f"bound {show(at.bound, unit)}", f"gap {at.gap:.2%}", f"{at.open:,} regions open"]
     parts += [f"{clock_text(at.seconds)} gone"]
     parts += [f"{clock_text(at.left)} left"] if at.left == at.left else []
-    return Text("  ".join(parts))
+    return words("  ".join(parts))
 
 
 def clock_text(seconds: float) -> str:

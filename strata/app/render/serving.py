@@ -101,16 +101,10 @@ def _pools(answer: UnderLoad) -> Any:
     rows, splits = [], answer.splits or []
     for s in splits[:6]:
         per = s.rate * answer.curve.requests.output / answer.curve.devices
-        cells = (
-            str(s.prefill_devices),
-            plan_text(s.prefill_plan),
-            str(s.decode_devices),
-            plan_text(s.decode_plan),
-        )
-        rates = (f"{s.rate:.3g}", f"{per:.4g}")
-        rows.append(
-            (*cells, *rates, *cells_of(s, "prefill_rate:.3g decode_rate:.3g read_time:s send_time:s"))
-        )
+        readers = (str(s.prefill_devices), plan_text(s.prefill_plan))
+        writers = (str(s.decode_devices), plan_text(s.decode_plan))
+        times = cells_of(s, "prefill_rate:.3g decode_rate:.3g read_time:s send_time:s")
+        rows.append((*readers, *writers, f"{s.rate:.3g}", f"{per:.4g}", *times))
     best = max(splits, key=lambda s: s.rate, default=None)
     together = float(answer.rates[0]) if answer.at_rate is not None else float(np.max(answer.rates))
     below = ""
@@ -138,7 +132,7 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
         "plans": [_plan_dict(answer, i) for i in range(len(answer.served.choices))],
         "interval": ranking.trust_of(answer.served, load)[0],
         "load": None if load is None else loaded | _load_dict(load),
-        "speculation": None if answer.speculation is None else _speculation_dict(answer.speculation),
+        "speculation": answer.speculation and _speculation_dict(answer.speculation),
         "pools": None if answer.splits is None else [_pools_dict(split) for split in answer.splits],
         "frontier": None if answer.frontier is None else answer.frontier.as_dict(),
         "units": dict(ranking.SEEN_UNITS),

@@ -195,9 +195,8 @@ def service_trace(run: Served, path: Path) -> Path:
         told = {"sequences": s.generating, "prompt tokens": s.reading, "steps": s.steps}
         rows.append(trace_slice(name, kind, (s.replica + 1, 0), s.start, s.end) | {"args": told})
         for what, value in (("sequences", s.generating), ("waiting", s.waiting), ("KV cache", s.kv)):
-            rows.append(
-                {"name": what, "ph": "C", "pid": s.replica + 1, "ts": s.start * 1e6, "args": {what: value}}
-            )
+            place = {"ph": "C", "pid": s.replica + 1, "ts": s.start * 1e6}
+            rows.append({"name": what, **place, "args": {what: value}})
     return keep_trace(rows, path)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from strata.app.render.figures import colour_of
 from strata.app.render.page import cards_html, html_page, paragraphs, picture_html, section
 from strata.app.render.tables import rows_table, table
+from strata.app.terminal import words
 from strata.drawing import STYLE, keep, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import Names, calculate
@@ -48,12 +49,10 @@ def claim_text(value: Any) -> str:
 
 def claims_table(outcome: StudyOutcome) -> Any:
     """A line a claim."""
-    from rich.text import Text
-
     rows = []
     for claim in outcome.claims:
-        mark = Text("yes", style="green") if claim["holds"] else Text("no", style="red")
-        said = Text(claim["says"])
+        mark = words("yes", "green") if claim["holds"] else words("no", "red")
+        said = words(claim["says"])
         if claim["note"]:
             said.append(f"\n{claim['note']}", style="dim")
         rows.append((said, claim_text(claim["paper"]), claim_text(claim["ours"]), mark))
@@ -93,8 +92,8 @@ def _claims(outcome: StudyOutcome) -> str:
         look, verdict = ("good", "holds") if claim["holds"] else ("bad", "does not")
         cells = [html.escape(claim["says"]) + note]
         cells += [html.escape(claim_text(claim[side])) for side in ("paper", "ours")]
-        words = "".join(f"<td class='w'>{cell}</td>" for cell in cells)
-        rows.append(f"<tr>{words}<td class='{look} verdict'>{verdict}</td></tr>")
+        texts = "".join(f"<td class='w'>{cell}</td>" for cell in cells)
+        rows.append(f"<tr>{texts}<td class='{look} verdict'>{verdict}</td></tr>")
     head = "<thead><tr><th>claim</th><th>paper</th><th>ours</th><th></th></tr></thead>"
     return f"<div class='wide'><table>{head}<tbody>{''.join(rows)}</tbody></table></div>"
 
@@ -119,13 +118,13 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
     return written
 
 
-def _shared_start(words: np.ndarray) -> int:
+def _shared_start(names: np.ndarray) -> int:
     """How many letters all names begin with, up to the last hyphen.
 
     >>> _shared_start(np.array(["deepflow-n12", "deepflow-n1"]))
     9
     """
-    first, last = min(words.tolist()), max(words.tolist())
+    first, last = min(names.tolist()), max(names.tolist())
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "".join(letter for letter, _ in same).rfind("-") + 1
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.tables import bare, floats, picked
-from strata.app.terminal import titled
+from strata.app.terminal import titled, words
 from strata.arrays import Number
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
 from strata.one_step import stage_memory
@@ -51,9 +51,7 @@ def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
         found["search"] = {
             **picked(run.search, "considered refined feasible out_by_reason=out"),
             "plans": [_choice_dict(run, choice.result) for choice in run.search.choices],
-            "levers": [
-                picked(one, "lever=name value plans feasible=fitting loss") for one in run.search.levers
-            ],
+            "levers": [picked(o, "lever=name value plans feasible=fitting loss") for o in run.search.levers],
         }
     return found | ({"scaling": {c.kind: c.to_dict() for c in curves}} if curves else {})
 
@@ -128,44 +126,38 @@ def plan_words(plan: Plan, micro: float) -> str:
     >>> plan_words(plan("tp=8,pp=4,dp=16,sp=1,zero=1,recompute=full,microbatches=64"), 1.0)
     'tensor 8 (sequence parallel), pipeline 4 (1f1b), data 16 (ZeRO-1), micro-batch 1 x 64, recompute full'
     """
-    words = []
+    parts = []
     if plan.tp > 1:
-        words.append(f"tensor {plan.tp:g}" + (" (sequence parallel)" if plan.sp else ""))
+        parts.append(f"tensor {plan.tp:g}" + (" (sequence parallel)" if plan.sp else ""))
     if plan.cp > 1:
-        words.append(f"context {plan.cp:g} ({WORDS['cp_mode'][int(plan.cp_mode)]})")
+        parts.append(f"context {plan.cp:g} ({WORDS['cp_mode'][int(plan.cp_mode)]})")
     if plan.pp > 1:
         schedule = WORDS["schedule"][int(plan.schedule)]
         v = f"interleaved, {plan.virtual_stages:g} chunks a stage" if plan.virtual_stages > 1 else schedule
-        words.append(f"pipeline {plan.pp:g} ({v})")
+        parts.append(f"pipeline {plan.pp:g} ({v})")
     shards = f" over {plan.dp_shard:g} ranks" if plan.zero and plan.dp_shard else ""
-    words.append(f"data {plan.dp:g}" + (f" (ZeRO-{plan.zero:g}{shards})" if plan.zero else ""))
+    parts.append(f"data {plan.dp:g}" + (f" (ZeRO-{plan.zero:g}{shards})" if plan.zero else ""))
     if plan.ep > 1:
-        words.append(f"experts {plan.ep:g}")
-    words.append(
-        f"micro-batch {micro:g} x {plan.microbatches:g}" if plan.microbatches else f"micro-batch {micro:g}"
-    )
+        parts.append(f"experts {plan.ep:g}")
+    parts.append(f"micro-batch {micro:g}" + (f" x {plan.microbatches:g}" if plan.microbatches else ""))
     some = f" ({plan.recompute_layers:g} layers of a chunk)" if plan.recompute_layers else ""
-    words.append(f"recompute {WORDS['recompute'][int(plan.recompute)]}{some}")
+    parts.append(f"recompute {WORDS['recompute'][int(plan.recompute)]}{some}")
     away = WORDS["offload"][int(plan.offload)]
-    return ", ".join([*words, *([f"{_AWAY[away]} in the host's memory"] if plan.offload else [])])
+    return ", ".join([*parts, *([f"{_AWAY[away]} in the host's memory"] if plan.offload else [])])
 
 
 def _plan_lines(run: TrainRun) -> Any:
-    from rich.text import Text
-
     said = f"plan {plan_text(run.plan)}"
     if run.search is not None:
         s = run.search
         said += f": the best of {s.considered + s.refined:,}, {s.feasible:,} of which fit"
     order = order_text(run.plan)
     placed = f"; {order} on the fabric, innermost first" if order else ""
-    return Text(f"{said}\n {plan_words(run.plan, run.micro_batch)}{placed}", no_wrap=True)
+    return words(f"{said}\n {plan_words(run.plan, run.micro_batch)}{placed}", no_wrap=True)
 
 
 def _memory_bars(run: TrainRun) -> list[Any]:
     """A bar for every stage, filled by purpose up to what a device may hold."""
-    from rich.text import Text
-
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
     purposes = [name for name, each in held.items() if np.max(each) > 0]
     labels, lines = stage_names(run), []
@@ -177,7 +169,7 @@ def _memory_bars(run: TrainRun) -> list[Any]:
         lines.append(f" {labels[stage]:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
     full = int(np.argmax(sum(held.values())))
     legend = [f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)]
-    return [titled(memory_title(run), Text("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
+    return [titled(memory_title(run), words("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
 
 
 def stage_names(run: TrainRun) -> list[str]:
@@ -242,10 +234,10 @@ def step_parts(run: TrainRun) -> dict[str, float]:
 
 def _step_table(run: TrainRun) -> Any:
     whole = float(run.result.metrics.step_time)
-    rows = (
-        (STEP_WORDS.get(name, name), show(time, "s"), f"{time / whole:.1%}", "█" * round(time / whole * BAR))
-        for name, time in step_parts(run).items()
-    )
+    rows = []
+    for name, time in step_parts(run).items():
+        share = time / whole
+        rows.append((STEP_WORDS.get(name, name), show(time, "s"), f"{share:.1%}", "█" * round(share * BAR)))
     return bare(f"a step of {show(whole, 's')} on the mean device", rows, "|)|)|")
 
 
@@ -275,22 +267,17 @@ def _clock(span: Number) -> str:
 
 def _lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
     """Rows whose last cell may be long: it is never folded nor cut, so that it can be copied."""
-    from rich.text import Text
-
     every = [header, *rows]
     wide = [max(len(row[i]) for row in every) for i in range(len(header) - 1)]
     lines = ["  ".join([*(c.rjust(w) for c, w in zip(row, wide, strict=False)), row[-1]]) for row in every]
-    return Text("\n".join(f" {line}" for line in lines), no_wrap=True)
+    return words("\n".join(f" {line}" for line in lines), no_wrap=True)
 
 
 def _others_table(run: TrainRun, found: TrainingSearch) -> list[Any]:
     header = ("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan")
     below = [f" {line}" for line in others_remarks(found)]
-    return [
-        _bold(OTHERS),
-        _lines(header, [(*cells, plan) for plan, *cells in other_rows(run, found)]),
-        *below,
-    ]
+    rows = [(*cells, plan) for plan, *cells in other_rows(run, found)]
+    return [words(OTHERS, "bold"), _lines(header, rows), *below]
 
 
 def other_rows(run: TrainRun, found: TrainingSearch) -> list[tuple[str, ...]]:
@@ -310,12 +297,6 @@ def others_remarks(found: TrainingSearch) -> list[str]:
     """Why the second plan is behind, and how many are out, and why."""
     below = [f"second: {why_behind(c.result, found.nearest)}" for c in found.choices[1:2]]
     return below + [f"{count:,} plans are out: {why}" for why, count in found.out.items()]
-
-
-def _bold(title: str) -> Any:
-    from rich.text import Text
-
-    return Text(title, style="bold")
 
 
 def levers_table(found: TrainingSearch) -> Any:
@@ -340,7 +321,7 @@ def _lever_texts(tried: list[LeverWorth]) -> str:
 def scaling_lines(curve: ScalingCurve) -> list[Any]:
     """A line for each device count."""
     header, rows = scaling_rows(curve)
-    return [_bold(scaling_title(curve)), _lines(tuple(header), rows)]
+    return [words(scaling_title(curve), "bold"), _lines(tuple(header), rows)]
 
 
 def scaling_title(curve: ScalingCurve) -> str:
