@@ -131,15 +131,11 @@ def commands_app(word: str = "") -> typer.Typer:
         if name == "kernel":
             held["register_kernel"](app)
         else:
-            _add(app, next(one for key, one in held.items() if _is_command(key, one, name)))
+            every = (one for key, one in held.items() if key.endswith("_command"))
+            _add(app, next(one for one in every if vars(one).get("command", {}).get("name") == name))
     for offer in offers.values():
         _add(app, plugged(*offer))
     return app
-
-
-def _is_command(key: str, one: Any, name: str) -> bool:
-    """Whether what a module holds under a key is the function of a command."""
-    return key.endswith("_command") and vars(one).get("command", {}).get("name") == name
 
 
 def _add(app: typer.Typer, function: Any) -> None:

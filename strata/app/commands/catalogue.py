@@ -102,7 +102,8 @@ def diff_command(
     """Two saved results, line by line: what was asked differently and what came out differently. Or two
     technologies, memory devices, links, bonds or packages: every number side by side.
     """
-    if not any(_is_result(name) for name in (first, second)):
+    names = (first, second)  # a result is JSON, or any file or folder but TOML
+    if not any(n.endswith(".json") or (not n.endswith(".toml") and Path(n).exists()) for n in names):
         from strata.app.render.technology import part_differences, parts_table
 
         kind, parts = part_differences(first, second)
@@ -112,8 +113,3 @@ def diff_command(
 
     rows = differences(Path(first), Path(second))
     form.answer(rows, lambda: [differences_table(rows, Path(first).name, Path(second).name)])
-
-
-def _is_result(name: str) -> bool:
-    """Whether a name is a result's file rather than a part's: JSON, or any file or folder but TOML."""
-    return name.endswith(".json") or (not name.endswith(".toml") and Path(name).exists())

@@ -257,15 +257,23 @@ class AnswerForm:
     table: TableFile = None
 
     def answer(
-        self, told: Any, shown: Any, rows: str | Callable[[Any], Rows] = "", of: Sequence[Any] = ()
+        self,
+        told: Any,
+        shown: Any,
+        rows: str | Callable[[Any], Rows] = "",
+        of: Sequence[Any] = (),
+        *,
+        why_none: str = "",
     ) -> None:
         """Give an answer, of what was found: what machines are told, what people are shown, and which of it
-        are rows; each as it is, or as a function makes it.
+        are rows; each as it is, or as a function makes it. Where there is none machines are told what is
+        known, and why.
         """
         data = (told(*of) if callable(told) else told) if self.json or self.table else None
         if self.json:
             print_json(data)
-        elif parts := list(shown(*of) if callable(shown) else shown):
+        require(not why_none, why_none)
+        if not self.json and (parts := list(shown(*of) if callable(shown) else shown)):
             say(*parts)
         keep_table(self.table, data, rows)
 

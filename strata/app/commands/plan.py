@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,15 +20,13 @@ from strata.app.commands.options import (
     with_overlap,
     with_price,
 )
-from strata.app.rows_out import keep_table
-from strata.app.terminal import names_of, print_json, say, status_line, system_names, wrote
+from strata.app.terminal import names_of, status_line, system_names, wrote
 from strata.errors import BadValue, UnknownName, require
 from strata.mapping.engine import USUAL_SERVER, usual_engine
 from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.search.compare import Comparison
-    from strata.search.plan_for import PlanRanking
 
 USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
 UNTYPED = ("weights", "kv", "routing", "lora", "frozen", "speculative")
@@ -103,7 +102,7 @@ def plan_command(
 ) -> None:
     """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
     from strata.app.render.prediction import dimmed
-    from strata.app.render.ranking import hint_text, ranking_table
+    from strata.app.render.ranking import hint_text, ranking_dict, ranking_interval, ranking_table
     from strata.search.inputs import named_inputs, phase_of
     from strata.search.plan_for import plan_for
     from strata.serving.served_options import drafting_of
@@ -121,32 +120,19 @@ def plan_command(
     limits["drafting"] = drafting_of(speculative, served, kind)
     with status_line("pricing plans") as heard:
         ranking = plan_for(hardware, served, work, software, **limits, heard=heard)
-    lines = _told(ranking, form)
-    if not form.json:
-        words = {"model": model, "system": system}
-        words |= {name: f"{size[name]:g}" for name in ("input", "output")}
-        words |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
-        words |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
-        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(words, changes)))
+    interval, lines = ranking_interval(ranking)
+    words = {"model": model, "system": system}
+    words |= {name: f"{size[name]:g}" for name in ("input", "output")}
+    words |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
+    words |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
+    hint = partial(hint_text, ranking, _as_typed(words, changes))
+    told = partial(ranking_dict, ranking, interval)
+    shown = lambda: [ranking_table(ranking), *dimmed(lines), hint()]  # noqa: E731
+    form.answer(told, shown, "plans", why_none=ranking.why_none)
     if report is not None:
         from strata.app.render.prediction_report import plan_report
 
         wrote("report", plan_report(ranking, report, lines))
-
-
-def _told(ranking: PlanRanking, form: options.AnswerForm) -> list[str]:
-    """What machines are told; lines of the interval for people. What is served says its own in its table."""
-    from strata.app.render.accuracy import interval_of
-    from strata.app.render.ranking import ranking_dict
-
-    none = ranking.why_none or ranking.served is not None
-    interval, lines = (None, []) if none else interval_of(ranking.nearest)
-    told = ranking_dict(ranking) if form.json or form.table else {}
-    if form.json:
-        print_json(told | ({} if interval is None else {"interval": interval}))
-    require(not ranking.why_none, ranking.why_none)
-    keep_table(form.table, told, "plans")
-    return lines
 
 
 def _typed_batches(text: str) -> Any:
@@ -163,12 +149,13 @@ def _as_typed(words: dict[str, str], changes: list[str]) -> str:
 
 def _usual_batches(phase: str, batches: Any, size: dict[str, float], system: Any, program: Any) -> Any:
     """Batches as typed; of a language model that is trained, where none is, the usual one of the devices."""
-    if batches is not None or phase != "train" or not hasattr(program, "pattern"):
-        return batches
     import numpy as np
 
     from strata.training.run import usual_batch
+    from strata.workload.model import Model
 
+    if batches is not None or phase != "train" or not isinstance(program, Model):
+        return batches
     return np.array([usual_batch(float(system.devices), size["input"])])
 
 

@@ -312,7 +312,7 @@ def power_cap_command(
     """What a lower power limit of each device costs in speed and saves in energy: tokens/s, latency, clock,
     power and joules a token at each cap, of the devices and at the plug, and the cap with the least of them.
     """
-    from strata.app.render.power_cap import draw_power_caps, power_cap_dict, power_cap_tables
+    from strata.app.render.sweep import draw_power_caps, power_cap_dict, power_cap_tables
     from strata.search.inputs import make_workload, named_inputs, phase_of
     from strata.search.power_caps import power_caps
 

@@ -115,12 +115,8 @@ def serving_command(
     load |= {**typed_draft(speculative, served), "with_frontier": picture is not None or report is not None}
     with terminal.status_line("pricing plans") as heard:
         found = serve_under_load(hardware, served, requests, plan or None, software, **load, heard=heard)
-    if form.json:
-        terminal.print_json(under_load_dict(found))
-    require(not found.why_none, found.why_none)
-    if not form.json:
-        terminal.say(*under_load_tables(found))
-    keep_table(form.table, under_load_dict(found) if form.table else None, under_load_rows)
+    told = (under_load_dict, under_load_tables, under_load_rows)
+    form.answer(*told, of=[found], why_none=found.why_none)
     _write_pages(found, picture, report)
 
 

@@ -76,8 +76,8 @@ USUAL_DEPLOYMENT = {
 }
 DEPLOYMENT = (
     "engine router replicas eviction model system plan prefill decode sequences tokens prefill_workers "
-    "decode_workers kv_blocks no_prefix_caching power_cap speculative kv_tiers priorities skew other weights kv "
-    "set price"
+    "decode_workers kv_blocks no_prefix_caching power_cap speculative kv_tiers priorities skew other weights "
+    "kv set price"
 )
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, flag, option, with_price
-from strata.app.rows_out import keep_table
-from strata.app.terminal import names_of, one_of, print_json, say, typed_number, wrote
+from strata.app.terminal import names_of, one_of, typed_number, wrote
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
 from strata.units import typed_time, whole
@@ -93,6 +93,7 @@ def train_command(
     from strata.app.render.training import scaling_lines, train_dict, train_page
     from strata.search.inputs import fine_tuning, named_inputs
     from strata.training.run import train_run
+    from strata.training.scaling import KINDS_OF_SCALING, scaling_curve
 
     stated, changes = _stated(reliability, with_price(set, price))
     hardware, trained, software = named_inputs(model, system, engine, weights, "", changes, fabric)
@@ -105,13 +106,10 @@ def train_command(
     run = train_run(
         hardware, trained, tokens, plan=plan, interval=every, goal=goal, top=int(whole(top, "--top")), **told
     )
-    curves = _curves(hardware, trained, tokens, counts, told) if counts else []
-    answer = train_dict(run, curves) if form.json or form.table else {}
-    if form.json:
-        print_json(answer)
-    keep_table(form.table, _rows(answer), "plans")
-    if not form.json:
-        say(*train_page(run), *(part for curve in curves for part in ("", *scaling_lines(curve))))
+    curve = partial(scaling_curve, hardware, trained, tokens, counts, **told)
+    curves = [curve(kind=kind) for kind in KINDS_OF_SCALING] if counts else []
+    scaling = (part for curve in curves for part in ("", *scaling_lines(curve)))
+    form.answer(lambda: train_dict(run, curves), lambda: [*train_page(run), *scaling], _rows)
     _write_pictures(run, curves, timeline, svg)
     if report is not None:
         from strata.app.render.training_report import train_report
@@ -130,20 +128,10 @@ def _stated(name: str, changes: list[str]) -> tuple[Reliability, list[str]]:
     ]
 
 
-def _curves(
-    system: Any, model: Any, tokens: str, counts: list[int], told: dict[str, Any]
-) -> list[ScalingCurve]:
-    from strata.training.scaling import KINDS_OF_SCALING, scaling_curve
-
-    return [scaling_curve(system, model, tokens, counts, kind=kind, **told) for kind in KINDS_OF_SCALING]
-
-
-def _rows(answer: dict[str, Any]) -> dict[str, Any]:
+def _rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The plans as rows of a table; of a run under one plan the run itself."""
-    if not answer:
-        return {}
     own = {k: answer[k] for k in ("plan", "tokens_per_s_per_device", "mfu", "days")}
-    return {"plans": answer["search"]["plans"] if "search" in answer else [own]}
+    return answer["search"]["plans"] if "search" in answer else [own]
 
 
 def _check_timeline(path: Path | None) -> None:

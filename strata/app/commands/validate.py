@@ -41,8 +41,9 @@ def validate_command(
     pictures: Path | None = option(None, "DIR", "write a picture (SVG) for each file, and an overview"),
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
-    from strata.app.render.validated import unread_line, validated_rows, validated_tables
+    from strata.app.render.accuracy import unread_line, validated_rows, validated_tables
     from strata.validation import validate
+    from strata.validation.accuracy.arena import predicted_files
 
     folder = data or shipped_folder("validation")
     if sealed:
@@ -52,7 +53,7 @@ def validate_command(
         return _row(folder, file, row, form)
     worst = worst or (SHOWN if by else 0)
     kept = bool(worst or predictions or report or pictures)
-    only = [*(only or []), *([file] if file else []), *_predicted_files(predictions)]
+    only = [*(only or []), *([file] if file else []), *(predicted_files(predictions) if predictions else [])]
     unseen = data is None and folder.is_dir()
     with files_bar() as tell:
         outcome = validate(folder, keep_points=kept, unseen=unseen, only=only, progress=tell)
@@ -107,17 +108,9 @@ def _placed(folder: Path, file: str) -> tuple[Path, str]:
     return (path, "") if path.is_file() else (folder, file)
 
 
-def _predicted_files(predictions: Path | None) -> list[str]:
-    if predictions is None:
-        return []
-    from strata.validation.accuracy.arena import predicted_files
-
-    return predicted_files(predictions)
-
-
 def _row(folder: Path, name: str, line: int, form: AnswerForm) -> None:
     """One measured row and the command that predicts it."""
-    from strata.app.render.validated import row_table
+    from strata.app.render.accuracy import row_table
     from strata.validation.measured.own import own_place
     from strata.validation.measured.reader import data_files, row_points
 
@@ -134,7 +127,7 @@ def _row(folder: Path, name: str, line: int, form: AnswerForm) -> None:
 
 def _sealed(folder: Path, form: AnswerForm) -> None:
     """Sealed predictions that a result was added for."""
-    from strata.app.render.validated import sealed_table
+    from strata.app.render.accuracy import sealed_table
     from strata.validation.accuracy.sealed import scored_seals
 
     scored = scored_seals(folder / "sealed")
@@ -163,7 +156,7 @@ def seal_command(
     """Predict the questions of NAME.toml and seal the answers as NAME.json: version, inputs, predictions,
     intervals, and a hash over them and the seal before. A seal is never written again.
     """
-    from strata.app.render.validated import seal_table
+    from strata.app.render.accuracy import seal_table
     from strata.validation.accuracy.sealed import write_seal
 
     path, content = write_seal(folder or shipped_folder("validation") / "sealed", name)

@@ -353,10 +353,10 @@ def _panels(found: Comparison, trusted: Trusted) -> str:
     for name, values in metric_panels(found).items():
         texts = [COLUMNS[name][1](v) if np.isfinite(v) else "no answer" for v in values]
         colour = page.series_colour(wanted.index(name))
-        bars = page.bars_html(names, values, texts, colour, spans_of(name, trusted))
-        panels.append(
-            f"<div class='panel'>{page.section(TITLES[name].partition(' [')[0], bars, level=3)}</div>"
-        )
+        rows = list(zip(names, values, texts, strict=True))
+        bars = page.bars_html(rows, colour, spans_of(name, trusted))
+        heading = TITLES[name].partition(" [")[0]
+        panels.append(f"<div class='panel'>{page.section(heading, bars, level=3)}</div>")
     said = page.paragraphs(["Lines over bars: where 80 % of like cases measured would lie."], "dim")
     return page.section("Side by side", f"<div class='two'>{''.join(panels)}</div>", said) if panels else ""
 

@@ -59,6 +59,7 @@ def map_dict(
     """A mapping for machines, in SI units."""
     best, space = found.best, found.space
     assert best is not None
+    own = "tiles time compute memory network sram traffic passes binds"
     return {
         "step": best.step,
         **picked(found, "bound gap optimal proof stopped seconds"),
@@ -66,30 +67,20 @@ def map_dict(
         "plan": found.given,
         "notes": list(notes),
         "layouts": {module: list(axes) for module, axes in best.layer.options.items()},
-        "partitions": partition_dicts(found),
+        "partitions": [
+            {**picked(block, "block times"), "kernels": list(p.kernels), **picked(p, own)}
+            for block, _, p in partition_rows(found)
+        ],
         "collectives": [
             {**picked(op, "tensor=output pattern group"), "payload": float(op.payload)}
             for op in found.collectives
         ],
         "compared": [picked(c, "name time loss partitions reason") for c in others],
         **picked(found, "candidates bounded nodes layouts_fused=layouts"),
-        "space": None
-        if space is None
-        else {
-            "candidates": space.candidates,
-            **picked(space, "layouts fusions mappings", str),
-            "counts": space.counts,
-        },
+        "space": space
+        and {**picked(space, "candidates"), **picked(space, "layouts fusions mappings", str)}
+        | picked(space, "counts"),
     }
-
-
-def partition_dicts(found: ProgramMapping) -> list[dict[str, Any]]:
-    """Partitions for machines."""
-    own = "tiles time compute memory network sram traffic passes binds"
-    return [
-        {"block": block.block, "times": block.times, "kernels": list(p.kernels), **picked(p, own)}
-        for block, _, p in partition_rows(found)
-    ]
 
 
 def map_tables(
@@ -181,15 +172,6 @@ def big(number: int) -> str:
     """
     text = str(number)
     return text if len(text) < 7 else f"{text[0]}.{text[1:3]}e{len(text) - 1}"
-
-
-def draw_mapping_roofline(
-    points: Sequence[MappingIntensity], memory: Roof, network: Roof, peak: float, title: str, path: Path
-) -> Path:
-    """Write the picture as SVG."""
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        return save(pyplot, mapping_roofline(pyplot, points, (memory, network), peak, title), path)
 
 
 def mapping_roofline(
@@ -313,6 +295,6 @@ def draw_map_roofline(
     points = mapping_points(found.best, shown, system)
     chip = found.best.layer.blocks[0].problem.chip
     memory, network = ("DRAM", chip.dram_bandwidth), ("network", links_bandwidth(system))
-    return draw_mapping_roofline(
-        points, memory, network, chip.peak, f"Mappings of {name} on {system.name}", path
-    )
+    pyplot, title = pyplot_of(), f"Mappings of {name} on {system.name}"
+    with pyplot.rc_context(STYLE):
+        return save(pyplot, mapping_roofline(pyplot, points, (memory, network), chip.peak, title), path)

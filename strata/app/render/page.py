@@ -195,17 +195,15 @@ def series_colour(place: int) -> str:
 
 
 def bars_html(
-    names: Sequence[str],
-    values: Sequence[float],
-    texts: Sequence[str],
+    rows: Sequence[tuple[str, float, str]],
     colours: Sequence[str] | str = "var(--accent)",
     spans: Sequence[tuple[float, float] | None] | None = None,
 ) -> str:
-    """Bars that lie, each with its name and its value; a span is a line over its bar, where it would lie."""
-    shown = [abs(v) for v in values if np.isfinite(v)] + [s[1] for s in spans or [] if s is not None]
+    """Bars that lie, each with its name, value and text; a span is a line over its bar."""
+    shown = [abs(v) for _, v, _ in rows if np.isfinite(v)] + [s[1] for s in spans or [] if s is not None]
     whole = max([*shown, 1e-300])
     told = []
-    for place, (name, value, text) in enumerate(zip(names, values, texts, strict=True)):
+    for place, (name, value, text) in enumerate(rows):
         colour = colours if isinstance(colours, str) else colours[place]
         colour = "var(--bad)" if value < 0 else colour
         width = 100.0 * abs(value) / whole if np.isfinite(value) else 0.0
@@ -214,7 +212,7 @@ def bars_html(
             low, high = (100.0 * end / whole for end in span)
             bar += f"<b style='left:{low:.2f}%;width:{high - low:.2f}%'></b>"
         told.append(_bar(name, bar, text))
-    return _bars(told, names)
+    return _bars(told, [name for name, _, _ in rows])
 
 
 def _bar(name: str, inner: str, text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.tables import cells_of, floats, picked, rows_table
+from strata.app.render.tables import cells_of, floats, picked, rows_table, table
 from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, Canvas
 from strata.mapping.plan import plan_text
@@ -40,8 +40,17 @@ def post_training_tables(found: PostTraining) -> list[Any]:
         parts.append(f"{len(found.ways) - SHOWN} more; --json has all of them")
     if not best.fits:
         return parts
-    parts.append(titled(f"the best: {pools_text(best)}", _phases_table(best)))
-    parts.append(titled("memory of a device", _memory_table(best)))
+    phases = (
+        (*cells_of(p, "name pool start:s time:s"), f"{p.time / best.time:.1%}", p.bound_by)
+        for p in best.phases
+    )
+    memory = []
+    for phase, sizes in best.memory.items():
+        largest = sorted(sizes.items(), key=lambda item: -item[1])
+        of_which = ", ".join(f"{show(size, 'B')} {name}" for name, size in largest)
+        memory.append((phase, show(sum(sizes.values()), "B"), show(best.limits[phase], "B"), of_which))
+    parts.append(table(f"the best: {pools_text(best)}", "<phase|<on|>start|>time|)share|bound by", phases))
+    parts.append(table("memory of a device", "<phase|>used|>may fill|of which", memory))
     return [*parts, *_remarks(best)]
 
 
@@ -64,21 +73,6 @@ def _ways_table(ways: list[Iteration]) -> Any:
         rows.append((pools_text(way), *plans, *cells))
     head = "<devices|rollout plan~|training plan~|>iteration|>samples/s|>tokens/s/device|>USD|>kWh|<bound by"
     return rows_table(head, rows)
-
-
-def _phases_table(way: Iteration) -> Any:
-    rows = (
-        (*cells_of(p, "name pool start:s time:s"), f"{p.time / way.time:.1%}", p.bound_by) for p in way.phases
-    )
-    return rows_table("<phase|<on|>start|>time|)share|bound by", rows)
-
-
-def _memory_table(way: Iteration) -> Any:
-    rows = []
-    for phase, held in way.memory.items():
-        parts = ", ".join(f"{show(v, 'B')} {k}" for k, v in sorted(held.items(), key=lambda kv: -kv[1]))
-        rows.append((phase, show(sum(held.values()), "B"), show(way.limits[phase], "B"), parts))
-    return rows_table("<phase|>used|>may fill|of which", rows)
 
 
 def _remarks(way: Iteration) -> list[str]:

@@ -57,10 +57,8 @@ def _memory(result: Result) -> str:
     """What a device holds, up to what it may."""
     held = {name: float(size) for name, size in result.summary.memory.items() if float(size) > 0}
     used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
-    parts, says = (
-        {name: [size] for name, size in held.items()},
-        {n: show(size, "B") for n, size in held.items()},
-    )
+    parts = {name: [size] for name, size in held.items()}
+    says = {name: show(size, "B") for name, size in held.items()}
     bars = page.stacked_html(["device"], parts, [f"{used / limit:.0%}"], max(limit, used), says=says)
     return page.section(f"Memory of a device: {show(used, 'B')} of {show(limit, 'B')}", bars)
 
@@ -69,20 +67,17 @@ def _ops(result: Result) -> str:
     ops = op_rows(result)[:OP_BARS]
     bound = dict.fromkeys(o["bound_by"] for o in ops)
     legend = page.legend_html({f"bound by {name}": page.resource_colour(name) for name in bound})
-    bars = page.bars_html(
-        [f"{o['block']}.{o['op']}" for o in ops],
-        [o["time"] for o in ops],
-        [f"{show(o['time'], 's')}, {o['time'] / result.timeline.time:.1%}" for o in ops],
-        [page.resource_colour(o["bound_by"]) for o in ops],
-    )
+    rows = []
+    for o in ops:
+        share = f"{show(o['time'], 's')}, {o['time'] / result.timeline.time:.1%}"
+        rows.append((f"{o['block']}.{o['op']}", o["time"], share))
+    bars = page.bars_html(rows, [page.resource_colour(o["bound_by"]) for o in ops])
     return page.section(step_text(result), legend, bars)
 
 
 def _buys(result: Result) -> str:
     gains = [g for g in sensitivity(result) if abs(g.speedup) >= SHOWN]  # not those that are out
-    bars = page.bars_html(
-        [g.resource for g in gains], [g.speedup for g in gains], [f"{g.speedup:+.1%}" for g in gains]
-    )
+    bars = page.bars_html([(g.resource, g.speedup, f"{g.speedup:+.1%}") for g in gains])
     said = "One at a time, with all that follows from it."
     return page.bars_section("What 10 % more would buy", said, bars)
 
@@ -133,20 +128,16 @@ def _headline(ranking: PlanRanking) -> list[tuple[str, str, str]]:
 
 def _bars(ranking: PlanRanking) -> str:
     """Throughput of each plan listed, the best in the accent."""
-    values, what = [], "tokens/s"
+    of_items = isinstance(ranking.choices[0].result.plan, Layout) and ranking.served is None
+    values = []
     for choice in ranking.choices:
-        if choice.served is not None:
-            values.append(float(choice.served.load.tokens_per_s))
-        elif isinstance(choice.result.plan, Layout):
-            values.append(float(choice.result.metrics.items_per_s))
-            what = "items/s"
-        else:
-            values.append(float(choice.result.metrics.tokens_per_s))
+        of = choice.result.metrics if choice.served is None else choice.served.load
+        values.append(float(of.items_per_s if of_items else of.tokens_per_s))
     colours = ["var(--accent)", *["var(--c-overhead)"] * (len(values) - 1)]
-    bars = page.bars_html([_name(c) for c in ranking.choices], values, [show(v) for v in values], colours)
-    return page.bars_section(
-        f"{what} of the best plans", "Best first, by the goal and under the limits.", bars
-    )
+    rows = [(_name(c), value, show(value)) for c, value in zip(ranking.choices, values, strict=True)]
+    what = "items/s" if of_items else "tokens/s"
+    said = "Best first, by the goal and under the limits."
+    return page.bars_section(f"{what} of the best plans", said, page.bars_html(rows, colours))
 
 
 def printed_html(part: Any) -> str:
@@ -184,7 +175,7 @@ def _table(table: Any) -> str:
 
 
 def _said(cell: Any) -> str:
-    return cell.plain if hasattr(cell, "plain") else str(cell)
+    return cell if isinstance(cell, str) else str(cell.plain)
 
 
 def sources_html(records: dict[str, Any], said: Iterable[str] = ()) -> str:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strata.app.render.accuracy import interval_of, intervals_told
 from strata.app.render.prediction import prediction_dict, shown_metrics, workload_text
 from strata.app.render.tables import floats, picked, table
 from strata.app.terminal import words
@@ -31,7 +32,7 @@ COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
     "ttft": ("TTFT", lambda r: _seconds(r.metrics.ttft)),
     "tpot": ("TPOT", lambda r: _seconds(r.metrics.tpot)),
     "memory_used": ("memory", lambda r: show(float(r.metrics.memory_used), "B")),
-    "cost_per_mtoken": ("USD/Mtok", lambda r: _dollars(r.metrics.cost_per_mtoken)),
+    "cost_per_mtoken": ("USD/Mtok", lambda r: dollars_text(r.metrics.cost_per_mtoken, "")),
 }
 BEHIND = "against the best, and the op that takes most more time for a sequence (what it waits for)"
 SEEN_UNITS = {
@@ -81,14 +82,23 @@ def part_text(part: Result, whole: Result) -> str:
     )
 
 
-def ranking_dict(ranking: PlanRanking) -> dict[str, Any]:
+def ranking_interval(ranking: PlanRanking) -> tuple[dict[str, Any] | None, list[str]]:
+    """Where cases like the best plan were measured: for machines, and lines for people; of what is served the
+    table has its own.
+    """
+    if ranking.served is not None:
+        return trust_of(ranking.served)[0], []
+    return (None, []) if ranking.why_none else interval_of(ranking.nearest)
+
+
+def ranking_dict(ranking: PlanRanking, interval: dict[str, Any] | None) -> dict[str, Any]:
     """Plans for machines, best first."""
     return {
         "goal": ranking.goal,
         "limits": picked(ranking, "ttft tpot share"),
         "plans": [_choice_dict(choice, ranking) for choice in ranking.choices],
         **picked(ranking, "considered feasible"),
-        "interval": None if ranking.served is None else trust_of(ranking.served)[0],
+        "interval": interval,
         "why_none": ranking.why_none or None,
     }
 
@@ -109,10 +119,6 @@ def _choice_dict(choice: RankedPlan, ranking: PlanRanking) -> dict[str, Any]:
 
 def _seconds(value: Any) -> str:
     return show(float(value), "s") if np.isfinite(value) else "-"
-
-
-def _dollars(value: Any) -> str:
-    return "" if np.isnan(value) else f"{float(value):.3g}"
 
 
 def served_ranking_table(ranking: PlanRanking) -> Any:
@@ -234,8 +240,9 @@ def simulated_text(found: ServedPlans) -> str:
     return "\n".join(lines)
 
 
-def dollars_text(value: Any) -> str:
-    return f"{float(value):.3g}" if np.isfinite(value) else "-"
+def dollars_text(value: Any, none: str = "-") -> str:
+    """US dollars, or a word where there is no price."""
+    return f"{float(value):.3g}" if np.isfinite(value) else none
 
 
 def joules_text(value: Any) -> str:
@@ -274,7 +281,6 @@ def served_interval(
     """How far first tokens and token times of a served model were off in runs like it, for machines and for
     people.
     """
-    from strata.app.render.accuracy import intervals_told
     from strata.validation.accuracy.trust import trust_served
 
     asked = (("ttft", ttft, "request"), ("tpot", tpot, "decode"))

@@ -223,12 +223,9 @@ def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | 
     if len(seen):
         parts.append(_empty(outcome, seen, kinds))
     if outcome.found:
-        axes, _ = outcome.gains()
-        more = (
-            f"What 10 % more of each axis buys in {metric_label(outcome.goal.metrics[0])} at the best point"
-        )
+        first = metric_label(outcome.goal.metrics[0])
         parts += [
-            section(more, _gains_html(axes)),
+            section(f"What 10 % more of each axis buys in {first} at the best point", _gains_html(outcome)),
             section("The best point as a prediction", *prediction_parts(outcome.result())),
         ]
     return keep(path, html_page(f"Strata search: {outcome.space.title or outcome.space.name}", parts))
@@ -250,7 +247,6 @@ def _pictures_html(
     if not kinds:
         return cloud
     matters = sorted(((search_figures.importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
-    shares = [max(share, 0.0) * 100 for share, _ in matters]
     goal = metric_label(outcome.goal.metrics[0])
     ordered = [t for _, t in matters]
     explained = (
@@ -267,7 +263,8 @@ def _pictures_html(
     threads = figure_html(
         search_figures.threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760
     )
-    bars = bars_html([t.name for t in ordered], shares, [f"{s:.0f} %" for s in shares])
+    shares = [(t.name, max(share, 0.0) * 100) for share, t in matters]
+    bars = bars_html([(name, share, f"{share:.0f} %") for name, share in shares])
     return [
         *cloud,
         section("What matters", paragraphs([explained], "dim"), bars),
@@ -342,9 +339,8 @@ def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[search_figures.T
     heading, total = "Why regions are empty", sum(outcome.counts.values())
     if not total:
         return section(heading, paragraphs(["None is: every point evaluated fits and keeps the limits."]))
-    most = dict(list(outcome.counts.items())[:REASON_BARS])
-    texts = [f"{c:,} points, {c / outcome.rows:.1%}" for c in most.values()]
-    bars = bars_html(list(most), list(most.values()), texts, "var(--bad)")
+    most = list(outcome.counts.items())[:REASON_BARS]
+    bars = bars_html([(why, c, f"{c:,} points, {c / outcome.rows:.1%}") for why, c in most], "var(--bad)")
     reasons = np.asarray(outcome.goal.reasons(seen), dtype=object)
     out = np.array([bool(words) for words in reasons])
     usual = float(out.mean()) * 1.1  # a choice that is told is worse than most
@@ -355,27 +351,21 @@ def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[search_figures.T
             share, count = float(out[here].mean()), int(here.sum())
             if share >= max(0.5, usual):
                 why, often = Counter(reasons[here & out]).most_common(1)[0]
-                cells = [
-                    f"{trait.name} {label}",
-                    f"{count:,}",
-                    f"{share:.0%}",
-                    f"{why} ({often / count:.0%})",
-                ]
-                rows.append((share, count, cells))
+                cells = [f"{trait.name} {label}", f"{count:,}", f"{share:.0%}"]
+                rows.append((share, count, [*cells, f"{why} ({often / count:.0%})"]))
     rows.sort(key=lambda row: (-row[0], -row[1]))
     told = f"{total:,} of {outcome.rows:,} points are out."
     if not rows:
-        none = " No choice by itself makes the difference."
-        return section(heading, bars, paragraphs([told + none]))
+        return section(heading, bars, paragraphs([f"{told} No choice by itself makes the difference."]))
     told += " Choices with which most of them are:"
     header = ["choice", "points", "out", "most often because"]
     table = html_table(header, [cells for *_, cells in rows[:EMPTY_ROWS]], (0, 3))
     return section(heading, bars, paragraphs([told]), table)
 
 
-def _gains_html(gains: list[Gain]) -> str:
+def _gains_html(outcome: SearchOutcome) -> str:
     """A line for each numeric axis; where more is not legal, why."""
-    rows = [
-        [g.resource, f"{g.more:+.0%}", f"{g.speedup:+.1%}" if not g.note else "out", g.note] for g in gains
-    ]
+    rows = []
+    for g in outcome.gains()[0]:
+        rows.append([g.resource, f"{g.more:+.0%}", "out" if g.note else f"{g.speedup:+.1%}", g.note])
     return html_table(["axis", "more", "buys", ""], rows, (0, 3))

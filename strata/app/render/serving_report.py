@@ -122,18 +122,12 @@ def frontier_table(frontier: ServingFrontier) -> str:
     return f"<details><summary>The frontier's {len(rows)} points</summary>{table}</details>"
 
 
-def frontier_page(frontier: ServingFrontier, question: str, path: Path) -> Path:
-    """The frontier alone as a page that opens offline."""
-    return keep(
-        path, page.html_page("Strata: throughput against interactivity", [_frontier(frontier)], question)
-    )
-
-
 def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Path:
     """The picture in the format its name asks for."""
     if path.suffix.lower() != ".html":
         return draw_frontier(frontier, question, path)
-    return frontier_page(frontier, question, path)
+    parts = [_frontier(frontier)]
+    return keep(path, page.html_page("Strata: throughput against interactivity", parts, question))
 
 
 def frontier_figure(frontier: ServingFrontier) -> Any:

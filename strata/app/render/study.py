@@ -21,8 +21,8 @@ from strata.shipped import needed_model, paper_offers
 from strata.studies import StudyOutcome
 
 KEYS = (
-    "file points title x y lines xlabel ylabel limit limited label log each box panels bars low high cells stacks "
-    "words rows columns mappings memory network roofs"
+    "file points title x y lines xlabel ylabel limit limited label log each box panels bars low high cells "
+    "stacks words rows columns mappings memory network roofs"
 )
 LIMIT = {"color": "#c44e52", "linewidth": 1.0, "linestyle": "--"}
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
@@ -66,20 +67,17 @@ def _memory(run: TrainRun) -> str:
 
 def _step(run: TrainRun) -> str:
     whole, parts = float(run.result.metrics.step_time), training.step_parts(run)
-    bars = page.bars_html(
-        [training.STEP_WORDS.get(name, name) for name in parts],
-        list(parts.values()),
-        [f"{show(time, 's')}, {time / whole:.1%}" for time in parts.values()],
-        [page.resource_colour(name if name in page.RESOURCE_COLOURS else "network") for name in parts],
-    )
+    named = ((training.STEP_WORDS.get(name, name), time) for name, time in parts.items())
+    rows = [(name, time, f"{show(time, 's')}, {time / whole:.1%}") for name, time in named]
+    colours = [page.resource_colour(n if n in page.RESOURCE_COLOURS else "network") for n in parts]
+    bars = page.bars_html(rows, colours)
     return page.bars_section(f"Where a step of {show(whole, 's')} goes", "On the mean device.", bars)
 
 
 def _month(run: TrainRun) -> str:
     lost = {name: float(share) * MONTH / 3600.0 for name, share in run.goodput.lost.items()}
-    bars = page.bars_html(
-        list(lost), list(lost.values()), [f"{hours:.1f} h" for hours in lost.values()], "var(--bad)"
-    )
+    rows = [(name, hours, f"{hours:.1f} h") for name, hours in lost.items()]
+    bars = page.bars_html(rows, "var(--bad)")
     return page.section("What a month loses", bars, printed_html(training.goodput_table(run)))
 
 
@@ -94,13 +92,11 @@ def _scaling(curves: list[ScalingCurve]) -> list[str]:
         for title, value in values.items()
     ]
     drawn = page.section("Scaling", f"<div class='two'>{''.join(charts)}</div>")
-    return [drawn, *(_scaling_table(curve) for curve in curves)]
-
-
-def _scaling_table(curve: ScalingCurve) -> str:
-    """A line for each number of devices; why, where there is no plan."""
-    header, rows = training.scaling_rows(curve, without="goodput")
-    return page.section(training.scaling_title(curve), page.html_table(header, rows, (7,)))
+    parts = [drawn]
+    for curve in curves:
+        table = page.html_table(*training.scaling_rows(curve, without="goodput"), (7,))
+        parts.append(page.section(training.scaling_title(curve), table))
+    return parts
 
 
 def _scaling_figure(curves: list[ScalingCurve], title: str, value: Any) -> Any:
@@ -188,18 +184,10 @@ def _lying_bars(
     axes.barh(np.arange(len(sizes)), sizes, color=colours, height=0.7)
     for place, (size, words) in enumerate(zip(sizes, said, strict=True)):
         axes.text(size + beside, place, words, va="center", fontsize=8, color=DARK)
-    axes.set_yticks(np.arange(len(sizes)), [_folded(name) for name in names])
+    labels = [fill(name, 16, break_long_words=False, break_on_hyphens=False) for name in names]
+    axes.set_yticks(np.arange(len(sizes)), labels)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-
-
-def _folded(words: str, most: int = 16) -> str:
-    lines = [""]
-    for word in words.split():
-        if lines[-1] and len(lines[-1]) + len(word) >= most:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
 
 
 def _draw_month(axes: Any, run: TrainRun) -> None:

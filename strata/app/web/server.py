@@ -180,8 +180,11 @@ class Shelf:
     """The page's files in memory, each read anew where it has changed: these and no others."""
 
     def __init__(self) -> None:
+        import plotly
+
         self.known = {p.relative_to(STATIC).as_posix(): p for p in sorted(STATIC.rglob("*")) if p.is_file()}
-        self.known["plotly.min.js"] = plotly_script()
+        library = Path(plotly.__file__).parent  # the package ships it, so that pages open offline
+        self.known["plotly.min.js"] = library / "package_data" / "plotly.min.js"
         self.read: dict[str, tuple[int, bytes, str]] = {}  # by name: when it changed, what it says, its tag
 
     def answer(self, name: str, request: Request) -> Response:
@@ -215,10 +218,3 @@ def _add_files(app: FastAPI) -> None:
     @app.get("/favicon.ico", include_in_schema=False)
     async def icon(request: Request) -> Response:
         return shelf.answer("strata.svg", request)
-
-
-def plotly_script() -> Path:
-    """The plotting library as its package ships it, so that pages open offline."""
-    import plotly
-
-    return Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

@@ -12,7 +12,7 @@ from strata.app.render.prediction import metric_label
 from strata.app.render.tables import picked
 from strata.app.web.answers import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.errors import BadFile, BadValue, StrataError, require
+from strata.errors import BadFile, StrataError, require
 from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.goal import goal as make_goal
@@ -250,9 +250,3 @@ def _named(system: str, like: dict[str, Any], goal: Goal) -> dict[str, Any]:
 def known_study(name: str) -> bool:
     """Whether the folder has a study of that name."""
     return (Path(name) / "manifest.json").is_file()
-
-
-def refuse_taken(name: str) -> None:
-    """A new study needs a name of its own."""
-    if known_study(name):
-        raise BadValue(f"the folder has a study {name} already; resume it, or choose another name")

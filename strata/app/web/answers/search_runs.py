@@ -18,6 +18,7 @@ from strata.app.render.search_figures import Trait, importance, relative_worths,
 from strata.app.render.tables import picked
 from strata.app.terminal import plain_json
 from strata.app.web.answers import Name, Tell, answers, search
+from strata.errors import BadValue
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.goal import Goal
@@ -74,7 +75,8 @@ def searched_study(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _begun(asked: dict[str, Any]) -> Search:
-    search.refuse_taken(asked["study"])
+    if search.known_study(name := asked["study"]):
+        raise BadValue(f"the folder has a study {name} already; resume it, or choose another name")
     names = ("limits", "sampler", "budget", "gap", "seed")
     return Search(
         search.space_asked(asked), asked["goal"], out=asked["study"], **{n: asked[n] for n in names}
