@@ -40,6 +40,21 @@ def typed_bytes(text: str, option: str) -> float:
     return value
 
 
+def typed_pairs(items: list[str] | None, option: str, written: str) -> dict[str, str]:
+    """Items of an option that are written NAME=VALUE, each name with its value.
+
+    >>> typed_pairs(["inter=nvlink5"], "--link", "NETWORK=NAME, like inter=nvlink5")
+    {'inter': 'nvlink5'}
+    """
+    pairs = {}
+    for item in items or []:
+        name, _, value = (part.strip() for part in item.partition("="))
+        if not (name and value):
+            raise BadValue(f"{option} takes {written}, but got '{item}'")
+        pairs[name] = value
+    return pairs
+
+
 def set_items(
     items: list[str] | None, owner: str, example: str, call: Callable[..., Any] | None = None
 ) -> dict[str, str]:
@@ -49,12 +64,8 @@ def set_items(
     >>> set_items(["cooling.bond_thickness=5 um"], "cooling", "bond_thickness='5 um'")
     {'bond_thickness': '5 um'}
     """
-    changes = {}
-    for item in items or []:
-        path, equals, value = item.partition("=")
-        if not (equals and path.strip() and value.strip()):
-            raise BadValue(f"--set takes PATH=VALUE, like {example}, but got '{item}'")
-        changes[path.strip().removeprefix(f"{owner}.")] = value.strip()
+    pairs = typed_pairs(items, "--set", f"PATH=VALUE, like {example}")
+    changes = {path.removeprefix(f"{owner}."): value for path, value in pairs.items()}
     own: Mapping[str, Parameter] = {} if call is None else signature(call).parameters
     for path in changes:
         if path in own and own[path].kind is not Parameter.VAR_KEYWORD:

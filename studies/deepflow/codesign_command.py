@@ -30,7 +30,7 @@ def _methods(incomplete: str) -> list[str]:
 def codesign_command(
     technology: str = option(..., "NAME", "node or library, or a TOML path", names_of("technologies")),
     budget: str = option(..., "NAME", "area, power and their split", names_of("budget")),
-    program: str = option(..., "NAME", "what runs: a program or a model", flags="--program --model"),
+    program: str = option(..., "--program --model NAME", "what runs: a program or a model"),
     template: str = option("gpu", "NAME", "units, levels of memory and networks", names_of("template")),
     system: str = option("1", "N or NxM", "packages, or packages x devices of each"),
     strategy: list[str] | None = option(

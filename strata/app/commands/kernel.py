@@ -27,12 +27,10 @@ kernels = typer.Typer(
 )
 PRECISION = "precision of the arithmetic and the weights (strata list precisions)"
 MOST = 1000  # rows of a table of kernels
-KernelChip = Annotated[str, typed("--chip -c", "NAME", "chip name, or a TOML path", names_of("chip"))]
+KernelChip = Annotated[str, typed("--chip -c NAME", "chip name, or a TOML path", names_of("chip"))]
 ChipChanges = Annotated[
     list[str] | None,
-    typed(
-        "--set", "PATH=VALUE", "change a number of the chip, as often as needed: memory.bandwidth='6 TB/s'"
-    ),
+    typed("--set PATH=VALUE", "change a number of the chip, as often as needed: memory.bandwidth='6 TB/s'"),
 ]
 
 

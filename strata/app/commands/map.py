@@ -12,9 +12,9 @@ import typer
 
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, option, typed
-from strata.app.terminal import names_of, one_of, precision_names, wrote
+from strata.app.terminal import names_of, one_of, precision_names, status_line, typed_pairs, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
-from strata.units import whole
+from strata.units import show, whole
 
 if TYPE_CHECKING:
     from strata.hardware.system import System
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 MapProgram = Annotated[
     str,
     typed(
-        "--program --model -m",
-        "NAME",
+        "--program --model -m NAME",
         "program or model, or the path of its file",
         names_of("programs", "models"),
     ),
@@ -42,7 +41,7 @@ PRECISION = option(
     "precision of all tensors of a program, like bf16  [default: the program's]",
     precision_names,
 )
-PLAN = option("", "DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]", flags="--plan -p")
+PLAN = option("", "--plan -p DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]")
 RULES = option("strata", "NAME", "whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path")
 
 
@@ -248,15 +247,11 @@ def rule_changes(items: list[str] | None) -> dict[str, str]:
     from strata.pricing.fusion_rules import FusionRules
 
     known = {f.name: f.metadata for f in fields(FusionRules) if f.name not in ("name", "title", "sources")}
-    found = {}
-    for item in items or []:
-        name, equals, word = item.partition("=")
-        if not equals:
-            raise BadValue(f"--rule takes SWITCH=WORD, like overlap=none, but got '{item}'")
+    changes = typed_pairs(items, "--rule", "SWITCH=WORD, like overlap=none")
+    for name in changes:
         if name not in known:
             raise UnknownName("switch of fusion", name, known, ", ".join(known))
-        found[name] = word.replace("-", " ")
-    return found
+    return {name: word.replace("-", " ") for name, word in changes.items()}
 
 
 def pinned_groups(path: Path | None) -> list[list[str]]:
@@ -277,21 +272,11 @@ def pinned_groups(path: Path | None) -> list[list[str]]:
 @contextmanager
 def gap_line(wanted: bool) -> Iterator[Callable[[float, float], None] | None]:
     """A line on a terminal that shows the best step, the bound and the gap as it closes."""
-    if not (wanted and sys.stderr.isatty()):
-        yield None
-        return
-    from rich.console import Console
-    from rich.status import Status
-
-    from strata.units import show
-
-    with Status("looking for a mapping", console=Console(stderr=True)) as status:
+    with status_line("looking for a mapping") as say_now:
 
         def tell(best: float, bound: float) -> None:
-            if best == float("inf"):
-                status.update(f"bound {show(bound, 's')}")
-            else:
-                gap = max(0.0, 1.0 - bound / best)
-                status.update(f"best step {show(best, 's')}, bound {show(bound, 's')}, gap {gap:.3%}")
+            gap = max(0.0, 1.0 - bound / best)
+            near = "" if best == float("inf") else f"best step {show(best, 's')}, "
+            say_now(f"{near}bound {show(bound, 's')}" + (f", gap {gap:.3%}" if near else ""))
 
-        yield tell
+        yield tell if wanted and sys.stderr.isatty() else None

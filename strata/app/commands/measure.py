@@ -27,10 +27,9 @@ ChipOrGpu = Annotated[
 ]
 OUTPUT = option(
     None,
-    "PATH",
+    "--output -o PATH",
     "write the fitted chip as a TOML that starts from the shipped one; with --log a folder for the "
     "rows, the fitted transports and the fabric that uses them",
-    flags="--output -o",
 )
 LOG = option(
     None,
@@ -47,10 +46,9 @@ def measure_command(
     out: Path = option(..., "DIR", "folder to write to; rows that are there already are kept"),
     only: list[str] | None = option(
         None,
-        "KIND",
+        "--only --what KIND",
         "gemm, stream, attention, grouped_gemm or power; several as gemm,stream; or collectives, under "
         "torchrun",
-        flags="--only --what",
     ),
     quick: bool = flag("--quick", "few shapes and short readings: about a minute instead of ten"),
     chip: str = option(

@@ -37,10 +37,7 @@ ALGORITHM = option(
     "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
 )
 BESIDE = option(
-    None,
-    "PATTERN:SIZE[:RANKS[:STRIDE]]",
-    "another collective of the same devices that runs at once",
-    flags="--with",
+    None, "--with PATTERN:SIZE[:RANKS[:STRIDE]]", "another collective of the same devices that runs at once"
 )
 SIZES = option(
     "",

@@ -32,21 +32,29 @@ ChipName = Annotated[
 ]
 
 
-def typed(flags: str, metavar: str, help: str, complete: Any = None, *, check: Any = None) -> Any:
-    """An option of several commands that takes a value: its flags ("": as its parameter is called), what
-    stands for the value, what it is for, the words that complete it, and what looks at the value first.
+def _declared(name: str) -> tuple[list[str], dict[str, str]]:
+    """The flags of an option, none where it is called as its parameter, and what stands for its value:
+    `--batch -b N`.
     """
-    return typer.Option(*flags.split(), metavar=metavar, help=help, autocompletion=complete, callback=check)
+    words = name.split()
+    flags = [word for word in words if word.startswith("-")]
+    return flags, {"metavar": " ".join(words[len(flags) :])}
 
 
-def option(
-    default: Any, metavar: str, help: str, complete: Any = None, *, flags: str = "", **more: Any
-) -> Any:
+def typed(name: str, help: str, complete: Any = None, *, check: Any = None) -> Any:
+    """An option of several commands that takes a value: its flags and what stands for the value, what it is
+    for, the words that complete it, and what looks at the value first.
+    """
+    flags, shown = _declared(name)
+    return typer.Option(*flags, **shown, help=help, autocompletion=complete, callback=check)
+
+
+def option(default: Any, name: str, help: str, complete: Any = None, **more: Any) -> Any:
     """An option of one command as the default of its parameter, told as `typed` tells it; `...`: it must be
     given. `more` is typer's, or `check`.
     """
-    more = {"callback": more.pop("check", None), **more}
-    return typer.Option(default, *flags.split(), metavar=metavar, help=help, autocompletion=complete, **more)
+    more = {"callback": more.pop("check", None), **_declared(name)[1], **more}
+    return typer.Option(default, *_declared(name)[0], help=help, autocompletion=complete, **more)
 
 
 def argument(default: Any, metavar: str, help: str, complete: Any = None) -> Any:
@@ -106,31 +114,28 @@ def picture_file(path: Path | None) -> Path | None:
 
 def drawing(help: str) -> Any:
     """The option of a picture's file, and what it shows, as the default of its parameter."""
-    return option(None, "FILE", help, flags="--svg --picture", check=picture_file)
+    return option(None, "--svg --picture FILE", help, check=picture_file)
 
 
 ModelName = Annotated[
     str,
     typed(
-        "--model -m",
-        "NAME",
+        "--model -m NAME",
         "model or program: a name, or path of a config.json, program, .onnx model or .et trace",
         names_of("models", "programs"),
     ),
 ]
 SystemName = Annotated[
-    str, typed("--system -s", "NAME", "system, like 8xh200, 4x8xh100, or a TOML path", system_names)
+    str, typed("--system -s NAME", "system, like 8xh200, 4x8xh100, or a TOML path", system_names)
 ]
-BatchSize = Annotated[str, typed("--batch -b", "N", "sequences at once over the whole system")]
-InputTokens = Annotated[str, typed("--input -i", "N", "prompt tokens of a sequence (train: its length)")]
+BatchSize = Annotated[str, typed("--batch -b N", "sequences at once over the whole system")]
+InputTokens = Annotated[str, typed("--input -i N", "prompt tokens of a sequence (train: its length)")]
 OutputTokens = Annotated[
-    str,
-    typed("--output -o", "N", "tokens generated for a sequence (decode: its context is input + output/2)"),
+    str, typed("--output -o N", "tokens generated for a sequence (decode: its context is input + output/2)")
 ]
 PhaseName = Annotated[
     str,
     typed(
-        "",
         "PHASE",
         "serve (read prompts, then generate), prefill, decode (one step) or train (one step)",
         one_of("serve", "prefill", "decode", "train"),
@@ -139,8 +144,7 @@ PhaseName = Annotated[
 PlanText = Annotated[
     str,
     typed(
-        "--plan -p",
-        "PLAN",
+        "--plan -p PLAN",
         "parallel degrees, like tp=8,ep=8 (tp cp dp pp ep moe_tp zero order ...), or kernel "
         "parallelism, like RC-4-2-d8-p2  [default: the best legal plan]",
     ),
@@ -148,17 +152,13 @@ PlanText = Annotated[
 EngineName = Annotated[
     str,
     typed(
-        "--engine",
-        "NAME",
-        "software: ideal, vllm, sglang, trtllm, megatron, or a TOML path",
-        names_of("engine"),
+        "--engine NAME", "software: ideal, vllm, sglang, trtllm, megatron, or a TOML path", names_of("engine")
     ),
 ]
 SetItems = Annotated[
     list[str] | None,
     typed(
-        "--set",
-        "PATH=VALUE",
+        "--set PATH=VALUE",
         "change a number, as often as needed: chip.memory.bandwidth='6 TB/s' or =x2 or =+10%, "
         "fabric.latency='1 us', model.kv=fp8, economics.electricity='0.12 USD/kWh'",
     ),
@@ -166,8 +166,7 @@ SetItems = Annotated[
 FabricName = Annotated[
     str,
     typed(
-        "--fabric",
-        "NAME",
+        "--fabric NAME",
         "join the system's chips by another fabric, by name or TOML path  [default: the system's]",
         names_of("fabric"),
     ),
@@ -175,8 +174,7 @@ FabricName = Annotated[
 DraftText = Annotated[
     str,
     typed(
-        "--speculative",
-        "GUESS",
+        "--speculative GUESS",
         "draft=NAME (or mtp: the model's own module),acceptance=0.7 and, if told, window=3 (serving: or "
         "best), branches=1, plan=tp=8",
         complete=one_of("draft=", "draft=mtp,acceptance="),
@@ -185,41 +183,37 @@ DraftText = Annotated[
 DevicePrice = Annotated[
     str,
     typed(
-        "--price",
-        "USD/h",
+        "--price USD/h",
         "price of a device-hour as rented, like '2.5 USD/h'  [default: bought, hosted and powered]",
     ),
 ]
 RankSequences = Annotated[
-    str, typed("--sequences", "N", "sequences of a rank at once at most  [default: the engine's]")
+    str, typed("--sequences N", "sequences of a rank at once at most  [default: the engine's]")
 ]
-StepTokens = Annotated[str, typed("--tokens", "N", "tokens of a step at most  [default: the engine's]")]
+StepTokens = Annotated[str, typed("--tokens N", "tokens of a step at most  [default: the engine's]")]
 WeightFormat = Annotated[
-    str, typed("", "FORMAT", "precision of the weights, like fp8  [default: as published]", precision_names)
+    str, typed("FORMAT", "precision of the weights, like fp8  [default: as published]", precision_names)
 ]
 CacheFormat = Annotated[
-    str, typed("--kv", "FORMAT", "precision of the KV cache  [default: bf16]", precision_names)
+    str, typed("--kv FORMAT", "precision of the KV cache  [default: bf16]", precision_names)
 ]
 RoutingFile = Annotated[
-    str,
-    typed("--routing", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: even]"),
+    str, typed("--routing FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: even]")
 ]
 LoraAdapters = Annotated[
     str,
     typed(
-        "--lora",
-        "RANK[:MODULES]",
+        "--lora RANK[:MODULES]",
         "train only low-rank adapters, like 16 or 16:attention,ffn.down (--phase train)",
     ),
 ]
 FrozenModules = Annotated[
-    str, typed("--frozen", "NAMES", "modules that are not trained, like embedding,attention (--phase train)")
+    str, typed("--frozen NAMES", "modules that are not trained, like embedding,attention (--phase train)")
 ]
 OverlapMode = Annotated[
     str,
     typed(
-        "--overlap",
-        "HOW",
+        "--overlap HOW",
         "communication beside computation: none, tiles or dual_batch  [default: the engine's]",
         one_of("none", "tiles", "dual_batch"),
     ),
@@ -228,8 +222,7 @@ OverlapMode = Annotated[
 TableFile = Annotated[
     Path | None,
     typed(
-        "--table",
-        "FILE",
+        "--table FILE",
         "write the rows to a file, by its ending .csv or .parquet; columns are in SI units",
         check=check_table,
     ),
@@ -237,15 +230,14 @@ TableFile = Annotated[
 ChakraPrefix = Annotated[
     Path | None,
     typed(
-        "--chakra",
-        "PREFIX",
+        "--chakra PREFIX",
         "write the step as Chakra traces for ASTRA-sim: PREFIX.0.et, ... and PREFIX.groups.json",
     ),
 ]
-ReportFile = Annotated[Path | None, typed("--report", "FILE", "write an HTML report")]
-PicturesReport = Annotated[Path | None, typed("--report", "FILE", "write an HTML report with pictures")]
+ReportFile = Annotated[Path | None, typed("--report FILE", "write an HTML report")]
+PicturesReport = Annotated[Path | None, typed("--report FILE", "write an HTML report with pictures")]
 MeasuredFolder = Annotated[
-    Path | None, typed("--data", "DIR", "folder of measurements  [default: the project's validation/]")
+    Path | None, typed("--data DIR", "folder of measurements  [default: the project's validation/]")
 ]
 
 
@@ -357,22 +349,17 @@ def with_overlap(changes: list[str] | None, overlap: str) -> list[str]:
 GoalName = Annotated[
     str,
     typed(
-        "--goal",
-        "GOAL",
+        "--goal GOAL",
         "what is best: throughput (tokens/s), cheapest (USD/Mtoken), fastest (time of a request) or "
         "efficient (tokens a joule)",
         one_of("throughput", "cheapest", "fastest", "efficient"),
     ),
 ]
-TtftLimit = Annotated[
-    str, typed("", "TIME", "limit on the mean time to first token, waiting included, like 2s")
-]
-TpotLimit = Annotated[str, typed("", "TIME", "limit on the mean time per output token, like 40ms")]
+TtftLimit = Annotated[str, typed("TIME", "limit on the mean time to first token, waiting included, like 2s")]
+TpotLimit = Annotated[str, typed("TIME", "limit on the mean time per output token, like 40ms")]
 ShareOption = Annotated[
     str,
-    typed(
-        "--share", "SHARE", "of requests that keep the limit on TTFT, like 95%  [default: their mean does]"
-    ),
+    typed("--share SHARE", "of requests that keep the limit on TTFT, like 95%  [default: their mean does]"),
 ]
 
 

@@ -35,8 +35,7 @@ USUAL = {"phase": "serve", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
 BatchList = Annotated[
     str,
     typed(
-        "--batch -b",
-        "N,N,...",
+        "--batch -b N,N,...",
         "sequences at once; every one of a list is tried  [default: the most that keep the limits]",
     ),
 ]
@@ -49,16 +48,14 @@ ENGINE = option(
 )
 MODEL = option(
     ...,
-    "NAME ...",
+    "--model -m NAME ...",
     "models by name or Hugging Face config.json, several with blanks or commas between",
     names_of("models"),
-    flags="--model -m",
 )
 PLAN = option(
     None,
-    "PLAN ...",
+    "--plan -p PLAN ...",
     "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
-    flags="--plan -p",
 )
 PRICE = option(
     None,
@@ -212,7 +209,7 @@ def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
 def compare_command(
     model: list[str] = MODEL,
     system: list[str] = option(
-        ..., "NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names, flags="--system -s"
+        ..., "--system -s NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names
     ),
     engine: list[str] | None = ENGINE,
     plan: list[str] | None = PLAN,

@@ -56,18 +56,16 @@ VARY = option(
 )
 PLAN = option(
     "",
-    "PLAN",
+    "--plan -p PLAN",
     "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
-    flags="--plan -p",
 )
 
 
 GOAL = option(
     "tokens_per_s",
-    "METRIC,...",
+    "--goal -g METRIC,...",
     "what to make best; several give a frontier",
     listed_in("strata.search.derived_metrics", "GOAL_METRICS"),
-    flags="--goal -g",
 )
 SAMPLER = option(
     "exact",
@@ -294,9 +292,8 @@ def power_cap_command(
     batch: options.BatchSize = "1",
     input: str = option(
         "1024",
-        "N",
+        "--input -i N",
         "prompt tokens of a sequence; 200:800 where only bounds are known: answers are ranges",
-        flags="--input -i",
     ),
     output: options.OutputTokens = "1024",
     phase: options.PhaseName = "serve",

@@ -34,10 +34,8 @@ ROUTING = option(
 )
 DISAGGREGATED = flag("--disaggregated", "also devices apart for reading prompts and for generating")
 PREFILL_DEVICES = option("", "N", "devices that read, with --disaggregated  [default: the best number]")
-PICTURE = option(
-    None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
-)
-PLAN = option("", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p")
+PICTURE = option(None, "--frontier FILE", "write throughput against interactivity, .html, .svg, .png or .pdf")
+PLAN = option("", "--plan -p PLAN", "parallel degrees, like tp=8  [default: the best on --system]")
 ENGINE = option(
     USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", terminal.names_of("engine")
 )
@@ -55,7 +53,7 @@ TARGET = option(
     terminal.names_of("models"),
 )
 SYSTEM = option(
-    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", terminal.system_names, flags="--system -s"
+    ..., "--system -s NAME", "system of both, like 16xsn40l, or a TOML path", terminal.system_names
 )
 
 
@@ -67,8 +65,8 @@ SYSTEM = option(
 def serving_command(
     model: options.ModelName,
     system: options.SystemName,
-    input: str = option("1024", "N", "prompt tokens of a request", flags="--input -i"),
-    output: str = option("1024", "N", "tokens generated for a request", flags="--output -o"),
+    input: str = option("1024", "--input -i N", "prompt tokens of a request"),
+    output: str = option("1024", "--output -o N", "tokens generated for a request"),
     rate: str = option("", "N/s", "requests that arrive each second, at random: what they see"),
     clients: str = option("", "N", "clients that each wait for their answer: what they see"),
     ttft: options.TtftLimit = "",
@@ -170,9 +168,7 @@ def _amount(text: str, option: str) -> float:
 def launched_command(
     model: options.ModelName,
     plan: str = PLAN,
-    system: str = option(
-        "", "NAME", "system whose best plan it is", terminal.system_names, flags="--system -s"
-    ),
+    system: str = option("", "--system -s NAME", "system whose best plan it is", terminal.system_names),
     engine: str = ENGINE,
     checkpoint: str = option("", "PATH", "weights  [default: where the model was published]"),
     context: str = option("", "N", "longest prompt and answer  [default: the model's]"),
@@ -238,11 +234,9 @@ def speculate_command(
     tree: bool = flag("--tree", "guess trees of two branches; --branches for others"),
     branches: str = option("", "N", "alternatives at each level of a guess  [default: 1, a sequence]"),
     counting: str = COUNTING,
-    batch: str = option("1", "N", "sequences at once", flags="--batch -b"),
+    batch: str = option("1", "--batch -b N", "sequences at once"),
     context: str = option("2048", "N", "tokens of a sequence so far"),
-    plan: str = option(
-        "", "PLAN", "of the target, like tp=16  [default: its quickest that fits]", flags="--plan -p"
-    ),
+    plan: str = option("", "--plan -p PLAN", "of the target, like tp=16  [default: its quickest that fits]"),
     draft_plan: str = option("", "PLAN", "of the drafts  [default: the quickest of each]"),
     engine: EngineName = USUAL_SERVER,
     set: list[str] | None = option(

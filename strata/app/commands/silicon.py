@@ -23,7 +23,7 @@ from strata.app.commands.options import (
     write,
 )
 from strata.app.rows_out import quantity_rows
-from strata.app.terminal import names_of, one_of, set_items, typed_bytes, wrote
+from strata.app.terminal import names_of, one_of, set_items, typed_bytes, typed_pairs, wrote
 from strata.errors import BadValue, require
 from strata.units import parse, typed_quantity, whole
 
@@ -38,8 +38,7 @@ DEEPEST = 12  # layers the picture goes to unless told
 FloorplanName = Annotated[
     str,
     typed(
-        "--floorplan",
-        "NAME",
+        "--floorplan NAME",
         "how it is made: a name or a TOML path  [default: the chip's own]",
         names_of("floorplans"),
     ),
@@ -47,14 +46,11 @@ FloorplanName = Annotated[
 SiliconChanges = Annotated[
     list[str] | None,
     typed(
-        "--set",
-        "PATH=VALUE",
+        "--set PATH=VALUE",
         "change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'",
     ),
 ]
-LayerCounts = Annotated[
-    str, typed("", "N,N,... or N:N", "compare stacks of so many layers, like 1:12 or 2,4,8")
-]
+LayerCounts = Annotated[str, typed("N,N,... or N:N", "compare stacks of so many layers, like 1:12 or 2,4,8")]
 
 
 @command(
@@ -90,7 +86,12 @@ def generate_command(
         require(out.suffix == ".toml", "a chip's file ends in .toml", out=str(out))
     changes: dict[str, Any] = dict(set_items(set, "budget", "power=500W", generation))
     found = generation(
-        technology, budget, template, device=device or None, links=typed_links(link), **changes
+        technology,
+        budget,
+        template,
+        device=device or None,
+        links=typed_pairs(link, "--link", "NETWORK=NAME, like inter=nvlink5"),
+        **changes,
     )
     if found.infeasible and not form.json:
         raise BadValue(f"cannot be built: {found.infeasible[0]}")
@@ -99,21 +100,6 @@ def generate_command(
         for path in write_chip(found, out):
             wrote("file", path)
     write("picture", svg, draw_generation, found)
-
-
-def typed_links(items: list[str] | None) -> dict[str, str]:
-    """`--link` items: the links of each network.
-
-    >>> typed_links(["inter=nvlink5"])
-    {'inter': 'nvlink5'}
-    """
-    chosen = {}
-    for item in items or []:
-        network, _, name = item.partition("=")
-        if not (network.strip() and name.strip()):
-            raise BadValue(f"--link takes NETWORK=NAME, like inter=nvlink5, but got '{item}'")
-        chosen[network.strip()] = name.strip()
-    return chosen
 
 
 @command("area", "What fits a chip's logic die.", "strata area stack-ref --layers 1:12 --svg area.svg")

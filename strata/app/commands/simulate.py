@@ -53,19 +53,13 @@ KV_TIERS = option(
     names_of("kv-tiers"),
 )
 POOLS = option(None, "FILE", "pools of a fleet, TOML: models, systems, limits, adapters (docs/simulate.md)")
-INPUT = option(
-    "", "LENGTHS", "prompt tokens: 1024, uniform:1024, lognormal:1024:0.5, ...", flags="--input -i"
-)
-PLAN = option(
-    "", "PLAN", "parallel degrees, like tp=8  [default: the best of the mean request]", flags="--plan -p"
-)
+INPUT = option("", "--input -i LENGTHS", "prompt tokens: 1024, uniform:1024, lognormal:1024:0.5, ...")
+PLAN = option("", "--plan -p PLAN", "parallel degrees, like tp=8  [default: the best of the mean request]")
 ENGINE = option(
     USUAL_SERVER, "NAME", "software: vllm, sglang, trtllm, ideal, or a TOML path", names_of("engine")
 )
 FLEET = flag("--fleet", "how many such systems keep the limits; with --or the best of several kinds")
-OTHER = option(
-    None, "SYSTEM[:PLAN]", "another system, for --fleet and --cost; as often as needed", flags="--or"
-)
+OTHER = option(None, "--or SYSTEM[:PLAN]", "another system, for --fleet and --cost; as often as needed")
 GOAL = option("cheapest", "GOAL", "of --fleet: cheapest or smallest", one_of("cheapest", "smallest"))
 # what describes a deployment, and what stands there where nothing was typed
 USUAL_DEPLOYMENT = {
@@ -96,8 +90,8 @@ def simulate_command(
     rate: str = option("", "N/s", "requests that arrive at random each second"),
     clients: str = option("", "N", "clients that each wait for their answer"),
     input: str = INPUT,
-    output: str = option("", "LENGTHS", "tokens of answers, as --input", flags="--output -o"),
-    count: str = option("", "N", "requests in all  [default: 1000]", flags="--count -n"),
+    output: str = option("", "--output -o LENGTHS", "tokens of answers, as --input"),
+    count: str = option("", "--count -n N", "requests in all  [default: 1000]"),
     seed: str = option("", "N", "of all draws  [default: 0]"),
     speed: str = option("", "X", "arrivals so many times as fast as the load says"),
     plan: str = PLAN,

@@ -33,10 +33,9 @@ RELIABILITY = option(
 )
 RECIPE = option(
     "grpo",
-    "NAME",
+    "--recipe -r NAME",
     "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
     names_of("recipe"),
-    flags="--recipe -r",
 )
 KEEP = option(
     "",
@@ -62,10 +61,8 @@ def train_command(
     model: options.ModelName,
     system: options.SystemName,
     tokens: str = option(..., "N", "tokens to train on, like 2T or 300B"),
-    batch: str = option(
-        "", "N", "sequences of a step  [default: about 4M tokens a step]", flags="--batch -b"
-    ),
-    length: str = option("4096", "N", "tokens of a sequence", flags="--length -l"),
+    batch: str = option("", "--batch -b N", "sequences of a step  [default: about 4M tokens a step]"),
+    length: str = option("4096", "--length -l N", "tokens of a sequence"),
     plan: options.PlanText = "",
     engine: options.EngineName = "megatron",
     weights: options.WeightFormat = "",
@@ -184,7 +181,7 @@ def post_train_command(
     rollout_devices: str = option("", "N", "devices that sample, of two pools  [default: the best split]"),
     keep: str = KEEP,
     partial: bool = flag("--partial", "responses that are not done go on in the next iteration"),
-    batch: str = option("", "N", "prompts of an iteration  [default: the recipe's]", flags="--batch -b"),
+    batch: str = option("", "--batch -b N", "prompts of an iteration  [default: the recipe's]"),
     group: str = option("", "N", "responses sampled for each prompt"),
     prompt: str = option("", "N", "tokens of a prompt"),
     response: str = option("", "N", "tokens of a response, on average"),

@@ -64,11 +64,9 @@ def with_interval(rows: list[dict[str, Any]], found: Trust) -> list[dict[str, An
     told = found.to_dict()
     if told is None:
         return [row | {"interval": None} for row in rows]
-    ends = zip(*(np.broadcast_to(told[end], (len(rows),)) for end in ("low", "high")), strict=True)
-    return [
-        row | {"interval": told | {"low": float(low), "high": float(high)}}
-        for row, (low, high) in zip(rows, ends, strict=True)
-    ]
+    low, high = (np.broadcast_to(told[end], (len(rows),)) for end in ("low", "high"))
+    ends = ({"low": float(a), "high": float(b)} for a, b in zip(low, high, strict=True))
+    return [row | {"interval": told | own} for row, own in zip(rows, ends, strict=True)]
 
 
 def fitted_dict(
@@ -129,13 +127,12 @@ def logged_dict(fit: LoggedFit) -> dict[str, Any]:
 
 def _run(run: LoggedRun) -> dict[str, Any]:
     sizes, times = [row.bytes for row in run.rows], [row.time_us for row in run.rows]
+    ends = {"smallest_B": min(sizes), "largest_B": max(sizes)}
+    ends |= {"shortest_s": min(times) * 1e-6, "longest_s": max(times) * 1e-6}
     return {
         **picked(run, "log op gpu nodes devices=gpus fabric links library setting"),
         "rows": len(run.rows),
-        "smallest_B": min(sizes),
-        "largest_B": max(sizes),
-        "shortest_s": min(times) * 1e-6,
-        "longest_s": max(times) * 1e-6,
+        **ends,
         "empty": run.empty,
         "left_out": [{"row": line, "why": why} for line, why in sorted(run.left_out.items())],
     }
@@ -202,10 +199,8 @@ def worth_dict(numbers: Sequence[QuantityWorth]) -> dict[str, Any]:
 
 def worth_tables(numbers: Sequence[QuantityWorth]) -> list[Any]:
     """Fitted numbers that help on families left out, and those that do not."""
-    parts = {
-        True: "numbers that families left out gain by",
-        False: "numbers that families left out gain nothing by",
-    }
+    gain = "numbers that families left out gain"
+    parts = {True: f"{gain} by", False: f"{gain} nothing by"}
     some = {key: [n for n in numbers if (n.error_without > n.error_with) == key] for key in parts}
     return [table(title, WORTH, map(_worth_cells, some[key])) for key, title in parts.items() if some[key]]
 

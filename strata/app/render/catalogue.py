@@ -45,44 +45,28 @@ from strata.workload.tasks import decode
 PLURAL = {"technology": "technologies"}  # where a kind's name and its folder's differ by more than an s
 CALLED = {"post_training": "recipe", "post-training": "recipe"}  # as its function and its command are
 
-SHOWN: dict[str, Callable[[str], Any]] = {
-    "chip": chip,
-    "model": model,
-    "program": program,
-    "fabric": fabric,
-    "system": system,
-    "transport": transport,
-    "packets": packets,
-    "memory": dram_channel,
-    "engine": engine,
-    "economics": economics,
-    "reliability": reliability,
-    "space": space,
-    "template": template,
-    "budget": budget,
-    "recipe": post_training_recipe,
-    **{kind: read for kind, (_, read) in PARTS.items()},
+PART_FILES = (Technology, MemoryDevice, LinkPhy, Bonding, Packaging)
+# How each kind of thing is read by name, and the record that its files are of.
+RECORDS: dict[str, tuple[Callable[[str], Any], type | None]] = {
+    "chip": (chip, Chip),
+    "model": (model, None),
+    "program": (program, None),
+    "fabric": (fabric, Fabric),
+    "system": (system, SystemFile),
+    "transport": (transport, Transport),
+    "packets": (packets, Packets),
+    "memory": (dram_channel, Dram),
+    "engine": (engine, Engine),
+    "economics": (economics, Economics),
+    "reliability": (reliability, Reliability),
+    "space": (space, None),
+    **{kind: (read, of) for (kind, (_, read)), of in zip(PARTS.items(), PART_FILES, strict=True)},
+    "template": (template, Template),
+    "budget": (budget, Budget),
+    "recipe": (post_training_recipe, PostTrainingRecipe),
 }
-
-FILES: dict[str, type] = {
-    "chip": Chip,
-    "fabric": Fabric,
-    "system": SystemFile,
-    "transport": Transport,
-    "packets": Packets,
-    "memory": Dram,
-    "engine": Engine,
-    "economics": Economics,
-    "reliability": Reliability,
-    "technology": Technology,
-    "device": MemoryDevice,
-    "link": LinkPhy,
-    "bonding": Bonding,
-    "packaging": Packaging,
-    "template": Template,
-    "budget": Budget,
-    "recipe": PostTrainingRecipe,
-}
+SHOWN = {kind: read for kind, (read, _) in sorted(RECORDS.items(), key=lambda item: item[0] in PARTS)}
+FILES = {kind: of for kind, (_, of) in RECORDS.items() if of is not None}
 _WORKED_OUT = ("follows", "counted from")
 
 
@@ -112,8 +96,13 @@ def shown_kind(kind: str) -> str:
 
 def _entries(kind: str) -> list[dict[str, str]]:
     if kind == "precisions":
-        sizes = {n: f"{b:g} byte{'' if b == 1 else 's'} an element{_scale(n)}" for n, b in BYTES.items()}
-        return [{"name": name, "title": title} for name, title in sizes.items()]
+        listed = []
+        for name, size in BYTES.items():
+            block, scale = SCALES.get(name, (0, 0.0))  # that blocks of a format share
+            shared = f", with a scale of {scale:g} B for each {block:,}" if block else ""
+            title = f"{size:g} byte{'' if size == 1 else 's'} an element{shared}"
+            listed.append({"name": name, "title": title})
+        return listed
     if kind in ("models", "programs"):
         return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind)]
     listed = [
@@ -124,18 +113,10 @@ def _entries(kind: str) -> list[dict[str, str]]:
     return listed + ([{"name": "COUNTxCHIP", "title": usual}] if kind == "systems" else [])
 
 
-def _scale(name: str) -> str:
-    """The scale that blocks of a format share, in words."""
-    block, held = SCALES.get(name, (0, 0.0))
-    return f", with a scale of {held:g} B for each {block:,}" if block else ""
-
-
 def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:
-    rows = (
-        (kind if i == 0 else "", entry["name"], entry["title"])
-        for kind, entries in listed.items()
-        for i, entry in enumerate(entries)
-    )
+    rows = []
+    for kind, entries in listed.items():
+        rows += [("" if i else kind, entry["name"], entry["title"]) for i, entry in enumerate(entries)]
     made = rows_table("||", rows, headed=False)
     made.columns[0].style, made.columns[2].style = "bold", "dim"
     return made
@@ -299,11 +280,10 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 def _model_schema() -> dict[str, Any]:
     """A model is a Hugging Face config.json; these are the keys that are read."""
-    numbers = {
-        name: {"type": ["integer", "null"], "minimum": low, "maximum": high}
-        for key, (low, high, others) in WHOLE.items()
-        for name in (key, *others)
-    }
+    numbers = {}
+    for key, (low, high, others) in WHOLE.items():
+        whole = {"type": ["integer", "null"], "minimum": low, "maximum": high}
+        numbers |= dict.fromkeys((key, *others), whole)
     flags = {name: {"type": ["boolean", "null"]} for name in FLAGS}
     return {
         "title": "Model (config.json)",

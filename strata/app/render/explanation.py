@@ -45,17 +45,13 @@ def explanation(result: Result) -> Any:
 
 def busy_text(result: Result) -> str:
     """Two sentences: which kinds of op take the time that devices are busy, and what binds all of it."""
-    kinds, bounds = (
-        {name: float(time) for name, time in group.items()}
-        for group in (result.summary.time_by_kind, result.summary.resources)
-    )
+    groups = (result.summary.time_by_kind, result.summary.resources)
+    kinds, bounds = ({name: float(time) for name, time in group.items()} for group in groups)
     busy, span = sum(kinds.values()) or 1.0, sum(bounds.values()) or 1.0
     of_whole = "" if busy > 0.995 * span else f" ({busy / span:.0%} of the whole)"
     called = {BOUND_LABELS.get(name, name): time for name, time in bounds.items()}
-    return (
-        f"Busy time by kind of op{of_whole}: {_shares(kinds)}.\n"
-        f"Time by what binds it: {_shares(called)}.{_hidden(result, busy)}"
-    )
+    binds = f"Time by what binds it: {_shares(called)}.{_hidden(result, busy)}"
+    return f"Busy time by kind of op{of_whole}: {_shares(kinds)}.\n{binds}"
 
 
 def _shares(times: dict[str, float]) -> str:
@@ -96,10 +92,9 @@ def _hidden(result: Result, span: float) -> str:
     for e in result.timeline.events:
         if e.kind == "collective" and e.saved > 0.0:
             gains[f"{e.block}.{e.name}"] = gains.get(f"{e.block}.{e.name}", 0.0) + e.saved
-    most = ", ".join(name for name, _ in sorted(gains.items(), key=lambda i: -i[1]))
-    return f"\nOverlap ({overlap}) saves {show(saved, 's')} of {show(span + saved, 's')}" + (
-        f": {most} run beside other ops." if most else "."
-    )
+    most = ", ".join(sorted(gains, key=lambda name: -gains[name]))
+    beside = f": {most} run beside other ops." if most else "."
+    return f"\nOverlap ({overlap}) saves {show(saved, 's')} of {show(span + saved, 's')}{beside}"
 
 
 def op_rows(result: Result) -> list[dict[str, Any]]:
@@ -171,10 +166,7 @@ def gain_rows(result: Result) -> list[dict[str, Any]]:
     """The same for machines."""
     from strata.search.sensitivity import sensitivity
 
-    fields = "moved more gain=speedup note"
-    return [
-        {"resource": g.resource, "bounds": list(g.bounds), **picked(g, fields)} for g in sensitivity(result)
-    ]
+    return [picked(g, "resource bounds moved more gain=speedup note") for g in sensitivity(result)]
 
 
 def simulation_table(made: Simulation) -> list[Any]:

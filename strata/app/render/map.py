@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.figures import colour_of, note
+from strata.app.render.figures import colour_of, note, quantity_axis
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, STYLE, check_picture, keep, pyplot_of, save
@@ -39,18 +39,14 @@ def partition_rows(found: ProgramMapping) -> list[tuple[MappedBlock, int, FusedP
 
 def map_notes(found: ProgramMapping, system: System, layouts: str) -> list[str]:
     """What a reader should know of how this was found."""
-    said = []
-    if found.given and layouts != "given":
-        said.append(
-            f"layouts are those of the plan {found.given} (routed experts and uneven divisions are not "
-            "searched; --plan names another); partitions are proved best under them"
-        )
-    if system.chip.execution != "dataflow":
-        said.append(
-            f"{system.chip.name} runs kernels one by one: a fused partition is what one kernel "
-            "with its tensors kept on the chip could reach"
-        )
-    return said
+    given = (
+        f"layouts are those of the plan {found.given} (routed experts and uneven divisions are not searched; "
+        "--plan names another); partitions are proved best under them"
+    )
+    one_by_one = f"{system.chip.name} runs kernels one by one: a fused partition is what one kernel with its "
+    one_by_one += "tensors kept on the chip could reach"
+    notes = [given] if found.given and layouts != "given" else []
+    return notes + ([one_by_one] if system.chip.execution != "dataflow" else [])
 
 
 def map_dict(
@@ -105,9 +101,8 @@ def headline(found: ProgramMapping, title: str) -> list[str]:
     assert best is not None
     degrees = ",".join(f"{d}={n:g}" for d, n in best.candidate.mesh.items() if n > 1)
     mesh = found.given or degrees or "one device"
-    parts = [f"stage {show(best.stage, 's')}"]
-    parts += [f"hand-over {show(best.send, 's')}"] if best.send else []
-    parts += [f"gradients {show(best.gradients, 's')}"] if best.gradients else []
+    after = {"hand-over": best.send, "gradients": best.gradients}
+    parts = [f"stage {show(best.stage, 's')}", *(f"{k} {show(v, 's')}" for k, v in after.items() if v)]
     stopped = "; the search ended early" if found.stopped and not found.optimal else ""
     proof = f"{found.proof}{stopped}, {found.seconds:.1f} s"
     return [
@@ -129,13 +124,12 @@ def counted(number: float, one: str, more: str) -> str:
 def partition_table(found: ProgramMapping) -> Any:
     rows, last = [], ""
     for block, number, p in partition_rows(found):
-        times = f" x {block.times:g}" if block.times != 1 else ""
-        name = "" if block.block == last else block.block + times
+        repeated = f" x {block.times:g}" if block.times != 1 else ""
+        name = "" if block.block == last else block.block + repeated
         last = block.block
-        sizes = (show(v, "s") if v else "" for v in (p.compute, p.memory, p.network, p.time))
-        rows.append(
-            (str(number), name, " ".join(p.kernels), str(p.tiles), *sizes, show(p.sram, "B"), p.binds)
-        )
+        times = (show(v, "s") if v else "" for v in (p.compute, p.memory, p.network, p.time))
+        kernels = (" ".join(p.kernels), str(p.tiles))
+        rows.append((str(number), name, *kernels, *times, show(p.sram, "B"), p.binds))
     return rows_table("~|block~|kernels~|>tiles|>compute|>memory|>network|>time|>SRAM|bound by", rows)
 
 
@@ -180,17 +174,13 @@ def mapping_roofline(
     """The figure: roofs of memory and network under one peak, and for each mapping two dots at its rate, one
     under each roof; a dot on its roof is bound by it. What moves nothing has no dot there.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     figure, axes = pyplot.subplots(figsize=(7.6, 4.6), layout="constrained")
     dots = [i for p in points for i in (p.memory, p.network) if np.isfinite(i) and i > 0]
     ridges = [peak / speed for _, speed in roofs]
     low, high = 0.35 * min(dots + ridges), 5.0 * max(dots + ridges)
     bottom, top = 0.5 * min(p.rate for p in points), 2.0 * peak
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: show(rate, "FLOP/s")))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    quantity_axis(axes.yaxis, "FLOP/s", log=True)
     axes.plot([min(ridges), high], [peak, peak], color=DARK, linewidth=1.5)
     said = {"ha": "right", "fontsize": 8}
     note(axes, f"peak {show(peak, 'FLOP/s')}", (high, peak), (-4, 4), color=DARK, **said)

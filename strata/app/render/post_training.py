@@ -62,14 +62,11 @@ def pools_text(way: Iteration) -> str:
 
 
 def _ways_table(ways: list[Iteration]) -> Any:
+    fields = "time:s samples_per_s:.3g tokens_per_s_per_device:,.0f usd:.3g kwh:.3g bound_by"
     rows = []
     for way in ways:
         plans = (plan_text(way.rollout_plan), plan_text(replace(way.training_plan, microbatches=0.0)))
-        cells = [*["-"] * 5, "does not fit"]
-        if way.fits:
-            cells = cells_of(
-                way, "time:s samples_per_s:.3g tokens_per_s_per_device:,.0f usd:.3g kwh:.3g bound_by"
-            )
+        cells = cells_of(way, fields) if way.fits else [*["-"] * 5, "does not fit"]
         rows.append((pools_text(way), *plans, *cells))
     head = "<devices|rollout plan~|training plan~|>iteration|>samples/s|>tokens/s/device|>USD|>kWh|<bound by"
     return rows_table(head, rows)
@@ -77,10 +74,8 @@ def _ways_table(ways: list[Iteration]) -> Any:
 
 def _remarks(way: Iteration) -> list[str]:
     said = [] if way.keep else ["moved out: what a phase does not need lies in the hosts' memory meanwhile"]
-    said += [
-        f"{way.slots:,.0f} responses at once, of {float(way.recipe.samples):,.0f}; "
-        f"an iteration takes {way.usd:.3g} USD and {way.kwh:.3g} kWh"
-    ]
+    at_once = f"{way.slots:,.0f} responses at once, of {float(way.recipe.samples):,.0f}"
+    said.append(f"{at_once}; an iteration takes {way.usd:.3g} USD and {way.kwh:.3g} kWh")
     if not way.colocated:
         idle = ", ".join(f"the {pool} {way.idle_share(pool):.0%}" for pool in (SAMPLING, TRAINING))
         said.append(f"waiting: {idle} of the time")
@@ -103,19 +98,14 @@ def post_training_dict(found: PostTraining) -> dict[str, Any]:
 
 def _way(way: Iteration) -> dict[str, Any]:
     rates = "samples_per_s tokens_per_s tokens_per_s_per_device"
+    phase = "phase=name pool start_s=start time_s=time bound_by"
     return {
         "pools": "one" if way.colocated else "two",
         **picked(way, "asynchronous keep rollout_devices training_devices"),
-        "rollout_plan": plan_text(way.rollout_plan),
-        "training_plan": plan_text(way.training_plan),
+        **picked(way, "rollout_plan training_plan", plan_text),
         **picked(way, f"fits why_not time_s=time {rates} cost_USD=usd energy_J=energy bound_by slots"),
-        "phases": [
-            picked(p, "phase=name pool start_s=start time_s=time bound_by")
-            for p in way.phases
-            if np.isfinite(p.time)
-        ],
-        "memory_B": way.memory,
-        "limit_B": way.limits,
+        "phases": [picked(p, phase) for p in way.phases if np.isfinite(p.time)],
+        **picked(way, "memory_B=memory limit_B=limits"),
     }
 
 
@@ -157,9 +147,7 @@ def pools_of(way: Iteration) -> tuple[str, ...]:
 
 
 def _line(canvas: Canvas, way: Iteration, name: str, y: float, scale: float) -> None:
-    count = {SAMPLING: way.rollout_devices, TRAINING: way.training_devices}.get(
-        name, way.rollout_devices if way.colocated else 0
-    )
+    count = way.training_devices if name == TRAINING else way.rollout_devices
     canvas.text((14.0, y + 18.0), f"{name} ({count})", 9.0, GREY)
     canvas.box((LEFT, y + 4.0), (way.time * scale, ROW - 8.0), fill="#f2f2f2")
     for p in way.phases:

@@ -156,7 +156,11 @@ def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[
     slope = float(np.degrees(np.arctan2(end[1] - start[1], end[0] - start[0])))
     along, up = np.cos(np.radians(slope)), np.sin(np.radians(slope))
     above, room = np.inf, 0.0
-    for roof, colour in zip(roofline.roofs, _shades(len(roofline.roofs))[::-1], strict=True):
+    shades = np.linspace(60, 165, len(roofline.roofs)).astype(
+        int
+    )  # from DRAM inwards: the slowest is darkest
+    colours = [f"#{v:02x}{v:02x}{v + 12:02x}" for v in shades][::-1]
+    for roof, colour in zip(roofline.roofs, colours, strict=True):
         begin = (low, low * roof.bandwidth)
         axes.plot([low, peak / roof.bandwidth], [begin[1], peak], color=colour, linewidth=1.5, zorder=2)
         said, left = f"{roof.name} {show(roof.bandwidth, 'B/s')}", _on_page(axes, *begin)[0]
@@ -174,11 +178,6 @@ def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[
         (x, y), (width, height) = _on_page(axes, high, ceiling.peak)[0], text_size(said, FONT)
         boxes.append((x - 4 - width, y + 3, x, y + 4 + height))
     return boxes
-
-
-def _shades(count: int) -> list[str]:
-    """From DRAM inwards: the darkest is the slowest."""
-    return [f"#{v:02x}{v:02x}{v + 12:02x}" for v in np.linspace(60, 165, count).astype(int)]
 
 
 def _name_points(axes: Any, roofline: Roofline, said: list[Box], lines: Array) -> None:

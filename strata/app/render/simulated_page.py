@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.figures import colour_of, note, picture
+from strata.app.render.figures import colour_of, note, picture, quantity_axis
 from strata.app.render.simulated import LABELS, latencies
 from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
@@ -204,15 +204,6 @@ def _named(name: str, process: int) -> dict[str, Any]:
     return {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
 
 
-def time_axis(axis: Any, log: bool = False) -> None:
-    """Ticks that read 20 ms and 3 s."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if log else MaxNLocator(6))
-    axis.set_major_formatter(FuncFormatter(lambda v, _: show(float(v), "s")))
-    axis.set_minor_formatter(NullFormatter())
-
-
 def thinned(times: LatencyStatistics, most: int = FINE) -> tuple[Any, Any]:
     """The share of requests within a time, in few enough points to draw."""
     x, share = times.distribution()
@@ -259,7 +250,7 @@ def _distribution(axes: Any, times: LatencyStatistics, colour: str, title: str) 
             axes.plot([times.percentile(at)], [at], "o", color=colour, markersize=4)
         said = "\n".join(f"{name}  {show(times.percentile(at), 's')}" for at, name in MARKED)
         axes.text(0.98, 0.06, said, transform=axes.transAxes, ha="right", fontsize=8, color="#444")
-    time_axis(axes.xaxis, log)
+    quantity_axis(axes.xaxis, "s", log)
 
 
 def draw_load_latency(runs: list[tuple[float, Served]], slo: dict[str, float], path: Path) -> Path:
@@ -287,7 +278,7 @@ def draw_load_latency(runs: list[tuple[float, Served]], slo: dict[str, float], p
                 axes.set_yscale("log")
             else:
                 axes.set_ylim(bottom=0.0)
-            time_axis(axes.yaxis, log)
+            quantity_axis(axes.yaxis, "s", log)
         panels[0].legend(frameon=False, fontsize=8)
         hollow = "; hollow: saturated or given up" if any(r.saturated or r.given_up for _, r in runs) else ""
         figure.suptitle(f"{runs[0][1].title}{hollow}", **HEAD)
@@ -312,7 +303,7 @@ def draw_cost_frontier(found: CostFrontier, path: Path) -> Path:
                 note(axes, f"{p.rate:.2g}", (p.seen, p.cost), (4, 4), fontsize=7, color="#444")
         axes.set_ylim(bottom=0.0)
         axes.set_xscale("log")
-        time_axis(axes.xaxis, True)
+        quantity_axis(axes.xaxis, "s", True)
         axes.set_xlabel(f"{found.latency.upper()}, {100 * found.share:g}th percentile")
         axes.set_ylabel("USD for a million tokens")
         hollow = "; hollow: saturated" if any(p.saturated for p in found.points) else ""

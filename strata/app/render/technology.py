@@ -78,13 +78,8 @@ def part_numbers(record: Any) -> dict[str, dict[str, Any]]:
 
 
 def _number(value: Number, unit: str, source: str, assumed: bool) -> dict[str, Any]:
-    return {
-        "value": value,
-        "unit": unit,
-        "shown": quoted(value, unit),
-        "source": source,
-        "assumed": assumed,
-    }
+    number = {"value": value, "unit": unit, "shown": quoted(value, unit)}
+    return number | {"source": source, "assumed": assumed}
 
 
 def _by_name(record: Any, path: str) -> str:
@@ -101,19 +96,13 @@ def _follows(record: Any) -> dict[str, tuple[Number, str, str]]:
             "edge_bandwidth": (device_edge_bandwidth(record), "B/s/m", "pins an edge times their rate"),
         }
     if isinstance(record, LinkPhy) and (record.lanes_per_edge is not None or record.bonding):
-        lanes = edge_lanes(record)
-        found: dict[str, tuple[Number, str, str]] = {
-            "edge_bandwidth": (edge_bandwidth(record), "B/s/m", "lanes an edge times their rate, one way"),
-            "area_bandwidth": (
-                area_lanes(record) * record.lane_rate,
-                "B/s/m2",
-                "lanes an area times their rate, one way",
-            ),
+        why = f"bumps of {record.bonding} and wires of {record.packaging}"
+        lanes: dict[str, Any] = {"lanes_per_edge": (edge_lanes(record), "1/m", why)}
+        times, area = "times their rate, one way", area_lanes(record) * record.lane_rate
+        return ({} if record.lanes_per_edge is not None else lanes) | {
+            "edge_bandwidth": (edge_bandwidth(record), "B/s/m", f"lanes an edge {times}"),
+            "area_bandwidth": (area, "B/s/m2", f"lanes an area {times}"),
         }
-        if record.lanes_per_edge is None:
-            why = f"bumps of {record.bonding} and wires of {record.packaging}"
-            found = {"lanes_per_edge": (lanes, "1/m", why), **found}
-        return found
     return {}
 
 
@@ -136,11 +125,9 @@ def kind_of_parts(first: str, second: str) -> str:
     if fits:
         return fits[0]
     known = {name: kind for kind, (folder, _) in reversed(PARTS.items()) for name in names(folder)}
+    listed = "strata list technologies, devices, links, bonding or packaging; or a result saved by --json"
     for name in (first, second):
         if not name.endswith(".toml") and name.lower() not in known:
-            listed = (
-                "strata list technologies, devices, links, bonding or packaging; or a result saved by --json"
-            )
             raise UnknownName("technology, device, link, bonding or packaging", name, known, listed)
     of = [known.get(name.lower(), "part") for name in (first, second)]
     raise StrataError(f"{first} is a {of[0]} and {second} is a {of[1]}: two of one kind can be compared")
@@ -240,14 +227,14 @@ def _apart(places: dict[str, float], gap: float) -> dict[str, float]:
 def draw_reach(path: Path) -> Path:
     """Every link and memory device: energy of a bit against what a length of die edge carries one way."""
     spots: list[tuple[float, float, str, str, str]] = []
-    for name in names("links"):
-        link = link_phy(name)
-        x, y = float(edge_bandwidth(link)) / 1e12, float(link.lane_energy) * 1e12 / 8.0
-        spots.append((x, y, name, SPANS[link.span], "o"))
-    for name in names("devices"):
-        device = memory_device(name)
-        x, y = float(device_edge_bandwidth(device)) / 1e12, float(device.access_energy) * 1e12 / 8.0
-        spots.append((x, y, name, MOUNTS[device.mount], "s"))
+
+    def spot(name: str, bandwidth: Number, energy: Number, colour: str, marker: str) -> None:
+        spots.append((float(bandwidth) / 1e12, float(energy) * 1e12 / 8.0, name, colour, marker))
+
+    for link in map(link_phy, names("links")):
+        spot(link.name, edge_bandwidth(link), link.lane_energy, SPANS[link.span], "o")
+    for device in map(memory_device, names("devices")):
+        spot(device.name, device_edge_bandwidth(device), device.access_energy, MOUNTS[device.mount], "s")
     with picture(path, (8.4, 5.2)) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         for x, y, _, colour, marker in spots:

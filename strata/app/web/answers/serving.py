@@ -369,12 +369,7 @@ def cheapest_system(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
         tell({"fleet": run.fleet_text, "rate": rate, "seen": seen, "cost": cost, "kept": run.kept})
 
     found = cost_frontier(
-        candidates,
-        load,
-        latency=service["against"],
-        share=share,
-        slo=slo or None,
-        told=heard,
+        candidates, load, latency=service["against"], share=share, slo=slo or None, told=heard
     )
     least: dict[str, CostPoint] = {}
     for p in found.points:
