@@ -149,9 +149,6 @@ def quantity_rows(told: Any, keys: tuple[str, ...] = (), units: dict[str, str] |
     return found
 
 
-# ------------------------------------------------------------------------------------------------- files
-
-
 def check_table(path: Path | None) -> Path | None:
     """The file a table is to go into, refused before any work where it cannot: by its ending, for want of a
     package, because it is a folder.

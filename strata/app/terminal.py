@@ -18,9 +18,6 @@ from strata.units import typed_quantity
 WIDE = 140  # columns of an answer that goes into a file or a pipe
 
 
-# ---------------------------------------------------------------------------------------- what is typed
-
-
 def typed_number(text: str, option: str) -> float:
     """A finite number, as typed."""
     from strata.units import finite_number
@@ -71,9 +68,6 @@ def set_items(
         if path in own and own[path].kind is not Parameter.VAR_KEYWORD:
             raise BadValue(f"--set changes quantities, like {example}; '{path}' is none of a {owner}")
     return changes
-
-
-# -------------------------------------------------------------------------------------------- what is printed
 
 
 def say(*parts: Any) -> None:
@@ -190,30 +184,22 @@ def usage_line(error: Any) -> str:
     option = getattr(error, "option_name", None)
     if param is not None and type(error).__name__ == "MissingParameter":
         name = next((o for o in getattr(param, "opts", []) if o.startswith("--")), f"its {param.name}")
-        said = f"{path.removeprefix('strata ')} needs {name}" + (
-            f" ({param.help})" if getattr(param, "help", None) else ""
-        )
+        about = f" ({param.help})" if getattr(param, "help", None) else ""
+        said = f"{path.removeprefix('strata ')} needs {name}{about}"
     elif option and context and type(error).__name__ == "NoSuchOption":
         close = nearest(option, [o for p in context.command.params for o in p.opts])
         said = f"no option called '{option}'" + (f"; nearest: {', '.join(close)}" if close else "")
     elif (
         context and hasattr(context.command, "commands") and str(error.message).startswith("No such command")
     ):
-        name = str(error.message).split("'")[1]
-        known = list(context.command.commands)
+        name, known = str(error.message).split("'")[1], list(context.command.commands)
         close = nearest(name, known)
-        said = (
-            f"no command called '{name}'"
-            + (f"; nearest: {', '.join(close)}" if close else "")
-            + f"; all: {', '.join(known)}"
-        )
+        near = f"; nearest: {', '.join(close)}" if close else ""
+        said = f"no command called '{name}'{near}; all: {', '.join(known)}"
     else:
         said = " ".join(error.format_message().split()).rstrip(".")
         said = said[:1].lower() + said[1:]
     return f"{said}; see {path} --help"
-
-
-# ------------------------------------------------------------------------------------------ shell completion
 
 
 def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
@@ -222,12 +208,8 @@ def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         from strata.params import names
 
-        return [
-            f"{before}{n}"
-            for kind in kinds
-            for n in names(kind)
-            if n != "README" and f"{before}{n}".startswith(incomplete)
-        ]
+        every = (f"{before}{name}" for kind in kinds for name in names(kind) if name != "README")
+        return [name for name in every if name.startswith(incomplete)]
 
     return complete
 
@@ -235,9 +217,8 @@ def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
 def system_names(incomplete: str) -> list[str]:
     """System names: a count and a chip, eight unless a count is typed already."""
     count, times, _ = incomplete.rpartition("x")
-    return names_of("chip", before=f"{count}x" if times and count.replace("x", "").isdecimal() else "8x")(
-        incomplete
-    )
+    before = f"{count}x" if times and count.replace("x", "").isdecimal() else "8x"
+    return names_of("chip", before=before)(incomplete)
 
 
 def one_of(*words: str) -> Callable[[str], list[str]]:
@@ -262,14 +243,9 @@ precision_names = listed_in("strata.precision", "PRECISIONS")
 def item_names(ctx: Any, incomplete: str) -> list[str]:
     """Names of the kind that was typed before."""
     kind = str(ctx.params.get("kind") or "chip")
-    return (
-        system_names(incomplete)
-        if kind == "system"
-        else names_of("models" if kind == "model" else kind)(incomplete)
-    )
-
-
-# ------------------------------------------------------------------------------------------ while it works
+    if kind == "system":
+        return system_names(incomplete)
+    return names_of("models" if kind == "model" else kind)(incomplete)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from strata.app.commands.options import FORM, AnswerForm, JsonFlag, MeasuredFolder, command, flag, option
-from strata.app.terminal import names_of, print_json, progress_bar, say, wrote
+from strata.app.terminal import names_of, progress_bar, wrote
 from strata.errors import BadValue, StrataError, require
 
 if TYPE_CHECKING:
@@ -85,10 +85,7 @@ def measure_command(
     require(not told, f"{', '.join(told)} says something of collectives: --what collectives")
     kinds = chosen_kinds(words)
     folder, done = _measured(out, kinds, quick, chip)
-    if json:
-        print_json(measured_dict(folder, done))
-    else:
-        say(*measured_tables(folder, done))
+    AnswerForm(json=json).answer(measured_dict, measured_tables, of=[folder, done])
     wrote("measurements", folder, f" (next: strata calibrate {chip or folder.name} --data {out})")
 
 
@@ -116,9 +113,6 @@ def _bar() -> Any:
 
     counted = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     return progress_bar(TextColumn("{task.description}"), *counted)
-
-
-# ------------------------------------------------------------------------------------- collectives
 
 
 def _on_rank_0(work: Any) -> None:
@@ -154,11 +148,7 @@ def _collectives(out: Path, op: list[str], sizes: str, chip: str, json: bool, as
         group.close()
     if first:
         path = out / (IN_NODE if group.facts.nodes == 1 else BETWEEN_NODES)
-        told, shown = measured_collectives(group.facts, done)
-        if json:
-            print_json(told)
-        else:
-            say(*shown)
+        AnswerForm(json=json).answer(*measured_collectives(group.facts, done))
         wrote("measurements", path, f" (next: strata calibrate --log {path} -o fitted)")
 
 
@@ -210,7 +200,14 @@ def calibrate_command(
         )
         _fit_all(data, only or [], (check, worth), form)
         return
-    told = {"op": op, "fabric": fabric, "links": links, "nodes": nodes, "gpus": gpus, "units": units}
+    told: dict[str, Any] = {
+        "op": op,
+        "fabric": fabric,
+        "links": links,
+        "nodes": nodes,
+        "gpus": gpus,
+        "units": units,
+    }
     if not log:
         said = [f"--{name}" for name, value in {**told, "partial": partial}.items() if value]
         require(not said, f"{', '.join(said)} says something of logs, but there is no --log FILE")
@@ -222,16 +219,7 @@ def calibrate_command(
     require(data is None and not only, "--log takes neither --data nor --only: its rows are what is fitted")
     if output and (output.suffix in (".toml", ".csv") or output.is_file()):
         raise BadValue(f"with --log, --output is a folder, but got '{output}'")
-    facts = ToldRun(
-        gpu=_shipped_name(chip) if chip else "",
-        op=op,
-        fabric=fabric,
-        links=links,
-        nodes=nodes,
-        gpus=gpus,
-        units=units,
-        partial=partial,
-    )
+    facts = ToldRun(gpu=_shipped_name(chip) if chip else "", partial=partial, **told)
     _fit_logs(log, facts, output, form)
 
 
@@ -321,8 +309,5 @@ def _runs(logs: list[Path], told: ToldRun) -> list[LoggedRun]:
     from strata.measure.nccl_logs import read_logs
     from strata.validation.readers.collective_files import runs_of_csv
 
-    return [
-        run
-        for path in logs
-        for run in (runs_of_csv(path) if path.suffix == ".csv" else read_logs([path], told))
-    ]
+    every = (runs_of_csv(path) if path.suffix == ".csv" else read_logs([path], told) for path in logs)
+    return [run for runs in every for run in runs]

@@ -32,29 +32,30 @@ ChipName = Annotated[
 ]
 
 
-def _declared(name: str) -> tuple[list[str], dict[str, str]]:
+def _declared(name: str) -> tuple[list[str], str]:
     """The flags of an option, none where it is called as its parameter, and what stands for its value:
     `--batch -b N`.
     """
     words = name.split()
     flags = [word for word in words if word.startswith("-")]
-    return flags, {"metavar": " ".join(words[len(flags) :])}
+    return flags, " ".join(words[len(flags) :])
 
 
 def typed(name: str, help: str, complete: Any = None, *, check: Any = None) -> Any:
     """An option of several commands that takes a value: its flags and what stands for the value, what it is
     for, the words that complete it, and what looks at the value first.
     """
-    flags, shown = _declared(name)
-    return typer.Option(*flags, **shown, help=help, autocompletion=complete, callback=check)
+    flags, metavar = _declared(name)
+    return typer.Option(*flags, metavar=metavar, help=help, autocompletion=complete, callback=check)
 
 
 def option(default: Any, name: str, help: str, complete: Any = None, **more: Any) -> Any:
     """An option of one command as the default of its parameter, told as `typed` tells it; `...`: it must be
     given. `more` is typer's, or `check`.
     """
-    more = {"callback": more.pop("check", None), **_declared(name)[1], **more}
-    return typer.Option(default, *_declared(name)[0], help=help, autocompletion=complete, **more)
+    flags, metavar = _declared(name)
+    more = {"callback": more.pop("check", None), "metavar": metavar, **more}
+    return typer.Option(default, *flags, help=help, autocompletion=complete, **more)
 
 
 def argument(default: Any, metavar: str, help: str, complete: Any = None) -> Any:
@@ -81,7 +82,7 @@ def command(name: str, short_help: str, example: str, **more: Any) -> Callable[[
 def flat_command(function: Callable[..., Any]) -> Callable[..., Any]:
     """A command with the fields of each record of options among its parameters as options of its own."""
     every = signature(function, eval_str=True).parameters.values()
-    records = {p.name: p.annotation for p in every if is_dataclass(p.annotation)}
+    records: dict[str, Any] = {p.name: p.annotation for p in every if is_dataclass(p.annotation)}
 
     @wraps(function)
     def flat(**typed: Any) -> None:

@@ -273,8 +273,7 @@ def tell_comparison(
     from strata.app.render import compare as render
     from strata.validation.accuracy.compared import trust_compared
 
-    trusted = trust_compared(found)
-    both = (found, trusted)
+    both = (found, trust_compared(found))
     rows = lambda _: render.compared_rows(*both)  # noqa: E731
     form.answer(render.compared_dict, render.compared_parts, rows, of=both)
     options.write("picture", svg, render.draw_compared, *both)

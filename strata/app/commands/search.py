@@ -26,7 +26,17 @@ from strata.app.commands.options import (
     with_price,
 )
 from strata.app.rows_out import write_rows
-from strata.app.terminal import complain, listed_in, metric_names, names_of, one_of, print_json, say, wrote
+from strata.app.terminal import (
+    complain,
+    listed_in,
+    metric_names,
+    names_of,
+    one_of,
+    print_json,
+    say,
+    status_line,
+    wrote,
+)
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -104,20 +114,11 @@ def search_command(
     from strata.search.run import Search
     from strata.search.space import space as make_space
 
-    searching = Search(
-        make_space(space, **typed_choices(set or [])),
-        goal,
-        limits=limit or [],
-        sampler=sampler,
-        executor=executor,
-        seed=seed,
-        gap=gap,
-        out=out,
-        resume=resume,
-        workers=int(whole(workers, "--workers")) if workers else 0,
-        budget=int(whole(budget, "--budget")) if budget else None,
-        address=address,
-    )
+    how: dict[str, Any] = {"limits": limit or [], "sampler": sampler, "executor": executor, "seed": seed}
+    how |= {"gap": gap, "out": out, "resume": resume, "address": address}
+    how |= {"workers": int(whole(workers, "--workers")) if workers else 0}
+    how |= {"budget": int(whole(budget, "--budget")) if budget else None}
+    searching = Search(make_space(space, **typed_choices(set or [])), goal, **how)
     history, stopped = _watched(searching)
     outcome = searching.outcome()
     form.answer(
@@ -202,8 +203,6 @@ def study_command(
     write: bool = flag("--write", "keep what was found, and the pictures, in the study's folder"),
 ) -> None:
     """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
-    from rich.console import Console
-
     from strata import studies
     from strata.app.render.study import claims_table, studies_table, study_dict
 
@@ -211,7 +210,7 @@ def study_command(
         known = {n: studies.study(n).title for n in studies.study_names()}
         rows = [{"study": n, "title": title} for n, title in known.items()]
         return form.answer(known, [studies_table(known)], lambda _: rows)
-    with Console(stderr=True).status(f"running study {name}"):
+    with status_line(f"running study {name}"):
         outcome = studies.run_study(name)
     form.answer(study_dict(outcome), lambda: [claims_table(outcome)], "claims")
     if write:

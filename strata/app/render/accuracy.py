@@ -127,7 +127,7 @@ def logged_dict(fit: LoggedFit) -> dict[str, Any]:
 
 def _run(run: LoggedRun) -> dict[str, Any]:
     sizes, times = [row.bytes for row in run.rows], [row.time_us for row in run.rows]
-    ends = {"smallest_B": min(sizes), "largest_B": max(sizes)}
+    ends: dict[str, float] = {"smallest_B": min(sizes), "largest_B": max(sizes)}
     ends |= {"shortest_s": min(times) * 1e-6, "longest_s": max(times) * 1e-6}
     return {
         **picked(run, "log op gpu nodes devices=gpus fabric links library setting"),

@@ -270,7 +270,8 @@ def _cards(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _by_file(outcome: dict[str, Any]) -> str:
-    files = sorted((e for e in outcome["files"] if e.get("mape") is not None), key=lambda e: float(e["mape"]))
+    scored = (e for e in outcome["files"] if e.get("mape") is not None)
+    files = sorted(scored, key=lambda e: float(e["mape"]))
     bars = bars_html([(e["file"], float(e["mape"]), f"{e['mape']:.1%}") for e in files])
     return bars_section("MAPE of each file", "Mean of the absolute errors.", bars)
 

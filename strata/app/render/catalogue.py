@@ -280,7 +280,7 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 def _model_schema() -> dict[str, Any]:
     """A model is a Hugging Face config.json; these are the keys that are read."""
-    numbers = {}
+    numbers: dict[str, Any] = {}
     for key, (low, high, others) in WHOLE.items():
         whole = {"type": ["integer", "null"], "minimum": low, "maximum": high}
         numbers |= dict.fromkeys((key, *others), whole)

@@ -74,9 +74,6 @@ def question_text(found: Comparison) -> str:
     return ", ".join(filter(None, said)) + found.limits.text + f"; the best by {found.means}"
 
 
-# ------------------------------------------------------------------------------------------- machines
-
-
 def compared_dict(found: Comparison, trusted: Trusted) -> dict[str, Any]:
     """A comparison for machines."""
     return {
@@ -133,9 +130,6 @@ def compared_rows(found: Comparison, trusted: Trusted) -> list[dict[str, Any]]:
     return rows
 
 
-# --------------------------------------------------------------------------------------------- people
-
-
 def _time(value: float) -> str:
     return show(value, "s") if np.isfinite(value) else "-"
 
@@ -163,9 +157,9 @@ def row_names(found: Comparison) -> list[str]:
 
 def goal_text(found: Comparison, value: float) -> str:
     """What the goal counts, in its unit."""
-    if found.goal == "fastest":
-        return show(value, "s")
-    return {"throughput": show, "cheapest": dollars_text, "efficient": joules_text}[found.goal](value)
+    texts: dict[str, Callable[[float], str]] = {"throughput": show, "cheapest": dollars_text}
+    texts |= {"efficient": joules_text, "fastest": lambda time: show(time, "s")}
+    return texts[found.goal](value)
 
 
 def compared_cells(found: Comparison, trusted: Trusted) -> tuple[list[str], list[list[str]]]:

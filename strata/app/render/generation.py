@@ -68,10 +68,9 @@ def generation_tables(found: Generation) -> list[Any]:
 
 def _components(found: Generation) -> Any:
     area, power, none = found.use["area"], found.use["power"], [""] * 5
-    rows = [
-        [*cells, *(_part(use, cells[0]) for use in (area, power)), found.binds[cells[0]]]
-        for cells in _rows(found)
-    ]
+    rows = []
+    for cells in _rows(found):
+        rows.append([*cells, *(_part(use, cells[0]) for use in (area, power)), found.binds[cells[0]]])
     rows.append(["leakage", *none, "", _part(power, REST), "of the die around them"])
     rows += [[LOSS, *none, "", _part(power, LOSS), "lost on the way"]] if LOSS in power else []
     rows.append(["left over", *none, _left(area), _left(power), ""])
@@ -117,10 +116,10 @@ def _worth(found: Generation) -> Any:
     """What one more percent of each budget buys, in percent."""
     worth = found.worth()
     shown = [key for key in next(iter(worth.values())) if any(abs(row[key]) > 5e-5 for row in worth.values())]
-    rows = (
-        (SHOWN.get(name, name), *(f"{100.0 * row[k]:+.2f} %" if abs(row[k]) > 5e-5 else "-" for k in shown))
-        for name, row in worth.items()
-    )
+    rows = []
+    for name, row in worth.items():
+        cells = (f"{100.0 * row[k]:+.2f} %" if abs(row[k]) > 5e-5 else "-" for k in shown)
+        rows.append((SHOWN.get(name, name), *cells))
     head = ["<1 % more", *(f">{key}" for key in shown)]
     return table("what one more percent of a budget buys", head, rows)
 

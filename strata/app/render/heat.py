@@ -28,6 +28,8 @@ HEIGHTS = {"sink": 64.0, "lid": 44.0, "interface": 12.0, "bond": 6.0, "logic": 2
 def temperatures_dict(temperatures: Temperatures) -> dict[str, Any]:
     """Temperatures for machines, in SI units."""
     die, why = temperatures.binding, temperatures.infeasible
+    of_die = "name power_W=power max_K=hottest mean_K=mean min_K=coolest limit_K=limit"
+    of_path = "name resistance_K_per_W=resistance power_W=power rise_K=rise"
     told: dict[str, Any] = {
         **picked(temperatures, "chip=chip.name cooling=cooling.title arrangement=cooling.arrangement"),
         **picked(temperatures, "power_W=power heat_out_W=field.heat_out"),
@@ -36,14 +38,8 @@ def temperatures_dict(temperatures: Temperatures) -> dict[str, Any]:
         "why": None if why is None else str(why),
         "binding": die.name,
         "highest_power_W": temperatures.highest_power,
-        "dies": [
-            picked(d, "name power_W=power max_K=hottest mean_K=mean min_K=coolest limit_K=limit")
-            for d in temperatures.dies
-        ],
-        "path": [
-            picked(p, "name resistance_K_per_W=resistance power_W=power rise_K=rise")
-            for p in temperatures.path
-        ],
+        "dies": [picked(d, of_die) for d in temperatures.dies],
+        "path": [picked(p, of_path) for p in temperatures.path],
     }
     if temperatures.history is not None:
         shown = {d.name: temperatures.history.hottest[d.name] for d in temperatures.dies}
@@ -56,10 +52,10 @@ def temperature_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
     if "history" not in told:
         return [{"chip": told["chip"], "cooling": told["cooling"], **die} for die in told["dies"]]
     dies = told["history"]["max_K"]
-    return [
-        {"chip": told["chip"], "time_s": time, "max_K": {die: dies[die][i] for die in dies}}
-        for i, time in enumerate(told["history"]["time_s"])
-    ]
+    rows = []
+    for i, time in enumerate(told["history"]["time_s"]):
+        rows.append({"chip": told["chip"], "time_s": time, "max_K": {die: dies[die][i] for die in dies}})
+    return rows
 
 
 def temperatures_tables(temperatures: Temperatures) -> list[Any]:
@@ -227,7 +223,10 @@ def draw_scale(canvas: HeatCanvas, temperatures: Temperatures, corner: Point) ->
         place = x + (kelvin - low) / (high - low) * WIDE
         canvas.text((place, y + 26), celsius(float(kelvin)), 10, GREY, centred=True)
     cooling = temperatures.cooling
-    for said, limit in (("DRAM limit", cooling.dram_limit), ("logic limit", cooling.logic_limit)):
+    for said, limit in (
+        ("DRAM limit", float(cooling.dram_limit)),
+        ("logic limit", float(cooling.logic_limit)),
+    ):
         if low < limit < high:
             place = x + (limit - low) / (high - low) * WIDE
             canvas.line((place, y - 5), (place, y + 14), DARK, width=1.4, alpha=1.0)

@@ -59,7 +59,7 @@ def prediction_dict(result: Result) -> dict[str, Any]:
     system, model, work, summary = result.system, result.model, result.workload, result.summary
     metrics = {k: finite(getattr(result.metrics, k)) for k in metrics_of(result.metrics)}
     decoding = work.phase == "decode"
-    records = {"chip": system.chip, "fabric": system.fabric, "engine": result.engine}
+    records: dict[str, Any] = {"chip": system.chip, "fabric": system.fabric, "engine": result.engine}
     return {
         "strata": __version__,
         "question": {

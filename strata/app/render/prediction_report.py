@@ -131,7 +131,7 @@ def _bars(ranking: PlanRanking) -> str:
     of_items = isinstance(ranking.choices[0].result.plan, Layout) and ranking.served is None
     values = []
     for choice in ranking.choices:
-        of = choice.result.metrics if choice.served is None else choice.served.load
+        of: Any = choice.result.metrics if choice.served is None else choice.served.load
         values.append(float(of.items_per_s if of_items else of.tokens_per_s))
     colours = ["var(--accent)", *["var(--c-overhead)"] * (len(values) - 1)]
     rows = [(_name(c), value, show(value)) for c, value in zip(ranking.choices, values, strict=True)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,8 +41,7 @@ def progress_line(searching: Search, at: Progress) -> Any:
     metric = searching.goal.metrics[0]
     unit = GOAL_METRICS[metric].unit
     parts = [f"round {at.rounds:,}", f"{at.rows:,} points"]
-    parts += [f"{at.bounded:,} bounds"] if at.bounded else []
-    parts += [f"{at.rate:,.0f}/s"]
+    parts += [*([f"{at.bounded:,} bounds"] if at.bounded else []), f"{at.rate:,.0f}/s"]
     parts += [f"best {metric} {show(at.best, unit)}"] if at.best == at.best else ["nothing fits yet"]
     if at.bound == at.bound:
         parts += [f"bound {show(at.bound, unit)}", f"gap {at.gap:.2%}", f"{at.open:,} regions open"]
@@ -63,40 +61,27 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def search_tables(outcome: SearchOutcome) -> Iterable[Any]:
+def search_tables(outcome: SearchOutcome) -> list[Any]:
     """What was found, how sure that is, what is out and why, and what more would buy."""
-    made = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
-    yield titled(
-        f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}", made
-    )
-    if outcome.counts:
-        yield ""
-        yield _out(outcome)
-    if outcome.remarks:
-        yield ""
-        yield from outcome.remarks
+    best = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
+    title = f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}"
+    out = ["", _out(outcome)] if outcome.counts else []
+    remarks = ["", *outcome.remarks] if outcome.remarks else []
     axes, resources = outcome.gains()
     first, bound = outcome.goal.metrics[0], outcome.result().bound_by
-    yield ""
-    what = f"What 10 % more of each axis buys in {first} at the best point, all that follows from it included"
-    yield _gains(what, axes)
-    yield ""
-    what = "What 10 % more of each resource buys in speed there; most of its time is credited to "
-    yield _gains(f"{what}{bound}", resources)
+    of_axes = f"What 10 % more of each axis buys in {first} at the best point, all that follows from it "
+    of_resources = "What 10 % more of each resource buys in speed there; most of its time is credited to "
+    gains = [_gains(f"{of_axes}included", axes), "", _gains(f"{of_resources}{bound}", resources)]
+    return [titled(title, best), *out, *remarks, "", *gains]
 
 
 def search_why(outcome: SearchOutcome) -> dict[str, Any]:
     """The same for machines: bottleneck and gains at the best point."""
-    axes, resources = (
-        [picked(g, "what=resource more gain=speedup note") for g in gains] for gains in outcome.gains()
-    )
-    bound = outcome.result().bound_by
-    return {
-        "bound_by": bound,
-        "gains_of_axes": axes,
-        "gains_of_resources": resources,
-        "remarks": outcome.remarks,
-    }
+    fields = "what=resource more gain=speedup note"
+    told: dict[str, Any] = {"bound_by": outcome.result().bound_by}
+    for name, gains in zip(("gains_of_axes", "gains_of_resources"), outcome.gains(), strict=True):
+        told[name] = [picked(gain, fields) for gain in gains]
+    return told | {"remarks": outcome.remarks}
 
 
 def _said(outcome: SearchOutcome) -> str:
@@ -131,13 +116,11 @@ def _value(point: dict[str, Any], metric: str) -> str:
 
 def _one(outcome: SearchOutcome) -> Any:
     point, space = outcome.best, outcome.space
-    rows = [
-        (name, f"x {label}" if space.axes[space.axis(name)].kind == "times" else label)
-        for name, label in point["design"].items()
-    ]
-    rows.append(("", ""))
-    told = ((metric_label(metric), _value(point, metric)) for metric in listed_metrics(outcome))
-    made = rows_table("<|", [*rows, *((label, text) for label, text in told if text)], headed=False)
+    times = {axis.name for axis in space.axes if axis.kind == "times"}
+    rows = [(name, f"x {label}" if name in times else label) for name, label in point["design"].items()]
+    values = ((metric_label(metric), _value(point, metric)) for metric in listed_metrics(outcome))
+    rows += [("", ""), *((label, text) for label, text in values if text)]
+    made = rows_table("<|", rows, headed=False)
     made.columns[0].style, made.columns[1].style = "dim", "bold"
     return made
 
@@ -165,10 +148,9 @@ def varied_axes(points: list[dict[str, Any]]) -> list[str]:
 
 
 def _out(outcome: SearchOutcome) -> Any:
-    rows = (
-        (f"{points:,}", rule, f"{alone:,} by this alone" if alone < points else "")
-        for rule, (points, alone) in outcome.reasons.items()
-    )
+    rows = []
+    for rule, (points, alone) in outcome.reasons.items():
+        rows.append((f"{points:,}", rule, f"{alone:,} by this alone" if alone < points else ""))
     made = rows_table(">||<", rows, headed=False)
     made.columns[2].style = "dim"
     return titled(f"{sum(outcome.counts.values()):,} of {outcome.rows:,} points are out", made)
@@ -187,18 +169,16 @@ def _gains(title: str, gains: list[Gain]) -> Any:
 
 def why_no_design(outcome: SearchOutcome) -> str:
     """Why there is no answer, in one line."""
+    kept, levers = (
+        f"fits and keeps the limits ({outcome.goal.words()})",
+        "levers: looser limits, more choices",
+    )
     if outcome.bound == -outcome.goal.value(float("inf")):
-        return (
-            f"proven: no point of {outcome.space.name} fits and keeps the limits "
-            f"({outcome.goal.words()}); levers: looser limits, more choices"
-        )
+        return f"proven: no point of {outcome.space.name} {kept}; {levers}"
     if not outcome.rows:
         return f"no point of {outcome.space.name} was evaluated"
     most = "; ".join(f"{points:,} x {rule}" for rule, (points, _) in list(outcome.reasons.items())[:3])
-    return (
-        f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; "
-        "levers: looser limits, more choices, --budget"
-    )
+    return f"none of {outcome.rows:,} points {kept}: {most}; {levers}, --budget"
 
 
 def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | None = None) -> Path:
@@ -255,6 +235,7 @@ def _pictures_html(
     )
     relative = "Relative to the best of all. Where cells differ much, the choice must be right."
     pair, heat = search_figures.pair_html(ordered, worth)
+    choices = search_figures.choices_html(ordered, worth)
     shown = min(search_figures.THREADS, int(np.sum(worth > 0)))
     lines = (
         f"A line a design, the {shown:,} best of those evaluated over the {search_figures.AXES} axes that "
@@ -268,11 +249,7 @@ def _pictures_html(
     return [
         *cloud,
         section("What matters", paragraphs([explained], "dim"), bars),
-        section(
-            f"Best {goal} with each choice",
-            paragraphs([relative], "dim"),
-            search_figures.choices_html(ordered, worth),
-        ),
+        section(f"Best {goal} with each choice", paragraphs([relative], "dim"), choices),
         section(f"Best {goal} over {pair}", paragraphs([relative], "dim"), heat) if heat else "",
         section("Designs", paragraphs([lines], "dim"), threads),
     ]
@@ -324,13 +301,12 @@ def _frontier_table(outcome: SearchOutcome) -> str:
     places = np.unique(np.rint(np.linspace(0, many - 1, min(many, FRONTIER_ROWS))).astype(int))
     points = [outcome.point(int(i)) for i in places]
     varied = varied_axes(points)
-    rows = [
-        [*(metric_text(p["metrics"][m], m) for m in goal), *(p["design"][n] for n in varied)] for p in points
-    ]
+    rows = []
+    for p in points:
+        rows.append([*(metric_text(p["metrics"][m], m) for m in goal), *(p["design"][n] for n in varied)])
     header = [*(metric_label(m) for m in goal), *varied]
-    heading = f"{many:,} points that no other beats" + (
-        f", {len(points)} of them" if len(points) < many else ""
-    )
+    few = f", {len(points)} of them" if len(points) < many else ""
+    heading = f"{many:,} points that no other beats{few}"
     return section(heading, html_table(header, rows, range(len(goal), len(header))))
 
 

@@ -120,15 +120,10 @@ def under_load_dict(answer: UnderLoad) -> dict[str, Any]:
     """The answer for machines."""
     c, load = answer.curve, answer.load
     loaded = {"plan": plan_text(c.plan_at(answer.chosen)), "clients": answer.clients}
+    question = {"model": c.model.name, "system": (c.within or c.system).name, "engine": c.engine.name}
+    question |= {**vars(c.requests), **answer.limits.told, "goal": answer.served.goal.name}
     return {
-        "question": {
-            "model": c.model.name,
-            "system": (c.within or c.system).name,
-            "engine": c.engine.name,
-            **vars(c.requests),
-            **answer.limits.told,
-            "goal": answer.served.goal.name,
-        },
+        "question": question,
         "plans": [_plan_dict(answer, i) for i in range(len(answer.served.choices))],
         "interval": ranking.trust_of(answer.served, load)[0],
         "load": None if load is None else loaded | _load_dict(load),
@@ -179,9 +174,8 @@ def _pools_dict(split: Disaggregation) -> dict[str, Any]:
         "writer_plan": plan_text(split.decode_plan),
         "goodput": split.rate,
         "most_rate": pools_limit(split),
-        **picked(
-            split, "reader_rate=prefill_rate writer_rate=decode_rate read_time send_time sent_bytes=sent"
-        ),
+        **picked(split, "reader_rate=prefill_rate writer_rate=decode_rate"),
+        **picked(split, "read_time send_time sent_bytes=sent"),
         "simulated": split.simulated is not None,
         "at_goodput": _load_dict(split.simulated or split.load(split.rate)),
     }
@@ -259,30 +253,20 @@ def _count(parameters: float) -> str:
 
 def draft_comparison_dict(found: DraftComparison) -> dict[str, Any]:
     """Every number, SI units; tables are by window, then acceptance."""
+    question = picked(found, "target=target.name system=system.name") | {"plan": plan_text(found.plan)}
+    drafts = []
+    for name, s in found.drafts.items():
+        rates = found.tokens_per_s(name)
+        draft = {"draft": name, "parameters": found.sizes[name], "plan": plan_text(s.draft.plan)}
+        draft |= picked(s, "guess verify verified", lambda value: _by_window(found, value))
+        draft |= {"fits": _by_window(found, s.fits, bool)}
+        draft |= {"tokens": np.broadcast_to(np.asarray(s.tokens, float), rates.shape), "tokens_per_s": rates}
+        draft |= {"speedup": found.speedup(name), "best_window": found.best_windows(name)}
+        drafts.append(draft | {"same_vocabulary": name not in found.other_vocabularies})
     return {
-        "question": {
-            **picked(found, "target=target.name system=system.name"),
-            "plan": plan_text(found.plan),
-            **picked(found, "engine=engine.name batch context branches counting"),
-        },
-        "tokens_per_s_without": found.plain,
-        "window": found.windows,
-        "acceptance": found.acceptances,
-        "drafts": [
-            {
-                "draft": name,
-                "parameters": found.sizes[name],
-                "plan": plan_text(s.draft.plan),
-                **picked(s, "guess verify verified", lambda value: _by_window(found, value)),
-                "fits": _by_window(found, s.fits, bool),
-                "tokens": np.broadcast_to(np.asarray(s.tokens, float), found.tokens_per_s(name).shape),
-                "tokens_per_s": found.tokens_per_s(name),
-                "speedup": found.speedup(name),
-                "best_window": found.best_windows(name),
-                "same_vocabulary": name not in found.other_vocabularies,
-            }
-            for name, s in found.drafts.items()
-        ],
+        "question": question | picked(found, "engine=engine.name batch context branches counting"),
+        **picked(found, "tokens_per_s_without=plain window=windows acceptance=acceptances"),
+        "drafts": drafts,
         "best_draft": found.best_drafts(),
     }
 

@@ -79,10 +79,8 @@ def _latency(found: UnderLoad) -> str:
         _over_rate(rates, "time per output token", {"mean": tpot}, found.limits.tpot),
     ]
     drawn = "".join(page.figure_html(chart, 340, f"load-{i}") for i, chart in enumerate(charts))
-    said = (
-        f"Plan {plan_text(one.plan_at(0))}, requests arriving at random, up to the {most:.3g} a second that "
-    )
-    said += "it takes."
+    said = f"Plan {plan_text(one.plan_at(0))}, requests arriving at random, up to the {most:.3g} a second "
+    said += "that it takes."
     return page.section(
         "Latency against load", page.paragraphs([said], "dim"), f"<div class='two'>{drawn}</div>"
     )

@@ -131,9 +131,6 @@ def _served(run: Served, share: float) -> Any:
     return card_table(rows)
 
 
-# ---------------------------------------------------------------------------------- rates
-
-
 def curve_dict(runs: list[tuple[float, Served]]) -> dict[str, Any]:
     return {"rates": [answer_row(rate, run) for rate, run in runs], "units": dict(ROW_UNITS)}
 
@@ -211,9 +208,6 @@ def _sureness(found: LargestRate) -> str:
     )
 
 
-# ---------------------------------------------------------------------------------- fleets
-
-
 def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
     rows = [
         {
@@ -245,9 +239,6 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
     below += "; stopped: what is known so far" if found.stopped else ""
     head = "<fleet|>devices|>USD/h|>USD/Mtok|>J/token|>TTFT p95|>TPOT p95|>within"
     return [table(title, head, rows, below)]
-
-
-# ---------------------------------------------------------------------------------- cost, caps
 
 
 def cost_frontier_dict(found: CostFrontier) -> dict[str, Any]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from strata.app.render.figures import colour_of, note, picture, quantity_axis
 from strata.app.render.simulated import LABELS, latencies
+from strata.app.render.tables import cells_of
 from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
 from strata.pricing.timeline import keep_trace, trace_slice
@@ -26,11 +27,8 @@ MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page
 PHASES = (("queued", "#c9c9c9"), ("reading", COLOURS[1]), ("generating", COLOURS[0]))
 ROW, BAND = 7.0, 46.0  # points of a request and of a curve over time
 Lanes = list[tuple[int, Request]]
-KINDS = {
-    "generating": ("generates", COLOURS[0]),
-    "reading": ("reads", COLOURS[1]),
-    "kv": ("KV cache", COLOURS[2]),
-}
+KINDS = {"generating": ("generates", COLOURS[0]), "reading": ("reads", COLOURS[1])}
+KINDS |= {"kv": ("KV cache", COLOURS[2])}
 SMALL = (
     "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
     "table.t td,table.t th{padding:2px 14px 2px 0;"
@@ -79,10 +77,9 @@ def _phases(r: Request) -> list[tuple[str, str, float, float]]:
 def _said(r: Request) -> str:
     again = f", preempted {r.preempted} times" if r.preempted else ""
     cached = f", {r.cached} cached" if r.cached else ""
-    return (
-        f"request {r.key}: {r.input} tokens in{cached}, {r.output} out; TTFT {show(r.ttft, 's')}, "
-        f"TPOT {show(r.tpot, 's')}, end to end {show(r.latency, 's')}{again}"
-    )
+    ttft, tpot, latency = cells_of(r, "ttft:s tpot:s latency:s")
+    sizes = f"{r.input} tokens in{cached}, {r.output} out"
+    return f"request {r.key}: {sizes}; TTFT {ttft}, TPOT {tpot}, end to end {latency}{again}"
 
 
 def service_page(run: Served, path: Path) -> Path:
@@ -127,25 +124,24 @@ def _chart(
         own = [s for s in steps if s.replica == replica]
         band, said = _band(own, kind, y, scale)
         inner.append(band)
-        name = f"replica {replica} {KINDS[kind][0]}"
-        labels.append(
-            f'<text x="6" y="{y + 20.0:.1f}">{escape(name)}</text>'
-            f'<text x="6" y="{y + 34.0:.1f}" fill="{GREY}">{escape(said)}</text>'
-        )
+        labels.append("".join(_labels(y + 20.0, f"replica {replica} {KINDS[kind][0]}", said)))
         y += BAND
     for lane, r in lanes:
         top = y + 12.0 + ROW * lane
         said = escape(_said(r))
         for _, colour, a, b in _phases(r):
             if b > a:
-                inner.append(
-                    f'<rect class="n" x="{a * scale:.2f}" y="{top:.1f}" '
-                    f'width="{max((b - a) * scale, 0.3):.2f}" '
-                    f'height="{ROW - 1.5:.1f}" fill="{colour}"><title>{said}</title></rect>'
-                )
-    labels.append(f'<text x="6" y="{y + 22.0:.1f}">requests</text>')
-    labels.append(f'<text x="6" y="{y + 36.0:.1f}" fill="{GREY}">a bar each, from arrival</text>')
+                size = f'width="{max((b - a) * scale, 0.3):.2f}" height="{ROW - 1.5:.1f}"'
+                place = f'<rect class="n" x="{a * scale:.2f}" y="{top:.1f}" {size} fill="{colour}">'
+                inner.append(f"{place}<title>{said}</title></rect>")
+    labels += _labels(y + 22.0, "requests", "a bar each, from arrival")
     return "\n".join([*inner, "</svg>", *labels])
+
+
+def _labels(y: float, name: str, said: str) -> list[str]:
+    """A name, and a line about it below."""
+    below = f'<text x="6" y="{y + 14.0:.1f}" fill="{GREY}">{escape(said)}</text>'
+    return [f'<text x="6" y="{y:.1f}">{escape(name)}</text>', below]
 
 
 def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[str, str]:
@@ -161,7 +157,7 @@ def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[
         top = base - tall * v / full
         points += [f"{s.start * scale:.2f},{base:.1f}", f"{s.start * scale:.2f},{top:.2f}"]
         points += [f"{s.end * scale:.2f},{top:.2f}", f"{s.end * scale:.2f},{base:.1f}"]
-    unit = {"generating": "sequences", "reading": "tokens a step", "kv": ""}[kind]
+    unit = "sequences" if kind == "generating" else "tokens a step"
     said = f"up to {most:.1%} of its blocks" if kind == "kv" else f"up to {most:,.0f} {unit}"
     line = f'<line x1="0" y1="{base:.1f}" x2="{PLOT:.0f}" y2="{base:.1f}" stroke="#ddd"/>'
     area = f'<polygon points="{" ".join(points)}" fill="{KINDS[kind][1]}" fill-opacity="0.75"/>'

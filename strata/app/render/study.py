@@ -90,8 +90,8 @@ def _claims(outcome: StudyOutcome) -> str:
     for claim in outcome.claims:
         note = f"<br><span class='dim'>{html.escape(claim['note'])}</span>" if claim["note"] else ""
         look, verdict = ("good", "holds") if claim["holds"] else ("bad", "does not")
-        cells = [html.escape(claim["says"]) + note]
-        cells += [html.escape(claim_text(claim[side])) for side in ("paper", "ours")]
+        sides = (html.escape(claim_text(claim[side])) for side in ("paper", "ours"))
+        cells = [html.escape(claim["says"]) + note, *sides]
         texts = "".join(f"<td class='w'>{cell}</td>" for cell in cells)
         rows.append(f"<tr>{texts}<td class='{look} verdict'>{verdict}</td></tr>")
     head = "<thead><tr><th>claim</th><th>paper</th><th>ours</th><th></th></tr></thead>"

@@ -60,9 +60,7 @@ def _one_axis(swept: Sweep) -> Any:
 
 
 def _cell(swept: Sweep, index: tuple[int, ...]) -> str:
-    if not swept.fits[index]:
-        return "-"
-    return metric_text(float(swept.values[index]), swept.metric)
+    return metric_text(float(swept.values[index]), swept.metric) if swept.fits[index] else "-"
 
 
 def best_line(swept: Sweep) -> list[str]:
@@ -146,16 +144,10 @@ def sweep_figure(swept: Sweep) -> Any:
     else:
         figure.update_xaxes(title=first.name, type="category")
     unit = METRICS[swept.metric].unit
-    written = (
-        {"tickformat": "~s", "ticksuffix": unit}
-        if unit not in ("1", "USD")
-        else {"tickformat": ".0%"}
-        if swept.metric in SHARES
-        else {}
-    )
-    figure.update_yaxes(
-        title=metric_label(swept.metric) + (" [USD]" if unit == "USD" else ""), rangemode="tozero", **written
-    )
+    written = {"tickformat": ".0%"} if swept.metric in SHARES else {}
+    written = written if unit in ("1", "USD") else {"tickformat": "~s", "ticksuffix": unit}
+    title = metric_label(swept.metric) + (" [USD]" if unit == "USD" else "")
+    figure.update_yaxes(title=title, rangemode="tozero", **written)
     figure.update_layout(showlegend=bool(rest))
     return figure
 
@@ -187,18 +179,12 @@ def sweep_heat(swept: Sweep) -> str:
     more, parts = METRICS[swept.metric].higher_is_better, []
     for index in list(np.ndindex(*values.shape[2:]))[:MOST_MAPS]:
         cells = values[(slice(None), slice(None), *index)]
-        texts = [
-            [metric_text(float(v), swept.metric) if np.isfinite(v) else "" for v in row] for row in cells
-        ]
+        texts = [[metric_text(v, swept.metric) if np.isfinite(v) else "" for v in row] for row in cells]
         wide, high = ((swept.axes[i].name, swept.axes[i].labels) for i in (across, down))
-        told = page.heat_html(wide, high, cells, texts, more=more)
-        parts.append(
-            page.paragraphs([", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(rest, index, strict=True))])
-        )
-        parts.append(told)
-    return page.section(
-        f"{metric_label(swept.metric)} over {swept.axes[down].name} and {swept.axes[across].name}", *parts
-    )
+        fixed = ", ".join(f"{a.name} {a.labels[i]}" for a, i in zip(rest, index, strict=True))
+        parts += [page.paragraphs([fixed]), page.heat_html(wide, high, cells, texts, more=more)]
+    over = f"{swept.axes[down].name} and {swept.axes[across].name}"
+    return page.section(f"{metric_label(swept.metric)} over {over}", *parts)
 
 
 def sweep_report(swept: Sweep, path: Path) -> Path:

@@ -169,7 +169,7 @@ def _draw_step(axes: Any, run: TrainRun) -> None:
     whole, waits = float(run.result.metrics.step_time), run.waits
     parts = {name: time for name, time in training.step_parts(run).items() if time > 2e-3 * whole}
     shares = [100 * time / whole for time in parts.values()]
-    said = [f"{show(time, 's')}, {share:.1f} %" for time, share in zip(parts.values(), shares, strict=True)]
+    said = [f"{show(time, 's')}, {100 * time / whole:.1f} %" for time in parts.values()]
     colours = [WAIT_COLOUR if name in waits else WORK_COLOUR for name in parts]
     _lying_bars(
         axes, [training.STEP_WORDS.get(name, name) for name in parts], shares, said, colours, beside=1.0

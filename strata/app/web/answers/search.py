@@ -163,9 +163,6 @@ def space_told(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# ------------------------------------------------------------------------------------------------ studies
-
-
 def manifest_of(name: str) -> dict[str, Any]:
     """What a study of the folder was started with."""
     require(known_study(name), "there is no such study in the folder", study=name)

@@ -143,9 +143,6 @@ def opened_study(question: dict[str, Any]) -> dict[str, Any]:
     return found_told(name, outcome, every, history["rows"])
 
 
-# ------------------------------------------------------------------------------------- what is told of it
-
-
 def _metrics_of(space: Space, goal: Goal) -> list[str]:
     """Metrics worth a column: the goal's, its limits', then what its phase has."""
     usual = [m for m in shown_metrics(space.scenario.phase) if m in GOAL_METRICS]

@@ -124,9 +124,9 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
         "load": told["load"] if not found.why_none else None,
         **{name: told[name] for name in ("plans", "interval")},
         "curve": _curve(found, closed),
-        "most_rate": finite(float(most_rate(found.curve)[found.chosen])),
-        "goodput": 0.0 if missed else finite(float(found.rates[found.chosen])),
-        "slots": finite(float(found.curve.slots[found.chosen])),
+        "most_rate": most_rate(found.curve)[found.chosen],
+        "goodput": 0.0 if missed else found.rates[found.chosen],
+        "slots": found.curve.slots[found.chosen],
         "frontier": [] if told["frontier"] is None else told["frontier"]["best"][:120],
         "launch": launch_texts(model, chosen, system, service),
         "note": _note(service),
@@ -156,13 +156,8 @@ def _answer(asked: tuple[Any, ...], load: dict[str, Any], limits: dict[str, Any]
 
 def _note(service: dict[str, Any]) -> str:
     """What closed forms leave out of this load."""
-    kinds = {
-        "even": "come evenly",
-        "gamma": "come in clumps",
-        "bursty": "come in bursts",
-        "sessions": "build on earlier turns",
-        "agents": "build on earlier turns and tools",
-    }
+    kinds = {"even": "come evenly", "gamma": "come in clumps", "bursty": "come in bursts"}
+    kinds |= {"sessions": "build on earlier turns", "agents": "build on earlier turns and tools"}
     said = kinds.get(service["load"])
     return "" if said is None else f"Closed forms take arrivals at random; that requests {said} is simulated."
 
@@ -225,11 +220,12 @@ def load_asked(service: dict[str, Any], clients: int = 0) -> Load:
         return load_of("closed", clients=many, count=int(np.clip(8 * many, FEWEST, MOST)), **options)
     options["rate"] = service["rate"]
     count = int(np.clip(1.5 * MINUTE * service["rate"], FEWEST, MOST))
+    talk = {"turns": str(service["turns"]), "think": service["think"]}
     own: dict[str, dict[str, Any]] = {
         "gamma": {"burstiness": service["burstiness"]},
         "bursty": {"peak": service["peak"], "off": 10.0 * max(3.0, service["peak"])},
-        "sessions": {"turns": str(service["turns"]), "think": service["think"]},
-        "agents": {"turns": str(service["turns"]), "think": service["think"]},
+        "sessions": talk,
+        "agents": talk,
     }
     if kind in ("sessions", "agents"):
         count = max(20, count // service["turns"])
@@ -262,7 +258,7 @@ def simulated_service(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
     told["points"] = []
 
     def heard(rate: float, one: Served) -> None:
-        told["points"].append(_point(rate, one))
+        told["points"].append(answer_row(rate, one) | picked(one, "saturated_from kv_use goodput"))
         tell({"point": told["points"][-1]})
 
     if service["load"] == "closed":
@@ -274,34 +270,19 @@ def simulated_service(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
         return told
     load_latency([deployed], load, slo=slo, told=heard)
     if slo:
-        found = find_rate(
-            [deployed],
-            load,
-            slo,
-            share=service["share"],
-            told=lambda rate, one: tell({"tried": rate, "kept": one.kept}),
-        )
-        told["largest"] = {
-            **picked(found, "rate above share"),
-            "runs": len(found.runs),
-            "confidence": found.confidence,
-        }
+        tried = lambda rate, one: tell({"tried": rate, "kept": one.kept})  # noqa: E731
+        found = find_rate([deployed], load, slo, share=service["share"], told=tried)
+        told["largest"] = picked(found, "rate above share") | {"runs": len(found.runs)}
+        told["largest"] |= picked(found, "confidence")
     return told
-
-
-def _point(rate: float, run: Served) -> dict[str, Any]:
-    return answer_row(rate, run) | picked(run, "saturated_from kv_use goodput")
 
 
 def simulated_told(run: Served) -> dict[str, Any]:
     """A run: its numbers, distributions of latencies, and the first minute of requests and batches."""
-    return run.to_dict() | {
-        "title": run.title,
-        "plan": plan_text(run.plan),
-        "distributions": {name: latency_shares(run.times[name]) for name in LATENCIES}
-        | {"inter_token": latency_shares(run.gaps)},
-        "minute": minute_told(run),
-    }
+    times = {name: run.times[name] for name in LATENCIES} | {"inter_token": run.gaps}
+    shares = {name: latency_shares(each) for name, each in times.items()}
+    named = {"title": run.title, "plan": plan_text(run.plan)}
+    return run.to_dict() | named | {"distributions": shares, "minute": minute_told(run)}
 
 
 def latency_shares(times: LatencyStatistics) -> dict[str, Any]:
@@ -324,9 +305,8 @@ def minute_told(run: Served) -> dict[str, Any]:
     for replica in sorted({s.replica for s in run.steps})[:4]:
         own = [s for s in run.steps if s.replica == replica and begin <= s.end and s.start < end]
         kept = joined_steps(own, STEPS) if len(own) > STEPS else own
-        steps.append(
-            [[s.start, min(s.end, end), s.generating, s.reading, s.waiting, round(s.kv, 4)] for s in kept]
-        )
+        work = [(s.generating, s.reading, s.waiting, round(s.kv, 4)) for s in kept]
+        steps.append([[s.start, min(s.end, end), *each] for s, each in zip(kept, work, strict=True)])
     return {
         "begin": begin,
         "end": end,
@@ -335,9 +315,6 @@ def minute_told(run: Served) -> dict[str, Any]:
         "steps": steps,
         "saturated_from": run.saturated_from,
     }
-
-
-# ------------------------------------------------------------------------------------------------ rivals
 
 
 @answers(

@@ -114,10 +114,10 @@ def train_run_told(run: TrainRun) -> dict[str, Any]:
     """The run's own numbers: headline cards, where a step goes, what a month loses."""
     metrics, kept = run.result.metrics, run.goodput
     order = order_text(run.plan)
+    placed = f"; {order} on the fabric, innermost first" if order else ""
     return {
         "cards": _cards(run),
-        "plan_words": plan_words(run.plan, run.micro_batch)
-        + (f"; {order} on the fabric, innermost first" if order else ""),
+        "plan_words": plan_words(run.plan, run.micro_batch) + placed,
         "run": run.to_dict(),
         "step": float(metrics.step_time),
         "parts": [
@@ -176,13 +176,10 @@ def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
         why = f"{stages:g} stages x {pieces:g} micro-batches are more passes than can be told apart"
         return {"why": why, "tasks": []}
     made = simulate_step(result, detail="stage")
-    return made.to_dict() | {
-        "why_differs": [{"what": what, "seconds": seconds} for what, seconds in made.why],
-        "meaning": MEANING,
-        "tasks": [
-            [t.track, t.start, t.end, t.task.kind, t.task.name] for t in made.events.tasks if t.end > t.start
-        ],
-    }
+    why_differs = [{"what": what, "seconds": seconds} for what, seconds in made.why]
+    passes = [t for t in made.events.tasks if t.end > t.start]
+    tasks = [[t.track, t.start, t.end, t.task.kind, t.task.name] for t in passes]
+    return made.to_dict() | {"why_differs": why_differs, "meaning": MEANING, "tasks": tasks}
 
 
 @answers(
@@ -192,14 +189,6 @@ def best_training_plans(design: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The best plans of every division of the devices, what each lever is worth, and why the rest is out."""
     hardware, model, engine, batch = _inputs(design)
     tell({"said": f"every legal plan of {float(hardware.devices):g} devices is priced"})
-    run = train_run(
-        hardware,
-        model,
-        design["tokens"],
-        batch=batch,
-        length=float(design["length"]),
-        engine=engine,
-        goal=design["goal"],
-        top=8,
-    )
+    sizes: dict[str, Any] = {"batch": batch, "length": float(design["length"])}
+    run = train_run(hardware, model, design["tokens"], engine=engine, goal=design["goal"], top=8, **sizes)
     return {"plan": plan_text(run.plan)} | train_dict(run, [])["search"]

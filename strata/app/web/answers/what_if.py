@@ -270,23 +270,13 @@ def systems_compared(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
     endless = float("inf")
     limits: dict[str, Any] = {key: endless if asked[key] is None else asked[key] for key in ("ttft", "tpot")}
-    found = compare(
-        asked["systems"],
-        asked["model"],
-        Requests(asked["input"], asked["output"]),
-        asked["engine"],
-        **limits,
-        goal=asked["goal"],
-        inputs=inputs,
-        heard=heard,
-    )
+    limits |= {"goal": asked["goal"], "inputs": inputs, "heard": heard}
+    work = Requests(asked["input"], asked["output"])
+    found = compare(asked["systems"], asked["model"], work, asked["engine"], **limits)
     trusted = trust_compared(found)
-    return compared_dict(found, trusted) | {
-        "question": question_text(found),
-        "remark": remark_text(found, trusted),
-        "reasons": reason_lines(found, trusted),
-        "means": found.means,
-    }
+    told = compared_dict(found, trusted) | {"question": question_text(found)}
+    told |= {"remark": remark_text(found, trusted), "reasons": reason_lines(found, trusted)}
+    return told | {"means": found.means}
 
 
 @answers("catalogue", "Names and titles of what is shipped")
