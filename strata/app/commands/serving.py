@@ -248,12 +248,7 @@ def speculate_command(
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.
     """
-    from strata.app.render.serving import (
-        draft_comparison_dict,
-        draft_comparison_tables,
-        draft_rows,
-        draw_comparison,
-    )
+    from strata.app.render import serving as render
     from strata.search.inputs import named_inputs
     from strata.serving.drafts import compare_drafts
     from strata.workload.model import Model
@@ -263,23 +258,15 @@ def speculate_command(
     require(bool(names), "--draft names at least one model", given=draft)
     hardware, large, software = named_inputs(target, system, engine, "", "", set or [])
     require(isinstance(large, Model), "--target is a language model that decodes", target=target)
-    found = compare_drafts(
-        large,
-        names,
-        hardware,
-        window=typed_counts(window, "--window", MOST, f"is a range like 1:8, at most {MOST} long"),
-        acceptance=typed_acceptances(acceptance),
-        branches=2.0 if tree else whole(branches, "--branches") if branches else 1.0,
-        batch=whole(batch, "--batch"),
-        context=whole(context, "--context"),
-        plan=plan or None,
-        draft_plan=draft_plan or None,
-        engine=software,
-        counting=counting,
-    )
-    form.answer(draft_comparison_dict, draft_comparison_tables, draft_rows, of=[found])
-    if svg is not None:
-        terminal.wrote("picture", draw_comparison(found, svg))
+    how: dict[str, Any] = {"batch": whole(batch, "--batch"), "context": whole(context, "--context")}
+    how["window"] = typed_counts(window, "--window", MOST, f"is a range like 1:8, at most {MOST} long")
+    how["acceptance"] = typed_acceptances(acceptance)
+    how["branches"] = 2.0 if tree else whole(branches, "--branches") if branches else 1.0
+    how |= {"plan": plan or None, "draft_plan": draft_plan or None, "counting": counting}
+    found = compare_drafts(large, names, hardware, engine=software, **how)
+    of = [found]
+    form.answer(render.draft_comparison_dict, render.draft_comparison_tables, render.draft_rows, of)
+    options.write("picture", svg, render.draw_comparison, found)
 
 
 def typed_acceptances(text: str) -> list[float]:

@@ -148,21 +148,16 @@ def _levels(crossed: list[dict[str, Any]]) -> str:
 
 def concurrent_dicts(costs: ConcurrentCollectives, count: int) -> list[dict[str, Any]]:
     """Collectives that start together, for machines."""
-    return [
-        {
-            "time_s": point_number(costs.time, i),
-            "one_after_the_other_s": point_number(costs.one_after_the_other, i),
-            "collectives": [
-                {
-                    "collective": c.pattern,
-                    **picked(c, "bytes ranks stride alone_s=time", partial(point_number, i=i)),
-                    "time_s": point_number(finish, i),
-                }
-                for c, finish in zip(costs.alone, costs.finish, strict=True)
-            ],
-        }
-        for i in range(count)
-    ]
+    rows = []
+    for i in range(count):
+        of = partial(point_number, i=i)
+        each = []
+        for c, finish in zip(costs.alone, costs.finish, strict=True):
+            alone = picked(c, "bytes ranks stride alone_s=time", of)
+            each.append({"collective": c.pattern, **alone, "time_s": of(finish)})
+        rows.append({**picked(costs, "time_s=time one_after_the_other_s=one_after_the_other", of)})
+        rows[-1]["collectives"] = each
+    return rows
 
 
 def concurrent_table(costs: ConcurrentCollectives, told: list[dict[str, Any]]) -> Any:

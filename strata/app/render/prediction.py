@@ -59,39 +59,27 @@ def prediction_dict(result: Result) -> dict[str, Any]:
     system, model, work, summary = result.system, result.model, result.workload, result.summary
     metrics = {k: finite(getattr(result.metrics, k)) for k in metrics_of(result.metrics)}
     decoding = work.phase == "decode"
-    records: dict[str, Any] = {"chip": system.chip, "fabric": system.fabric, "engine": result.engine}
+    question = {"system": system.name, "devices": finite(system.devices), "model": model.name}
+    question |= picked(work, "phase batch") | {"input": None if decoding else work.sequence}
+    question |= {"output": work.output if work.phase == "serve" else None}
+    question |= {"context": work.context if decoding else None, "plan": division_text(result.plan)}
+    question |= {"degrees": _degrees(result.plan), "engine": result.engine.name}
+    inputs: dict[str, Any] = {}
+    for kind, record in (("chip", system.chip), ("fabric", system.fabric), ("engine", result.engine)):
+        stated_by = {"hash": inputs_digest(record), "numbers": sourced_numbers(record)}
+        inputs[kind] = {"name": record.name, **stated_by}
     return {
         "strata": __version__,
-        "question": {
-            "system": system.name,
-            "devices": finite(system.devices),
-            "model": model.name,
-            **picked(work, "phase batch"),
-            "input": None if decoding else work.sequence,
-            "output": work.output if work.phase == "serve" else None,
-            "context": work.context if decoding else None,
-            "plan": division_text(result.plan),
-            "degrees": _degrees(result.plan),
-            "engine": result.engine.name,
-            "precision": {k: getattr(model, k) for k in PRECISIONS if hasattr(model, k)},
-        },
+        "question": question | {"precision": {k: getattr(model, k) for k in PRECISIONS if hasattr(model, k)}},
         "fits": bool(result.fits),
-        "infeasible": [
-            {**picked(i, "what demand limit unit"), "levers": list(i.levers)} for i in result.infeasible
-        ],
+        "infeasible": [picked(i, "what demand limit unit levers") for i in result.infeasible],
         "metrics": metrics,
         "units": {k: METRICS[k].unit for k in metrics},
         "bound_by": result.bound_by,
         **picked(summary, "resources_s=resources kinds_s=time_by_kind", finite_parts),
         **picked(summary, "energy_J=energy memory_B=memory", finite_parts),
         "notes": result.notes,
-        "inputs": {
-            **{
-                kind: {"name": record.name, "hash": inputs_digest(record), "numbers": sourced_numbers(record)}
-                for kind, record in records.items()
-            },
-            "model": {"name": model.name, "sizes": _sizes(model)},
-        },
+        "inputs": inputs | {"model": {"name": model.name, "sizes": _sizes(model)}},
     }
 
 

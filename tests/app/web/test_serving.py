@@ -9,8 +9,14 @@ import pytest
 from pydantic import ValidationError
 
 from strata.app.terminal import plain_json
-from strata.app.web.answers.serving import Service, closed_forms
-from strata.app.web.answers.serving import Rivals, cheapest_system, load_asked, simulated_service
+from strata.app.web.answers.serving import (
+    Rivals,
+    Service,
+    cheapest_system,
+    closed_forms,
+    load_asked,
+    simulated_service,
+)
 from strata.errors import StrataError
 from strata.serving.deployment import Deployment
 from strata.serving.requests import Requests

@@ -196,27 +196,22 @@ def _loads(one: CollectiveCost, chosen: Plan, question: dict[str, Any]) -> dict[
     schedules = load_schedules(question["pattern"], members[0], one.fabric)
     if question["schedule"] and question["schedule"] not in schedules:
         raise BadValue(f"the schedule is one of {', '.join(schedules)}, but got {question['schedule']}")
+    asked = (question["pattern"], members, question["bytes"], question["schedule"])
     try:
-        name, found = collective_loads(
-            one.fabric, question["pattern"], members, question["bytes"], question["schedule"]
-        )
+        name, found = collective_loads(one.fabric, *asked)
     except BadValue as error:
         return {"why": str(error), "schedules": schedules}
-    levels = [
-        _level(dimension.name, level) for dimension, level in zip(one.fabric.dimension, found, strict=True)
-    ]
+    levels = [_level(d.name, level) for d, level in zip(one.fabric.dimension, found, strict=True)]
     busiest = max(levels, key=lambda level: level["busy"])
     left_out = () if devices <= MOST_DRAWN else ("bytes",)
-    carried = (
-        f"{busiest['name']}: {show(busiest['most'], 'B')} {busiest['way']} at device {busiest['device']}"
-    )
+    place = f"{busiest['way']} at device {busiest['device']}"
     return {
         "schedule": name,
         "schedules": schedules,
         "groups": len(members),
         "levels": [{k: v for k, v in level.items() if k not in left_out} for level in levels],
         "busiest": {k: busiest[k] for k in ("name", "way", "device", "most", "busy")},
-        "says": f"{carried}, busy for {show(busiest['busy'], 's')}",
+        "says": f"{busiest['name']}: {show(busiest['most'], 'B')} {place}, busy for {show(busiest['busy'], 's')}",
     }
 
 
@@ -226,8 +221,7 @@ def _level(name: str, loads: LevelLoads) -> dict[str, Any]:
     used = np.concatenate([carried[carried > 0] for carried in loads.bytes.values()] or [np.zeros(0)])
     return {
         "name": name,
-        "kind": loads.level.kind,
-        "bandwidth": loads.level.bandwidth,
+        **picked(loads.level, "kind bandwidth"),
         "way": way,
         "device": int(np.argmax(most)),
         "most": float(most.max(initial=0.0)),

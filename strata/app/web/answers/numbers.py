@@ -70,19 +70,12 @@ def _stated(owner: str, shipped: Any, now: Any) -> list[dict[str, Any]]:
     found = []
     for path, p in stated(shipped).items():
         value, new = finite(p.value), moved.get(path, p)
-        meta = described.get(path, {})
-        found.append(
-            {
-                "path": f"{owner}.{path}",
-                "shipped": value,
-                "value": finite(new.value),
-                "text": show(float(p.value), p.unit),
-                **picked(p, "unit mark source"),
-                "says": meta.get("doc", ""),
-                "follows": owner == "chip" and is_derived(shipped, path),
-                "whole": p.unit == "1" and value is not None and value >= 2 and value == int(value),
-            }
-        )
+        row = {"path": f"{owner}.{path}", "shipped": value, "value": finite(new.value)}
+        row |= {"text": show(float(p.value), p.unit), **picked(p, "unit mark source")}
+        row |= {"says": described.get(path, {}).get("doc", "")}
+        row |= {"follows": owner == "chip" and is_derived(shipped, path)}
+        whole = p.unit == "1" and value is not None and value >= 2 and value == int(value)
+        found.append(row | {"whole": whole})
     return found
 
 
@@ -106,7 +99,7 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
         found = sweep(asked["system"], asked["model"], [axis], **sizes, **names, changes=kept)
     fits, binds = found.fits, found.of(lambda r: r.bound_by)
     metrics = shown_metrics(found.groups[0].result.workload.phase, found.groups[0].result.metrics)
-    at = found.best_index
+    at, points = found.best_index, list(zip(found.values, fits, strict=True))
     return {
         "question": found.question,
         "path": path,
@@ -115,12 +108,9 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
         "labels": found.axes[0].labels,
         "metric": found.metric,
         "metrics": [{"name": name, "label": metric_label(name)} for name in metrics],
-        "better": METRICS[found.metric].better,
-        "metric_unit": METRICS[found.metric].unit,
-        "results": [float(v) if ok else None for v, ok in zip(found.values, fits, strict=True)],
-        "texts": [
-            metric_text(v, found.metric) if ok else "" for v, ok in zip(found.values, fits, strict=True)
-        ],
+        **picked(METRICS[found.metric], "better metric_unit=unit"),
+        "results": [float(v) if ok else None for v, ok in points],
+        "texts": [metric_text(v, found.metric) if ok else "" for v, ok in points],
         "binds": np.where(fits, binds, "").tolist(),
         "plans": [found.plan_of((i,)) if ok else "" for i, ok in enumerate(fits)],
         "best": None if at is None else at[0],

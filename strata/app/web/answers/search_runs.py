@@ -126,19 +126,18 @@ def opened_study(question: dict[str, Any]) -> dict[str, Any]:
     order = np.flatnonzero(goal.frontier(every)) if len(every) else np.empty(0, int)
     order = order[np.argsort(-goal.scores(every)[order, 0], kind="stable")] if len(order) else order
     counts = Counter(str(words) for words in goal.reasons(every) if words) if len(every) else Counter()
-    nan = float("nan")
+    numbers = {"seconds": 0.0, "bound": float("nan"), "gap": float("nan")}
+    numbers |= {key: float(last[key]) for key in numbers if last.get(key) is not None}
     outcome = SearchOutcome(
         space=space,
         goal=goal,
         frontier=every.take(order) if len(every) else none,
         rows=len(every),
-        bound=nan if last.get("bound") is None else float(last["bound"]),
-        gap=nan if last.get("gap") is None else float(last["gap"]),
         counts=dict(counts.most_common()),
         rounds=len(store.rounds()),
-        seconds=float(last.get("seconds", 0.0)),
         ended=history["ended"] or "started elsewhere",
         out=Path(name),
+        **numbers,
     )
     return found_told(name, outcome, every, history["rows"])
 

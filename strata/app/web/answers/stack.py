@@ -111,19 +111,14 @@ def built(design: dict[str, Any]) -> dict[str, Any]:
         "memory_kind": chip.memory.kind,
         **floats(chip.memory, "capacity peak=bandwidth"),
         "sustained": finite(sustained_bandwidth(chip)),
-        "bounds": [
-            {"name": name, "value": finite(value), "words": BOUND_WORDS[name]}
-            for name, value in bounds.items()
-        ],
+        "bounds": [{"name": n, "value": finite(v), "words": BOUND_WORDS[n]} for n, v in bounds.items()],
         **floats(chip, "energy=energy.memory cores=compute.cores"),
         "bonding": picked(joint, "name title") | floats(joint, "pitch"),
         "cost": finite(cost_of(chip, silicon).made),
         "area": area_dict(chip, silicon, area(chip)) if silicon.floorplan is not None else None,
         "numbers": sources_of(chip),
     }
-    if chip.stack is None or chip.cooling is None:
-        return told
-    return told | stack_parts(chip)
+    return told if chip.stack is None or chip.cooling is None else told | stack_parts(chip)
 
 
 def stack_parts(chip: Chip) -> dict[str, Any]:
@@ -133,9 +128,8 @@ def stack_parts(chip: Chip) -> dict[str, Any]:
     sheets: dict[str, dict[str, Any]] = {}
     for sheet in assembly(chip.cooling, layers, float(chip.package.die_area)).layers:
         name = sheet.name.removesuffix(" bulk")
-        known = sheets.setdefault(
-            name, {"name": name, "side": sheet.side, "thickness": 0.0, "conductivity": sheet.conductivity}
-        )
+        first = {"name": name, "side": sheet.side, "thickness": 0.0, "conductivity": sheet.conductivity}
+        known = sheets.setdefault(name, first)
         known["thickness"] += sheet.thickness
     joint = bonding(chip.silicon.bonding)
     data = 8.0 * float(chip.stack.channels_per_layer * chip.stack.channel_width)
@@ -156,11 +150,9 @@ def stack_parts(chip: Chip) -> dict[str, Any]:
 
 def sources_of(chip: Chip) -> dict[str, Any]:
     """Numbers of stack, cooling and package with their sources, by path."""
-    return {
-        path: {"text": show(float(p.value), p.unit), "source": p.source, "mark": p.mark}
-        for path, p in stated(chip).items()
-        if path.startswith(("stack.", "cooling.", "memory.", "package.", "energy.memory", "silicon."))
-    }
+    parts = ("stack.", "cooling.", "memory.", "package.", "energy.memory", "silicon.")
+    numbers = {path: p for path, p in stated(chip).items() if path.startswith(parts)}
+    return {k: {"text": show(float(p.value), p.unit), **picked(p, "source mark")} for k, p in numbers.items()}
 
 
 @answers("stack-load", "Time and temperatures of a stack under a load", StackLoad)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from strata.app.render.generation import generation_dict
 from strata.app.render.prediction import finite, step_bound
-from strata.app.render.tables import floats
+from strata.app.render.tables import floats, picked
 from strata.app.web.answers import Count, Name, NameOrNone, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
 from strata.evaluate import evaluate
@@ -74,9 +74,8 @@ def made_chip(asked: dict[str, Any]) -> Generation:
         "budget.devices": (asked["devices"], ""),
     }
     changes: dict[str, Any] = {k: f"{v:g} {unit}".strip() for k, (v, unit) in said.items() if v is not None}
-    return generation(
-        asked["technology"], asked["budget"], asked["template"], device=asked["device"] or None, **changes
-    )
+    recipe = (asked["technology"], asked["budget"], asked["template"])
+    return generation(*recipe, device=asked["device"] or None, **changes)
 
 
 @answers("technology", "The chip that a node and budgets make", ChipBudget)
@@ -91,17 +90,14 @@ def generated(asked: dict[str, Any]) -> dict[str, Any]:
         **floats(made.device, "device_m2=area"),
         "device_mount": made.device.mount,
         "budget": {
-            "name": budget.name,
-            "title": budget.title,
+            **picked(budget, "name title"),
             "die_mm2": float(budget.die_area) * 1e6,
             "package_mm2": float(budget.node_area) * 1e6,
             "power_W": float(budget.power),
             "edge_mm": float(die_edge(budget)) * 1e3,
             **floats(budget, "devices"),
         },
-        "sources": {
-            path: f"{show(float(p.value), p.unit)}: {p.source}" for path, p in budget.sources.items()
-        },
+        "sources": {k: f"{show(float(p.value), p.unit)}: {p.source}" for k, p in budget.sources.items()},
         "this": offered(found.chip) | floats(made, "cost"),
         "that": None if other is None else {"name": other.name, "title": other.title} | offered(other),
     }

@@ -12,7 +12,7 @@ from strata.app.render.accuracy import interval_of
 from strata.app.render.tables import cells_of, floats
 from strata.app.render.training import STEP_WORDS, days_text, energy_text, plan_words, step_parts, train_dict
 from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
-from strata.app.web.answers.what_if import changes
+from strata.app.web.answers.what_if import changes, shown_infeasible
 from strata.errors import BadValue
 from strata.mapping.plan import order_text, plan_text
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
@@ -95,19 +95,9 @@ def trained(design: dict[str, Any]) -> dict[str, Any]:
         "memory": stages_told(result),
         "words": {"recompute": RECOMPUTE, "schedule": SCHEDULE, "offload": OFFLOAD},
         "degrees": floats(result.plan, "tp cp dp pp ep"),
-        "infeasible": [
-            {
-                "what": i.what,
-                "need": show(i.demand, i.unit),
-                "have": show(i.limit, i.unit),
-                "levers": i.levers,
-            }
-            for i in result.infeasible
-        ],
+        "infeasible": [shown_infeasible(i, "what need=demand have=limit") for i in result.infeasible],
     }
-    if not result.fits:
-        return told
-    return told | train_run_told(run_of_step(result, tokens))
+    return told | train_run_told(run_of_step(result, tokens)) if result.fits else told
 
 
 def train_run_told(run: TrainRun) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         "why_none": "" if ranking is None else ranking.why_none,
         "devices": prediction.finite(result.system.devices),
         "memory": memory_parts(result),
-        "infeasible": [_why(i) for i in result.infeasible],
+        "infeasible": [shown_infeasible(i, "what demand limit") for i in result.infeasible],
         "notes": result.notes,
         "phase": result.workload.phase,
         "command": command_of(design),
@@ -122,10 +122,10 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _why(why: Infeasible) -> dict[str, Any]:
-    """Why a design does not fit."""
-    sides = picked(why, "demand limit", lambda value: show(value, why.unit))
-    return {"what": why.what, **sides, "levers": why.levers}
+def shown_infeasible(why: Infeasible, fields: str) -> dict[str, Any]:
+    """Why a design does not fit: fields of it as people read them, and what would help."""
+    shown = picked(why, fields, lambda value: value if isinstance(value, str) else show(value, why.unit))
+    return shown | {"levers": why.levers}
 
 
 def command_of(design: dict[str, Any]) -> str:
@@ -151,25 +151,16 @@ def cards(result: Result) -> list[dict[str, Any]]:
     beside = {label: said for label, _, said in prediction.headline_rows(result)}
     found = []
     for name in prediction.shown_metrics(result.workload.phase, result.metrics):
-        value = prediction.finite(getattr(result.metrics, name))
-        if value is not None:
-            found.append(
-                {
-                    "name": name,
-                    "label": prediction.metric_label(name),
-                    "value": value,
-                    "text": prediction.metric_text(value, name),
-                    **picked(METRICS[name], "unit better formula"),
-                    "says": beside.get(prediction.metric_label(name), ""),
-                    "trust": _trusted(told.get(name), name),
-                }
-            )
+        value, label = prediction.finite(getattr(result.metrics, name)), prediction.metric_label(name)
+        if value is None:
+            continue
+        card = {"name": name, "label": label, "value": value, "text": prediction.metric_text(value, name)}
+        card |= picked(METRICS[name], "unit better formula") | {"says": beside.get(label, "")}
+        trust = told.get(name)
+        ends = ("low", "high") if trust else ()
+        shown = {f"{end}_text": prediction.metric_text(trust[end], name) for end in ends}
+        found.append(card | {"trust": trust and trust | shown})
     return found
-
-
-def _trusted(told: dict[str, Any] | None, name: str) -> dict[str, Any] | None:
-    """Where like cases were measured, with its ends as people read them."""
-    return told and told | {f"{end}_text": prediction.metric_text(told[end], name) for end in ("low", "high")}
 
 
 def layers_told(result: Result) -> dict[str, Any]:
@@ -217,18 +208,13 @@ def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
     asked = question_of(design)
     hardware, program, software = asked.inputs(changes(design))
     ranking = plan_for(hardware, program, asked.work(program), software, top=8, at_once=True)
-    rows = [
-        {
-            "plan": division_text(choice.result.plan),
-            "metrics": {
-                name: prediction.metric_text(float(value), name)
-                for name in prediction.shown_metrics(choice.result.workload.phase, choice.result.metrics)[:4]
-                if (value := prediction.finite(getattr(choice.result.metrics, name))) is not None
-            },
-            "memory": show(float(choice.result.metrics.memory_used), "B"),
-        }
-        for choice in ranking.choices
-    ]
+    rows = []
+    for result in (choice.result for choice in ranking.choices):
+        shown = prediction.shown_metrics(result.workload.phase, result.metrics)[:4]
+        values = {name: prediction.finite(getattr(result.metrics, name)) for name in shown}
+        texts = {name: prediction.metric_text(v, name) for name, v in values.items() if v is not None}
+        memory = show(float(result.metrics.memory_used), "B")
+        rows.append({"plan": division_text(result.plan), "metrics": texts, "memory": memory})
     labels = {name: prediction.metric_label(name) for row in rows for name in row["metrics"]}
     return {"plans": rows, "labels": labels, **picked(ranking, "why_none considered feasible")}
 
