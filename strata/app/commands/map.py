@@ -81,6 +81,7 @@ def map_command(
     """
     from strata.app.render.map import draw_map, draw_map_roofline, map_dict, map_notes, map_tables, svg_name
     from strata.hardware.system import as_system
+    from strata.optimise.fusion.fusion_graph import TILES
     from strata.optimise.mappings.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules
     from strata.search.inputs import make_workload
@@ -90,12 +91,9 @@ def map_command(
     code = asked_program(program, layers, precision)
     work = make_workload(asked_phase(code, phase), whole(batch, "--batch"), whole(input, "--input"), 1.0)
     groups, machine = pinned_groups(pin), as_system(system)
-    told = {
-        "rules": fusion_rules(rules, **rule_changes(rule)),
-        "tiles": asked_tiles(tiles),
-        "together": whole(together, "--together"),
-        "engine": engine,
-    }
+    told = {"rules": fusion_rules(rules, **rule_changes(rule)), "engine": engine}
+    told |= {"tiles": tuple(int(whole(n, "--tiles")) for n in tiles.split(",")) if tiles else TILES}
+    told |= {"together": whole(together, "--together")}
     searched = {"microbatch": whole(microbatch, "--microbatch") if microbatch else 0.0, "seconds": seconds}
     with gap_line(not form.json) as tell, other_precisions(code):
         found = asked_mapping(code, machine, work, (plan, layouts), told, searched | {"progress": tell})
@@ -195,13 +193,6 @@ def positive_options(seconds: float, next: int) -> None:
         raise BadValue(f"--seconds must be positive, but got {seconds:g}")
     if next < 0:
         raise BadValue(f"--next must not be negative, but got {next}")
-
-
-def asked_tiles(text: str) -> tuple[int, ...]:
-    """Numbers of tiles, as typed."""
-    from strata.optimise.fusion.fusion_graph import TILES
-
-    return tuple(int(whole(n, "--tiles")) for n in text.split(",")) if text else TILES
 
 
 def asked_phase(code: Program, phase: str) -> str:

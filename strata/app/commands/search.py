@@ -70,7 +70,6 @@ PLAN = option(
     "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
 )
 
-
 GOAL = option(
     "tokens_per_s",
     "--goal -g METRIC,...",

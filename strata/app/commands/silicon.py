@@ -85,14 +85,8 @@ def generate_command(
     if out is not None:
         require(out.suffix == ".toml", "a chip's file ends in .toml", out=str(out))
     changes: dict[str, Any] = dict(set_items(set, "budget", "power=500W", generation))
-    found = generation(
-        technology,
-        budget,
-        template,
-        device=device or None,
-        links=typed_pairs(link, "--link", "NETWORK=NAME, like inter=nvlink5"),
-        **changes,
-    )
+    links = typed_pairs(link, "--link", "NETWORK=NAME, like inter=nvlink5")
+    found = generation(technology, budget, template, device=device or None, links=links, **changes)
     if found.infeasible and not form.json:
         raise BadValue(f"cannot be built: {found.infeasible[0]}")
     form.answer(generation_dict, generation_tables, quantity_rows, of=[found])
@@ -337,16 +331,11 @@ def heat_command(
     from strata.hardware.thermal.report import heat
 
     changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'", heat)
-    temperatures = heat(
-        name,
-        typed_quantity(power, "W", "--power") if power else None,
-        typed_quantity(dram_power, "W", "--dram-power") if dram_power else None,
-        layers=int(whole(layers, "--layers")) if layers else None,
-        map=map,
-        cooled=cooling or None,
-        duration=parse(transient, "s", "--transient") if transient else None,
-        **changes,
-    )
+    powers = {"--power": power, "--dram-power": dram_power}
+    watts = (typed_quantity(text, "W", flag) if text else None for flag, text in powers.items())
+    changes |= {"layers": int(whole(layers, "--layers")) if layers else None, "map": map}
+    changes |= {"duration": parse(transient, "s", "--transient") if transient else None}
+    temperatures = heat(name, *watts, cooled=cooling or None, **changes)
     of = [temperatures]
     form.answer(render.temperatures_dict, render.temperatures_tables, render.temperature_rows, of)
     write("picture", svg, render.draw_temperatures, temperatures)

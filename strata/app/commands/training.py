@@ -98,7 +98,8 @@ def train_command(
     told: dict[str, Any] = {"engine": software, "reliability": stated, "where": where, **size}
     told |= fine_tuning("train", lora, frozen)
     counts = [int(whole(n, "--scale")) for n in scale.split(",")] if scale else []
-    _check_timeline(timeline)
+    if timeline is not None and timeline.suffix.lower() not in (".html", ".json", ".svg"):
+        raise BadValue(f"a timeline is a .html page, a .json trace or a .svg picture, but got '{timeline}'")
     every = typed_time(checkpoint_every, "--checkpoint-every") if checkpoint_every else None
     run = train_run(
         hardware, trained, tokens, plan=plan, interval=every, goal=goal, top=int(whole(top, "--top")), **told
@@ -129,11 +130,6 @@ def _rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The plans as rows of a table; of a run under one plan the run itself."""
     own = {k: answer[k] for k in ("plan", "tokens_per_s_per_device", "mfu", "days")}
     return answer["search"]["plans"] if "search" in answer else [own]
-
-
-def _check_timeline(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() not in (".html", ".json", ".svg"):
-        raise BadValue(f"a timeline is a .html page, a .json trace or a .svg picture, but got '{path}'")
 
 
 def _write_pictures(

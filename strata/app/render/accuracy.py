@@ -201,13 +201,13 @@ def worth_tables(numbers: Sequence[QuantityWorth]) -> list[Any]:
     """Fitted numbers that help on families left out, and those that do not."""
     gain = "numbers that families left out gain"
     parts = {True: f"{gain} by", False: f"{gain} nothing by"}
-    some = {key: [n for n in numbers if (n.error_without > n.error_with) == key] for key in parts}
-    return [table(title, WORTH, map(_worth_cells, some[key])) for key, title in parts.items() if some[key]]
-
-
-def _worth_cells(one: QuantityWorth) -> list[str]:
-    counts = cells_of(one, "rows configurations judged_by judged error_with:.1% error_without:.1%")
-    return [one.record, one.group, one.path, show(one.value, one.unit), *counts]
+    counted = "rows configurations judged_by judged error_with:.1% error_without:.1%"
+    some: dict[bool, list[list[str]]] = {True: [], False: []}
+    for one in numbers:
+        value = show(one.value, one.unit)
+        cells = [*cells_of(one, "record group path"), value, *cells_of(one, counted)]
+        some[bool(one.error_without > one.error_with)].append(cells)
+    return [table(title, WORTH, some[key]) for key, title in parts.items() if some[key]]
 
 
 def validated_tables(outcome: dict[str, Any]) -> list[Any]:
@@ -265,20 +265,17 @@ def _arena_table(entries: list[dict[str, Any]]) -> Any:
 def _worst_tables(worst: dict[str, Any]) -> list[Any]:
     """Families left out with the most error, families of the rows, and the rows that are off the most."""
     by = worst["by"]
-    left_out = [
-        cells_of(one, "family kind file metric rows")
-        + [headline.percent(one[key]) for key in ("mape", "shown")]
-        for one in worst["left_out"]
-    ]
-    families = [
-        [*(one[name] for name in by), str(one["points"])]
-        + [headline.percent(one[key]) for key in ("mape", "median", "bias", "share")]
-        for one in worst["families"]
-    ]
-    rows = [
-        [f"{one['file']} line {one['row']}", *cells_of(one, "group measured:.6g predicted:.6g error:+.1%")]
-        for one in worst["rows"]
-    ]
+
+    def cells(one: dict[str, Any], fields: str, shares: str) -> list[str]:
+        return [*cells_of(one, fields), *(headline.percent(one[key]) for key in shares.split())]
+
+    left_out = [cells(one, "family kind file metric rows", "mape shown") for one in worst["left_out"]]
+    named = f"{' '.join(by)} points"
+    families = [cells(one, named, "mape median bias share") for one in worst["families"]]
+    rows = []
+    for one in worst["rows"]:
+        numbers = cells_of(one, "group measured:.6g predicted:.6g error:+.1%")
+        rows.append([f"{one['file']} line {one['row']}", *numbers])
     commands = "\n".join(one["command"] for one in worst["rows"])
     head = [*(f"<{name}" for name in by), ">points", ">MAPE", ">median", ">bias", ">share"]
     tables = [table(f"where the error is, by {', '.join(by)}", head, families)]
@@ -292,14 +289,10 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
 def sealed_table(scored: dict[str, Any]) -> Any:
     """Sealed predictions beside results that came later."""
     inside = {True: "inside", False: "outside", None: ""}
-    rows = [
-        [
-            f"{one['seal']} {one['entry']}",
-            *cells_of(one, "metric predicted:.6g measured:.6g error:+.1%"),
-            inside[one["inside"]],
-        ]
-        for one in scored["entries"]
-    ]
+    rows = []
+    for one in scored["entries"]:
+        numbers = cells_of(one, "metric predicted:.6g measured:.6g error:+.1%")
+        rows.append([f"{one['seal']} {one['entry']}", *numbers, inside[one["inside"]]])
     count = len(scored["seals"])
     seals = f"{count} seal{'s' if count != 1 else ''}"
     below = f"{scored['predictions']} predictions in {seals}, {scored['open']} without a result yet"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -187,17 +187,13 @@ def _describe_space(record: Space) -> dict[str, Any]:
     """The axes of a space with their choices and what they stand on; what follows from them, and what a point
     must keep.
     """
-    numbers = {
-        a.name: _entry(len(a), f"{len(a)}: {_choices(a.labels)}", f"{', '.join(a.fields)}. {a.source}")
-        for a in record.axes
-    }
+    numbers = {}
+    for a in record.axes:
+        choices = " ".join(a.labels) if len(a) <= 20 else f"{a.labels[0]} ... {a.labels[-1]}"
+        numbers[a.name] = _entry(len(a), f"{len(a)}: {choices}", f"{', '.join(a.fields)}. {a.source}")
     numbers |= {t.field: _entry(t.value, f"= {t.value}", t.source) for t in record.ties}
     numbers |= {f"only where {c.keep}": _entry(True, "", c.why) for c in record.constraints}
     return _told(record.name, f"{record.title}; {record.size:,} points", record.note, numbers)
-
-
-def _choices(labels: Sequence[str]) -> str:
-    return " ".join(labels) if len(labels) <= 20 else f"{labels[0]} ... {labels[-1]}"
 
 
 def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:

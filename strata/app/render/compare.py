@@ -11,7 +11,7 @@ import numpy as np
 from strata.app.render import page
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction_report import sources_html
-from strata.app.render.ranking import dollars_text, joules_text
+from strata.app.render.ranking import dollars_text, joules_text, seconds_text
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import plain_json, titled, words
 from strata.drawing import keep
@@ -50,6 +50,19 @@ TITLES = {
 }
 INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
 WORD_COLUMNS = (*NAMES, "plan", "by")
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "tokens_per_s": ("tokens/s", show),
+    "tokens_per_s_per_device": ("/device", show),
+    "ttft": ("TTFT", seconds_text),
+    "ttft_p95": ("95 %", seconds_text),
+    "tpot": ("TPOT", seconds_text),
+    "step_time": ("step", seconds_text),
+    "train_days": ("days/Ttok", lambda v: f"{v:.3g}"),
+    "train_cost": ("USD/Ttok", lambda v: show(v) if np.isfinite(v) else "-"),
+    "cost_per_mtoken": ("USD/Mtok", dollars_text),
+    "energy_per_mtoken": ("J/Mtok", joules_text),
+    "cost_per_device_hour": ("USD/dev-h", dollars_text),
+}
 
 
 def compared_metrics(row: ComparedRow, answer: Answer, phase: str) -> dict[str, float]:
@@ -128,25 +141,6 @@ def compared_rows(found: Comparison, trusted: Trusted) -> list[dict[str, Any]]:
         flat["reason"] = flat.get("reason") or flat["why_none"]
         rows.append({name: flat.get(name) for name in header})
     return rows
-
-
-def _time(value: float) -> str:
-    return show(value, "s") if np.isfinite(value) else "-"
-
-
-COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "tokens_per_s": ("tokens/s", show),
-    "tokens_per_s_per_device": ("/device", show),
-    "ttft": ("TTFT", _time),
-    "ttft_p95": ("95 %", _time),
-    "tpot": ("TPOT", _time),
-    "step_time": ("step", _time),
-    "train_days": ("days/Ttok", lambda v: f"{v:.3g}"),
-    "train_cost": ("USD/Ttok", lambda v: show(v) if np.isfinite(v) else "-"),
-    "cost_per_mtoken": ("USD/Mtok", dollars_text),
-    "energy_per_mtoken": ("J/Mtok", joules_text),
-    "cost_per_device_hour": ("USD/dev-h", dollars_text),
-}
 
 
 def row_names(found: Comparison) -> list[str]:

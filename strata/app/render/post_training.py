@@ -13,7 +13,7 @@ from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, Canvas
 from strata.mapping.plan import plan_text
 from strata.training.post_training import PostTraining
-from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, Iteration, PostTrainingPhase
+from strata.training.post_training_iteration import ALL, SAMPLING, TRAINING, Iteration
 from strata.units import show
 
 SHOWN = 8  # ways that are listed
@@ -150,16 +150,11 @@ def _line(canvas: Canvas, way: Iteration, name: str, y: float, scale: float) -> 
     count = way.training_devices if name == TRAINING else way.rollout_devices
     canvas.text((14.0, y + 18.0), f"{name} ({count})", 9.0, GREY)
     canvas.box((LEFT, y + 4.0), (way.time * scale, ROW - 8.0), fill="#f2f2f2")
-    for p in way.phases:
-        if p.pool in (name, ALL):
-            _phase(canvas, p, y, scale)
-
-
-def _phase(canvas: Canvas, p: PostTrainingPhase, y: float, scale: float) -> None:
-    x, wide = LEFT + p.start * scale, p.time * scale
-    canvas.box((x, y + 4.0), (wide, ROW - 8.0), fill=PHASES.get(p.name, GREY), edge="#ffffff", width=0.6)
-    if wide > 40.0:
-        canvas.text((x + 0.5 * wide, y + 18.5), show(p.time, "s"), 8.0, "#ffffff", centred=True)
+    for p in (p for p in way.phases if p.pool in (name, ALL)):
+        x, wide = LEFT + p.start * scale, p.time * scale
+        canvas.box((x, y + 4.0), (wide, ROW - 8.0), fill=PHASES.get(p.name, GREY), edge="#ffffff", width=0.6)
+        if wide > 40.0:
+            canvas.text((x + 0.5 * wide, y + 18.5), show(p.time, "s"), 8.0, "#ffffff", centred=True)
 
 
 def _legend(canvas: Canvas, names: list[str]) -> None:

@@ -201,15 +201,12 @@ def sources_html(records: dict[str, Any], said: Iterable[str] = ()) -> str:
     def table(some: list[str]) -> str:
         return f"<div class='wide'><table>{head}<tbody>{''.join(some)}</tbody></table></div>"
 
-    guesses = (
-        f"<p><span class='mark assumed'>assumed</span> {len(assumed)} of {len(rows)} numbers are "
-        "assumed, not published or measured: the answer changes with them.</p>"
-        + page.folded_html(
-            f"{len(assumed)} assumptions", table(assumed), shown=len(assumed) <= 12, printed=True
-        )
-        if assumed
-        else f"<p>All {len(rows)} numbers have a source.</p>"
-    )
+    guesses = f"<p>All {len(rows)} numbers have a source.</p>"
+    if assumed:
+        guesses = f"<p><span class='mark assumed'>assumed</span> {len(assumed)} of {len(rows)} numbers are "
+        guesses += "assumed, not published or measured: the answer changes with them.</p>"
+        few = {"shown": len(assumed) <= 12, "printed": True}
+        guesses += page.folded_html(f"{len(assumed)} assumptions", table(assumed), **few)
     every = page.folded_html(f"{len(rows)} numbers with their sources", table(rows))
     known = f"<p class='dim'>hashes: {html.escape(', '.join(hashes))}</p>"
     return page.section(

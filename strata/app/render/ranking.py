@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
     "batch": ("batch", lambda r: f"{r.workload.batch:g}"),
     "items_per_s": ("items/s", lambda r: show(float(r.metrics.items_per_s))),
-    "step_time": ("step", lambda r: _seconds(r.metrics.step_time)),
+    "step_time": ("step", lambda r: seconds_text(r.metrics.step_time)),
     "tokens_per_s": ("tokens/s", lambda r: show(float(r.metrics.tokens_per_s))),
-    "ttft": ("TTFT", lambda r: _seconds(r.metrics.ttft)),
-    "tpot": ("TPOT", lambda r: _seconds(r.metrics.tpot)),
+    "ttft": ("TTFT", lambda r: seconds_text(r.metrics.ttft)),
+    "tpot": ("TPOT", lambda r: seconds_text(r.metrics.tpot)),
     "memory_used": ("memory", lambda r: show(float(r.metrics.memory_used), "B")),
     "cost_per_mtoken": ("USD/Mtok", lambda r: dollars_text(r.metrics.cost_per_mtoken, "")),
 }
@@ -117,7 +117,8 @@ def _choice_dict(choice: RankedPlan, ranking: PlanRanking) -> dict[str, Any]:
     return step | {key: seen[key] for key in ("slots", "limited_by")}
 
 
-def _seconds(value: Any) -> str:
+def seconds_text(value: Any) -> str:
+    """A time as people read it, a dash where there is none."""
     return show(float(value), "s") if np.isfinite(value) else "-"
 
 

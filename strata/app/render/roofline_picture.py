@@ -60,7 +60,7 @@ def place_names(
 
     >>> two = [DotLabel("a", 50.0, 50.0, 3.0), DotLabel("b", 52.0, 50.0, 3.0)]
     >>> boxes = place_names(two, [], np.zeros((0, 2)), (0.0, 0.0, 100.0, 100.0), 8.0)
-    >>> _shared(boxes[0], boxes[1])
+    >>> shared_area(boxes[0], boxes[1])
     0.0
     """
     taken, found = list(dots), []
@@ -86,14 +86,14 @@ def _around(label: DotLabel, size: tuple[float, float]) -> list[tuple[Box, float
 
 
 def _cost(box: Box, away: float, taken: Sequence[Box], lines: Array, frame: Box) -> float:
-    covered = sum(_shared(box, other) for other in taken)
+    covered = sum(shared_area(box, other) for other in taken)
     outside = max(frame[0] - box[0], frame[1] - box[1], box[2] - frame[2], box[3] - frame[3], 0.0)
     x, y = lines[:, 0], lines[:, 1]
     crossed = np.count_nonzero((x > box[0]) & (x < box[2]) & (y > box[1]) & (y < box[3]))
     return COVERED * covered + CROSSED * crossed + AWAY * away + 1e3 * outside
 
 
-def _shared(a: Box, b: Box) -> float:
+def shared_area(a: Box, b: Box) -> float:
     """The area that two boxes share."""
     wide = min(a[2], b[2]) - max(a[0], b[0])
     high = min(a[3], b[3]) - max(a[1], b[1])

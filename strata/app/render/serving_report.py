@@ -147,18 +147,13 @@ def frontier_figure(frontier: ServingFrontier) -> Any:
 
 def _add_dots(figure: Any, name: str, points: list[ServingPoint], colour: str) -> None:
     """Points of one plan, or of several, with what they are when pointed at."""
-    figure.add_scatter(
-        x=[p.per_user for p in points],
-        y=[p.per_device for p in points],
-        mode="markers",
-        name=name,
-        text=[
-            f"{p.plan}, {p.clients:.4g} at once, TTFT {show(p.ttft, 's')}, TPOT {show(p.tpot, 's')}"
-            for p in points
-        ],
-        marker={"color": colour, "size": 4 if colour.startswith("var") else 6},
-        hovertemplate="%{text}<br>%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<extra></extra>",
-    )
+    x, y, texts = [p.per_user for p in points], [p.per_device for p in points], []
+    for p in points:
+        ttft, tpot = cells_of(p, "ttft:s tpot:s")
+        texts.append(f"{p.plan}, {p.clients:.4g} at once, TTFT {ttft}, TPOT {tpot}")
+    hover = "%{text}<br>%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<extra></extra>"
+    dot = {"color": colour, "size": 4 if colour.startswith("var") else 6}
+    figure.add_scatter(x=x, y=y, mode="markers", name=name, text=texts, marker=dot, hovertemplate=hover)
 
 
 def draw_frontier(frontier: ServingFrontier, question: str, path: Path) -> Path:

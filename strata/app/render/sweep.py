@@ -350,7 +350,8 @@ def draw_power_caps(found: PowerCaps, path: Path) -> Path:
         power.set_title("power [kW]")
         _curve(energy, found, found.energy, COLOURS[3], 1.0, "at the plug")
         _curve(energy, found, "device_energy", COLOURS[0], 1.0, "devices")
-        _mark_best(energy, found)
+        if found.best is not None:
+            _mark_best(energy, found, found.best)
         energy.set_title(f"{METRICS[found.energy].label} [J]")
         for panel in (speed, latency, power, energy):
             panel.set_ylim(bottom=0.0)
@@ -370,10 +371,7 @@ def _curve(axes: Any, found: PowerCaps, name: str, colour: str, scale: float = 1
     axes.plot(caps, 0.5 * (low + high), ".-", color=colour, label=label or None)
 
 
-def _mark_best(axes: Any, found: PowerCaps) -> None:
-    best = found.best
-    if best is None:
-        return
+def _mark_best(axes: Any, found: PowerCaps, best: int) -> None:
     cap, joules = float(found.caps[best]), float(found.middle(found.energy)[best])
     axes.plot([cap], [joules], "o", markersize=9, markerfacecolor="none", markeredgecolor=COLOURS[3])
     note(axes, f"{cap:g} W", (cap, joules), (0, 9), ha="center", fontsize=8)

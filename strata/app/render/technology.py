@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.figures import note, picture
+from strata.app.render.roofline_picture import shared_area
 from strata.app.render.tables import table
 from strata.arrays import Number
 from strata.drawing import COLOURS, GREY
@@ -199,15 +200,9 @@ def _trends(axes: Any, labels: list[str], series: dict[str, list[float]], unit: 
         relative = [v / values[0] for v in values]
         axes.plot(labels, relative, color=colour, marker="o", markersize=3.5, linewidth=1.4)
         first, last = (f"{float(f'{v:.3g}'):,g}" for v in (values[0], values[-1]))
-        axes.annotate(
-            f"{name}\n{first} to {last} {unit}",
-            (len(labels) - 1, relative[-1]),
-            xytext=(len(labels) - 0.75, 10.0 ** places[name]),
-            va="center",
-            fontsize=7.5,
-            color=colour,
-            annotation_clip=False,
-        )
+        look = {"va": "center", "fontsize": 7.5, "color": colour, "annotation_clip": False}
+        end, beside = (len(labels) - 1, relative[-1]), (len(labels) - 0.75, 10.0 ** places[name])
+        axes.annotate(f"{name}\n{first} to {last} {unit}", end, xytext=beside, **look)
     axes.set_yscale("log")
     axes.set_title(f"{title}, relative to {labels[0]}")
     axes.margins(x=0.03)
@@ -253,14 +248,14 @@ def _label(figure: Any, axes: Any, spots: list[tuple[float, float, str, str, str
     points = figure.dpi / 72.0
     right = axes.get_window_extent().x1 / points
     marks = [tuple(axes.transData.transform((x, y)) / points) for x, y, *_ in spots]
-    taken: list[tuple[float, ...]] = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in marks]
+    taken: list[Any] = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in marks]
     choices = [(side, float(step)) for step in (0, 8, -8, 16, -16, 24, -24, 32, -32) for side in (1.0, -1.0)]
     for (px, py), (x, y, name, colour, _) in zip(marks, spots, strict=True):
         wide, high = 4.1 * len(name) + 2.0, 8.0
         for side, up in choices:
             low = px + 6.0 if side > 0 else px - 6.0 - wide
             box = (low, py + up - high / 2.0, low + wide, py + up + high / 2.0)
-            if box[2] < right and not any(_overlap(box, other) for other in taken):
+            if box[2] < right and not any(shared_area(box, other) for other in taken):
                 break
         taken.append(box)
         look = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7.5, "color": colour}
@@ -268,17 +263,9 @@ def _label(figure: Any, axes: Any, spots: list[tuple[float, float, str, str, str
         note(axes, name, (x, y), (6.0 * side, up), arrowprops=arrow, **look)
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
 def _legend(axes: Any) -> None:
-    said = {
-        "on the die": COLOURS[2],
-        "in the package": COLOURS[0],
-        "on the board or further": COLOURS[1],
-        "lower and to the right is better": GREY,
-    }
+    said = {"on the die": COLOURS[2], "in the package": COLOURS[0], "on the board or further": COLOURS[1]}
+    said |= {"lower and to the right is better": GREY}
     for at, (words, colour) in enumerate(said.items()):
         place = 0.97 - 0.045 * at
         axes.text(0.99, place, words, color=colour, ha="right", fontsize=8, transform=axes.transAxes)

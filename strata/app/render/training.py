@@ -70,7 +70,10 @@ def train_page(run: TrainRun) -> list[Any]:
     parts = [bare(run_title(run), run_rows(run)), "", _plan_lines(run), "", *_memory_bars(run)]
     parts += ["", _step_table(run), "", goodput_table(run)]
     if run.search is not None:
-        parts += ["", *_others_table(run, run.search), "", levers_table(run.search)]
+        header = ("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan")
+        rows = [(*cells, plan) for plan, *cells in other_rows(run, run.search)]
+        parts += ["", words(OTHERS, "bold"), _lines(header, rows)]
+        parts += [*(f" {line}" for line in others_remarks(run.search)), "", levers_table(run.search)]
     return parts
 
 
@@ -161,9 +164,10 @@ def _memory_bars(run: TrainRun) -> list[Any]:
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
     purposes = [name for name, each in held.items() if np.max(each) > 0]
     labels, lines = stage_names(run), []
-    for stage in _shown_stages(len(labels)):
-        if stage is None:
-            lines.append("  ...")
+    count, half = len(labels), MOST_STAGES // 2
+    for stage in range(count):
+        if count > MOST_STAGES and half <= stage < count - half:
+            lines += ["  ..."] if stage == half else []
             continue
         sizes = [float(held[name][stage]) for name in purposes]
         lines.append(f" {labels[stage]:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
@@ -217,13 +221,6 @@ def bar(sizes: list[float], limit: float, width: int = BAR) -> str:
     return drawn + ROOM * (width - last)
 
 
-def _shown_stages(stages: int) -> list[int | None]:
-    if stages <= MOST_STAGES:
-        return list(range(stages))
-    half = MOST_STAGES // 2
-    return [*range(half), None, *range(stages - half, stages)]
-
-
 def step_parts(run: TrainRun) -> dict[str, float]:
     """Where the time of a step goes [s]: what its kernels are bound by, and each wait by name."""
     bound = run.result.steps[-1].time_by_bound
@@ -271,13 +268,6 @@ def _lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
     wide = [max(len(row[i]) for row in every) for i in range(len(header) - 1)]
     lines = ["  ".join([*(c.rjust(w) for c, w in zip(row, wide, strict=False)), row[-1]]) for row in every]
     return words("\n".join(f" {line}" for line in lines), no_wrap=True)
-
-
-def _others_table(run: TrainRun, found: TrainingSearch) -> list[Any]:
-    header = ("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan")
-    below = [f" {line}" for line in others_remarks(found)]
-    rows = [(*cells, plan) for plan, *cells in other_rows(run, found)]
-    return [words(OTHERS, "bold"), _lines(header, rows), *below]
 
 
 def other_rows(run: TrainRun, found: TrainingSearch) -> list[tuple[str, ...]]:

@@ -204,14 +204,14 @@ def _loads(one: CollectiveCost, chosen: Plan, question: dict[str, Any]) -> dict[
     levels = [_level(d.name, level) for d, level in zip(one.fabric.dimension, found, strict=True)]
     busiest = max(levels, key=lambda level: level["busy"])
     left_out = () if devices <= MOST_DRAWN else ("bytes",)
-    place = f"{busiest['way']} at device {busiest['device']}"
+    place = f"{show(busiest['most'], 'B')} {busiest['way']} at device {busiest['device']}"
     return {
         "schedule": name,
         "schedules": schedules,
         "groups": len(members),
         "levels": [{k: v for k, v in level.items() if k not in left_out} for level in levels],
         "busiest": {k: busiest[k] for k in ("name", "way", "device", "most", "busy")},
-        "says": f"{busiest['name']}: {show(busiest['most'], 'B')} {place}, busy for {show(busiest['busy'], 's')}",
+        "says": f"{busiest['name']}: {place}, busy for {show(busiest['busy'], 's')}",
     }
 
 

@@ -185,25 +185,18 @@ def study_parts(name: str) -> tuple[Space, Goal, dict[str, Any]]:
 @answers("search/studies", "Studies in the server's folder", StudiesAsked)
 def studies_kept(_: dict[str, Any]) -> dict[str, Any]:
     """Studies of the folder, the last that moved first."""
-    found = []
+    found: list[dict[str, Any]] = []
     folders = [p for p in Path().iterdir() if known_study(p.name) and not p.name.startswith(".")]
     for path in sorted(folders, key=lambda p: -p.stat().st_mtime)[:200]:
         try:
             manifest = manifest_of(path.name)
         except StrataError:
             continue
-        goal = manifest["goal"]
-        found.append(
-            {
-                "name": path.name,
-                "space": str(manifest["space"].get("name", "")),
-                "goal": [str(m) for m in goal.get("metrics", [])],
-                "limits": [str(m) for m in goal.get("limits", [])],
-                "sampler": str(manifest.get("sampler", "")),
-                "rounds": len(Store(path.name).rounds()),
-                "moved": path.stat().st_mtime,
-            }
-        )
+        row: dict[str, Any] = {"name": path.name, "space": str(manifest["space"].get("name", ""))}
+        for key, of in (("goal", "metrics"), ("limits", "limits")):
+            row[key] = [str(m) for m in manifest["goal"].get(of, [])]
+        row |= {"sampler": str(manifest.get("sampler", "")), "rounds": len(Store(path.name).rounds())}
+        found.append(row | {"moved": path.stat().st_mtime})
     return {"studies": found}
 
 

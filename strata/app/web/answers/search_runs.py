@@ -126,7 +126,7 @@ def opened_study(question: dict[str, Any]) -> dict[str, Any]:
     order = np.flatnonzero(goal.frontier(every)) if len(every) else np.empty(0, int)
     order = order[np.argsort(-goal.scores(every)[order, 0], kind="stable")] if len(order) else order
     counts = Counter(str(words) for words in goal.reasons(every) if words) if len(every) else Counter()
-    numbers = {"seconds": 0.0, "bound": float("nan"), "gap": float("nan")}
+    numbers: dict[str, Any] = {"seconds": 0.0, "bound": float("nan"), "gap": float("nan")}
     numbers |= {key: float(last[key]) for key in numbers if last.get(key) is not None}
     outcome = SearchOutcome(
         space=space,

@@ -33,16 +33,9 @@ def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
     for name in study_names():
         named = study(name)
         claims = (stored_result(named) or {}).get("claims", [])
-        rows.append(
-            {
-                "study": name,
-                "title": named.title,
-                "paper": str(named.table["paper"]),
-                "claims": len(named.table["claim"]),
-                "hold": sum(bool(claim["holds"]) for claim in claims),
-                "pictures": len(named.table.get("picture", [])),
-            }
-        )
+        row: dict[str, Any] = {"study": name, "title": named.title, "paper": str(named.table["paper"])}
+        row |= {"claims": len(named.table["claim"]), "hold": sum(bool(claim["holds"]) for claim in claims)}
+        rows.append(row | {"pictures": len(named.table.get("picture", []))})
     return {"studies": rows}
 
 

@@ -94,6 +94,7 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
     """Headline numbers with their trust, where time, energy and memory go, ops, roofline, and what binds."""
     result, ranking = question_of(design).answer(changes(design))
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
+    memory = {name: float(size) for name, size in result.summary.memory.items() if float(size) > 0}
     told = {
         "title": prediction.prediction_title(result),
         "fits": bool(result.fits),
@@ -101,7 +102,7 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         "plan_text": "" if chosen is None else choice_text(chosen).partition("; choose")[0],
         "why_none": "" if ranking is None else ranking.why_none,
         "devices": prediction.finite(result.system.devices),
-        "memory": memory_parts(result),
+        "memory": floats(result.metrics, "used=memory_used limit=memory_limit") | {"parts": memory},
         "infeasible": [shown_infeasible(i, "what demand limit") for i in result.infeasible],
         "notes": result.notes,
         "phase": result.workload.phase,
@@ -156,10 +157,10 @@ def cards(result: Result) -> list[dict[str, Any]]:
             continue
         card = {"name": name, "label": label, "value": value, "text": prediction.metric_text(value, name)}
         card |= picked(METRICS[name], "unit better formula") | {"says": beside.get(label, "")}
-        trust = told.get(name)
-        ends = ("low", "high") if trust else ()
-        shown = {f"{end}_text": prediction.metric_text(trust[end], name) for end in ends}
-        found.append(card | {"trust": trust and trust | shown})
+        trust = told.get(name) or {}
+        ends = {end: trust[end] for end in ("low", "high") if end in trust}
+        shown = {f"{end}_text": prediction.metric_text(at, name) for end, at in ends.items()}
+        found.append(card | {"trust": {**trust, **shown} or None})
     return found
 
 
@@ -180,12 +181,6 @@ def layers_told(result: Result) -> dict[str, Any]:
         ops = at.pop("ops")
         kinds.setdefault(at["kind"], ops)
     return {"layers": layers[:400], "kinds": kinds}
-
-
-def memory_parts(result: Result) -> dict[str, Any]:
-    """What a device holds, beside what it can."""
-    parts = {k: prediction.finite(v) for k, v in result.summary.memory.items() if float(v) > 0}
-    return {**floats(result.metrics, "used=memory_used limit=memory_limit"), "parts": parts}
 
 
 def roofline_told(result: Result) -> dict[str, Any]:
