@@ -204,9 +204,9 @@ def cost_command(
     costs = [cost_of(stacked, silicon) for stacked in stacks]
 
     def told() -> dict[str, Any]:
-        made = {"chip": owner.name, **picked(silicon, "technology bonding packaging")}
-        made |= floats(owner.package, "price_USD=price")
-        return made | by_layers(counts, [cost_dict(one) for one in costs])
+        asked = {"chip": owner.name, **picked(silicon, "technology bonding packaging")}
+        asked |= floats(owner.package, "price_USD=price")
+        return asked | by_layers(counts, [cost_dict(one) for one in costs])
 
     form.answer(told, lambda: cost_tables(owner, silicon, counts, costs), "stacks")
 

@@ -41,7 +41,7 @@ def validate_command(
     pictures: Path | None = option(None, "DIR", "write a picture (SVG) for each file, and an overview"),
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
-    from strata.app.render.accuracy import unread_line, validated_rows, validated_tables
+    from strata.app.render.validated import unread_line, validated_rows, validated_tables
     from strata.validation import validate
     from strata.validation.accuracy.arena import predicted_files
 
@@ -110,7 +110,7 @@ def _placed(folder: Path, file: str) -> tuple[Path, str]:
 
 def _row(folder: Path, name: str, line: int, form: AnswerForm) -> None:
     """One measured row and the command that predicts it."""
-    from strata.app.render.accuracy import row_table
+    from strata.app.render.validated import row_table
     from strata.validation.measured.own import own_place
     from strata.validation.measured.reader import data_files, row_points
 
@@ -127,7 +127,7 @@ def _row(folder: Path, name: str, line: int, form: AnswerForm) -> None:
 
 def _sealed(folder: Path, form: AnswerForm) -> None:
     """Sealed predictions that a result was added for."""
-    from strata.app.render.accuracy import sealed_table
+    from strata.app.render.validated import sealed_table
     from strata.validation.accuracy.sealed import scored_seals
 
     scored = scored_seals(folder / "sealed")
@@ -156,7 +156,7 @@ def seal_command(
     """Predict the questions of NAME.toml and seal the answers as NAME.json: version, inputs, predictions,
     intervals, and a hash over them and the seal before. A seal is never written again.
     """
-    from strata.app.render.accuracy import seal_table
+    from strata.app.render.validated import seal_table
     from strata.validation.accuracy.sealed import write_seal
 
     path, content = write_seal(folder or shipped_folder("validation") / "sealed", name)

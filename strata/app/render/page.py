@@ -314,10 +314,10 @@ def _heat_chart(
     z = [[float(v) if np.isfinite(v) else None for v in line] for line in values]
     scale = [[0.0, "var(--accent-soft)"], [1.0, "var(--accent)"]]
     figure = plotly_graphs().Figure()
-    said = {"text": [list(line) for line in texts], "hovertemplate": "%{x}, %{y}: %{text}<extra></extra>"}
+    hover = {"text": [list(line) for line in texts], "hovertemplate": "%{x}, %{y}: %{text}<extra></extra>"}
     bar = {"thickness": 12, "outlinewidth": 0, "exponentformat": "SI"}
     look = {"colorscale": scale, "reversescale": not more, "colorbar": bar}
-    figure.add_heatmap(x=list(across[1]), y=list(down[1]), z=z, **said, **look)
+    figure.add_heatmap(x=list(across[1]), y=list(down[1]), z=z, **hover, **look)
     figure.update_xaxes(title=across[0], type="category", nticks=12)
     figure.update_yaxes(title=down[0], type="category", nticks=16)
     return figure_html(figure, 460, "heat-map")

@@ -136,8 +136,8 @@ def _bars(ranking: PlanRanking) -> str:
     colours = ["var(--accent)", *["var(--c-overhead)"] * (len(values) - 1)]
     rows = [(_name(c), value, show(value)) for c, value in zip(ranking.choices, values, strict=True)]
     what = "items/s" if of_items else "tokens/s"
-    said = "Best first, by the goal and under the limits."
-    return page.bars_section(f"{what} of the best plans", said, page.bars_html(rows, colours))
+    order = "Best first, by the goal and under the limits."
+    return page.bars_section(f"{what} of the best plans", order, page.bars_html(rows, colours))
 
 
 def printed_html(part: Any) -> str:

@@ -264,8 +264,8 @@ def _label(figure: Any, axes: Any, spots: list[tuple[float, float, str, str, str
 
 
 def _legend(axes: Any) -> None:
-    said = {"on the die": COLOURS[2], "in the package": COLOURS[0], "on the board or further": COLOURS[1]}
-    said |= {"lower and to the right is better": GREY}
-    for at, (words, colour) in enumerate(said.items()):
+    meaning = {"on the die": COLOURS[2], "in the package": COLOURS[0], "on the board or further": COLOURS[1]}
+    meaning |= {"lower and to the right is better": GREY}
+    for at, (words, colour) in enumerate(meaning.items()):
         place = 0.97 - 0.045 * at
         axes.text(0.99, place, words, color=colour, ha="right", fontsize=8, transform=axes.transAxes)
