@@ -16,6 +16,43 @@ from strata.app.terminal import complain, put_line, tell_written, usage_line
 from strata.errors import StrataError
 from strata.shipped import paper_offers, plugged
 
+# Each command, in the order in which help lists them, and its module; those of papers come after them. A
+# command line loads only its own module.
+COMMANDS = {
+    "predict": "predict",
+    "plan": "plan",
+    "train": "training",
+    "compare": "plan",
+    "sweep": "search",
+    "power-cap": "search",
+    "timeline": "predict",
+    "list": "catalogue",
+    "show": "catalogue",
+    "schema": "catalogue",
+    "diff": "catalogue",
+    "serving": "serving",
+    "simulate": "simulate",
+    "launch": "serving",
+    "speculate": "serving",
+    "post-train": "training",
+    "generate": "silicon",
+    "fabric": "network",
+    "collective": "network",
+    "map": "map",
+    "heat": "silicon",
+    "dram": "silicon",
+    "area": "silicon",
+    "cost": "silicon",
+    "validate": "validate",
+    "seal": "validate",
+    "measure": "measure",
+    "calibrate": "measure",
+    "search": "search",
+    "study": "search",
+    "kernel": "kernel",
+    "serve": "serve",
+}
+
 
 class _AsTyped:
     """What typer asks to make a parameter's value of what was typed, in place of its own."""
@@ -53,43 +90,6 @@ def take_words_as_typed(command: Any) -> None:
 
 
 os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "1")  # looking for plugins costs every start 10 ms
-
-# Each command, in the order in which help lists them, and its module; those of papers come after them. A
-# command line loads only its own module.
-COMMANDS = {
-    "predict": "predict",
-    "plan": "plan",
-    "train": "training",
-    "compare": "plan",
-    "sweep": "sweep",
-    "power-cap": "sweep",
-    "timeline": "predict",
-    "list": "catalogue",
-    "show": "catalogue",
-    "schema": "catalogue",
-    "diff": "catalogue",
-    "serving": "serving",
-    "simulate": "simulate",
-    "launch": "serving",
-    "speculate": "serving",
-    "post-train": "training",
-    "generate": "silicon",
-    "fabric": "network",
-    "collective": "network",
-    "map": "map",
-    "heat": "stack",
-    "dram": "stack",
-    "area": "silicon",
-    "cost": "silicon",
-    "validate": "validate",
-    "seal": "validate",
-    "measure": "measure",
-    "calibrate": "calibrate",
-    "search": "search",
-    "study": "search",
-    "kernel": "kernel",
-    "serve": "serve",
-}
 
 
 def show_version(wanted: bool) -> None:
@@ -131,19 +131,17 @@ def commands_app(word: str = "") -> typer.Typer:
         if name == "kernel":
             held["register_kernel"](app)
         else:
-            _add(app, next(one for key, one in held.items() if _is_command(key, one, name)))
+            every = (one for key, one in held.items() if key.endswith("_command"))
+            _add(app, next(one for one in every if vars(one).get("command", {}).get("name") == name))
     for offer in offers.values():
         _add(app, plugged(*offer))
     return app
 
 
-def _is_command(key: str, one: Any, name: str) -> bool:
-    """Whether what a module holds under a key is the function of a command."""
-    return key.endswith("_command") and vars(one).get("command", {}).get("name") == name
-
-
 def _add(app: typer.Typer, function: Any) -> None:
-    app.command(**vars(function)["command"])(function)
+    from strata.app.commands.options import flat_command
+
+    app.command(**vars(function)["command"])(flat_command(function))
 
 
 def main() -> None:

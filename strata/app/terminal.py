@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,6 @@ from strata.errors import BadValue, nearest, printable_line
 from strata.units import typed_quantity
 
 WIDE = 140  # columns of an answer that goes into a file or a pipe
-
-
-# ---------------------------------------------------------------------------------------- what is typed
 
 
 def typed_number(text: str, option: str) -> float:
@@ -39,6 +37,21 @@ def typed_bytes(text: str, option: str) -> float:
     return value
 
 
+def typed_pairs(items: list[str] | None, option: str, written: str) -> dict[str, str]:
+    """Items of an option that are written NAME=VALUE, each name with its value.
+
+    >>> typed_pairs(["inter=nvlink5"], "--link", "NETWORK=NAME, like inter=nvlink5")
+    {'inter': 'nvlink5'}
+    """
+    pairs = {}
+    for item in items or []:
+        name, _, value = (part.strip() for part in item.partition("="))
+        if not (name and value):
+            raise BadValue(f"{option} takes {written}, but got '{item}'")
+        pairs[name] = value
+    return pairs
+
+
 def set_items(
     items: list[str] | None, owner: str, example: str, call: Callable[..., Any] | None = None
 ) -> dict[str, str]:
@@ -48,20 +61,13 @@ def set_items(
     >>> set_items(["cooling.bond_thickness=5 um"], "cooling", "bond_thickness='5 um'")
     {'bond_thickness': '5 um'}
     """
-    changes = {}
-    for item in items or []:
-        path, equals, value = item.partition("=")
-        if not (equals and path.strip() and value.strip()):
-            raise BadValue(f"--set takes PATH=VALUE, like {example}, but got '{item}'")
-        changes[path.strip().removeprefix(f"{owner}.")] = value.strip()
+    pairs = typed_pairs(items, "--set", f"PATH=VALUE, like {example}")
+    changes = {path.removeprefix(f"{owner}."): value for path, value in pairs.items()}
     own: Mapping[str, Parameter] = {} if call is None else signature(call).parameters
     for path in changes:
         if path in own and own[path].kind is not Parameter.VAR_KEYWORD:
             raise BadValue(f"--set changes quantities, like {example}; '{path}' is none of a {owner}")
     return changes
-
-
-# -------------------------------------------------------------------------------------------- what is printed
 
 
 def say(*parts: Any) -> None:
@@ -96,7 +102,7 @@ def tell_written() -> None:
 
 def print_json(data: Any, *, units: bool = True) -> None:
     """Strict JSON on stdout, with the units of its numbers where it is an answer."""
-    from strata.app.told_units import with_units
+    from strata.app.rows_out import with_units
 
     told = with_units(plain_json(data)) if units else plain_json(data)
     put_line(json.dumps(told, indent=2, allow_nan=False, default=str))
@@ -143,14 +149,20 @@ def plain_table(*headings: str, **options: Any) -> Any:
     return table
 
 
+def words(said: str, style: str = "", *, no_wrap: bool | None = None) -> Any:
+    """Text in a style."""
+    from rich.text import Text
+
+    return Text(said, style, no_wrap=no_wrap)
+
+
 def titled(title: str, table: Any, below: str = "") -> Any:
     """A table under its title, each line as wide as the screen (rich would fold a title to the table's
     width).
     """
     from rich.console import Group
-    from rich.text import Text
 
-    return Group(Text(title, style="bold"), table, *([Text(below, style="dim")] if below else []))
+    return Group(words(title, "bold"), table, *([words(below, "dim")] if below else []))
 
 
 def complain(said: str | Exception) -> None:
@@ -172,30 +184,22 @@ def usage_line(error: Any) -> str:
     option = getattr(error, "option_name", None)
     if param is not None and type(error).__name__ == "MissingParameter":
         name = next((o for o in getattr(param, "opts", []) if o.startswith("--")), f"its {param.name}")
-        said = f"{path.removeprefix('strata ')} needs {name}" + (
-            f" ({param.help})" if getattr(param, "help", None) else ""
-        )
+        about = f" ({param.help})" if getattr(param, "help", None) else ""
+        said = f"{path.removeprefix('strata ')} needs {name}{about}"
     elif option and context and type(error).__name__ == "NoSuchOption":
         close = nearest(option, [o for p in context.command.params for o in p.opts])
         said = f"no option called '{option}'" + (f"; nearest: {', '.join(close)}" if close else "")
     elif (
         context and hasattr(context.command, "commands") and str(error.message).startswith("No such command")
     ):
-        name = str(error.message).split("'")[1]
-        known = list(context.command.commands)
+        name, known = str(error.message).split("'")[1], list(context.command.commands)
         close = nearest(name, known)
-        said = (
-            f"no command called '{name}'"
-            + (f"; nearest: {', '.join(close)}" if close else "")
-            + f"; all: {', '.join(known)}"
-        )
+        near = f"; nearest: {', '.join(close)}" if close else ""
+        said = f"no command called '{name}'{near}; all: {', '.join(known)}"
     else:
         said = " ".join(error.format_message().split()).rstrip(".")
         said = said[:1].lower() + said[1:]
     return f"{said}; see {path} --help"
-
-
-# ------------------------------------------------------------------------------------------ shell completion
 
 
 def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
@@ -204,12 +208,8 @@ def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         from strata.params import names
 
-        return [
-            f"{before}{n}"
-            for kind in kinds
-            for n in names(kind)
-            if n != "README" and f"{before}{n}".startswith(incomplete)
-        ]
+        every = (f"{before}{name}" for kind in kinds for name in names(kind) if name != "README")
+        return [name for name in every if name.startswith(incomplete)]
 
     return complete
 
@@ -217,9 +217,8 @@ def names_of(*kinds: str, before: str = "") -> Callable[[str], list[str]]:
 def system_names(incomplete: str) -> list[str]:
     """System names: a count and a chip, eight unless a count is typed already."""
     count, times, _ = incomplete.rpartition("x")
-    return names_of("chip", before=f"{count}x" if times and count.replace("x", "").isdecimal() else "8x")(
-        incomplete
-    )
+    before = f"{count}x" if times and count.replace("x", "").isdecimal() else "8x"
+    return names_of("chip", before=before)(incomplete)
 
 
 def one_of(*words: str) -> Callable[[str], list[str]]:
@@ -227,29 +226,26 @@ def one_of(*words: str) -> Callable[[str], list[str]]:
     return lambda incomplete: [w for w in words if w.startswith(incomplete)]
 
 
-def metric_names(incomplete: str) -> list[str]:
-    from strata.pricing.metrics import METRIC_UNITS
+def listed_in(module: str, name: str) -> Callable[[str], list[str]]:
+    """A completer that offers what a module lists under a name; it is loaded when somebody asks."""
 
-    return [m for m in METRIC_UNITS if m.startswith(incomplete)]
+    def complete(incomplete: str) -> list[str]:
+        listed = getattr(import_module(module), name)
+        return [word for word in (listed() if callable(listed) else listed) if word.startswith(incomplete)]
+
+    return complete
 
 
-def precision_names(incomplete: str) -> list[str]:
-    from strata.precision import PRECISIONS
-
-    return [p for p in PRECISIONS if p.startswith(incomplete)]
+metric_names = listed_in("strata.pricing.metrics", "METRIC_UNITS")
+precision_names = listed_in("strata.precision", "PRECISIONS")
 
 
 def item_names(ctx: Any, incomplete: str) -> list[str]:
     """Names of the kind that was typed before."""
     kind = str(ctx.params.get("kind") or "chip")
-    return (
-        system_names(incomplete)
-        if kind == "system"
-        else names_of("models" if kind == "model" else kind)(incomplete)
-    )
-
-
-# ------------------------------------------------------------------------------------------ while it works
+    if kind == "system":
+        return system_names(incomplete)
+    return names_of("models" if kind == "model" else kind)(incomplete)
 
 
 @contextmanager

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strata.app.commands.options import JsonFlag, TableFile, command, drawing, flag, option
-from strata.app.rows_out import answer, quantity_rows
+from strata.app.commands.options import FORM, AnswerForm, command, drawing, flag, option
+from strata.app.rows_out import quantity_rows
 from strata.app.terminal import names_of, wrote
 from strata.units import whole
 
@@ -30,7 +30,7 @@ def _methods(incomplete: str) -> list[str]:
 def codesign_command(
     technology: str = option(..., "NAME", "node or library, or a TOML path", names_of("technologies")),
     budget: str = option(..., "NAME", "area, power and their split", names_of("budget")),
-    program: str = option(..., "NAME", "what runs: a program or a model", flags="--program --model"),
+    program: str = option(..., "--program --model NAME", "what runs: a program or a model"),
     template: str = option("gpu", "NAME", "units, levels of memory and networks", names_of("template")),
     system: str = option("1", "N or NxM", "packages, or packages x devices of each"),
     strategy: list[str] | None = option(
@@ -51,8 +51,7 @@ def codesign_command(
     compare: bool = flag("--compare", "run the other methods too, with as many evaluations"),
     seed: int = option(0, "N", "of what is drawn at random"),
     svg: Path | None = drawing("write a picture: how the search went, the split"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """The shares of area, power and edge, the die, the memory stacks and the strategy that make a step
     quickest: what changed against the stated split, what binds, and what more of each budget would buy.
@@ -81,7 +80,7 @@ def codesign_command(
         seed=seed,
         on_progress=_progress() if sys.stderr.isatty() else None,
     )
-    answer(lambda: codesign_dict(found), lambda: codesign_tables(found), json, table, quantity_rows)
+    form.answer(lambda: codesign_dict(found), lambda: codesign_tables(found), quantity_rows)
     if svg is not None:
         wrote("picture", draw_codesign(found, svg))
 

@@ -8,8 +8,8 @@ from typing import Any
 from deepflow.codesign import Codesign
 from deepflow.design.problem import SPLITS
 from strata.app.render.generation import generation_dict
+from strata.app.rows_out import rate_unit
 from strata.app.terminal import plain_table, titled
-from strata.app.told_units import rate_unit
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.pricing.metrics import METRICS
 from strata.result import reasons

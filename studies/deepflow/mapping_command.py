@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, flag, option
-from strata.app.rows_out import answer
+from strata.app.commands.options import FORM, AnswerForm, argument, command, drawing, flag, option
 from strata.app.terminal import names_of, typed_bytes, wrote
 from strata.errors import BadValue
 from strata.units import typed_quantity, whole
@@ -36,8 +35,7 @@ def mapping_command(
     ),
     together: bool = flag("--together", "rank by the time when all dimensions send at once"),
     svg: Path | None = drawing("write a picture of the best"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """Lay a mesh of shards over devices in every order of its dimensions, route its edges X then Y, and count
     how many share each link.
@@ -57,7 +55,7 @@ def mapping_command(
         check_drawn(grid, shard_count(dimensions))
     found = device_mappings(dimensions, grid, sent, together=together)
     told = lambda: {"grid": grid.name, "mappings": [mapping_dict(m, sent) for m in found]}  # noqa: E731
-    answer(told, lambda: mapping_tables(found, sent), json, table, "mappings")
+    form.answer(told, lambda: mapping_tables(found, sent), "mappings")
     if svg:
         from deepflow.mapping_picture import draw_mapping
 

@@ -3,33 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from strata.app import LISTED
-from strata.app.commands.options import JsonFlag, TableFile, argument, command, drawing, flag, option
-from strata.app.rows_out import answer
+from strata.app.commands.options import FORM, AnswerForm, argument, command, drawing, flag, option
 from strata.app.terminal import item_names, one_of, print_json, wrote
 from strata.errors import BadValue
 
 KINDS = (
-    "chip",
-    "model",
-    "program",
-    "fabric",
-    "system",
-    "transport",
-    "packets",
-    "memory",
-    "engine",
-    "economics",
-    "reliability",
-    "technology",
-    "device",
-    "link",
-    "bonding",
-    "packaging",
-    "template",
-    "budget",
-    "recipe",
+    "chip, model, program, fabric, system, transport, packets, memory, engine, economics, reliability, "
+    "technology, device, link, bonding, packaging, template, budget, recipe"
 )
 DRAWN_KINDS = {"technologies", "devices", "links"}
 
@@ -41,8 +24,7 @@ def list_command(
     ),
     papers: bool = flag("--papers", "with data of papers: what only their studies use"),
     svg: Path | None = drawing("write a picture of technologies, or of devices and links"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """What there is: chips, models, programs, systems, fabrics, transports, packet networks, memories,
     technologies, memory devices, links, bonds, packages, templates and budgets of generated chips, engines,
@@ -53,13 +35,8 @@ def list_command(
     listed = catalogue(kind, papers)
     if svg and (len(listed) > 1 or not set(listed) & DRAWN_KINDS):  # before anything is written
         raise BadValue(f"--svg draws technologies, devices or links, but got '{kind or 'everything'}'")
-    answer(
-        lambda: listed,
-        lambda: [catalogue_table(listed)],
-        json,
-        table,
-        lambda told: [{"kind": kind, **one} for kind, found in told.items() for one in found],
-    )
+    rows = [{"kind": kind, **one} for kind, entries in listed.items() for one in entries]
+    form.answer(listed, lambda: [catalogue_table(listed)], lambda _: rows)
     if svg:
         from strata.app.render.technology import draw_nodes, draw_reach
 
@@ -69,7 +46,7 @@ def list_command(
 
 @command("show", "Every number of a thing, with its source.", "strata show chip h200")
 def show_command(
-    kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS)),
+    kind: str = argument(..., "KIND", KINDS, one_of(*KINDS.split(", "))),
     name: str = argument(..., "NAME", "its name or path", item_names),
     batch: str = option("1", "N", "of a program: items of one pass"),
     phase: str = option("", "PHASE", "of a program: forward or train; of a model: prefill ..."),
@@ -77,43 +54,31 @@ def show_command(
     dot: Path | None = option(
         None, "FILE", "write its graph for graphviz; other endings than .dot are drawn"
     ),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """Every number of a thing, with its source and a mark: own, inherited (from whom), fitted, derived or
     assumed. Of a program also its kernels with their operations and bytes, and its graph as a picture.
     """
     from strata.app.render.catalogue import describe, description_table, shown_kind
+    from strata.app.render.program_graph import graph_of_program, kernel_rows, kernel_table, write_graph
 
     kind = shown_kind(kind)
     described = describe(kind, name)
-    graph = None
+    graph: Any = None
     if kind == "program" or ((svg or dot) and kind == "model"):
-        from strata.app.render.program_graph import graph_of_program, kernel_rows, kernel_table
-
         graph = graph_of_program(name, batch, phase)
         described["kernels"] = kernel_rows(graph)
     elif svg or dot:
         raise BadValue(f"--svg and --dot draw a program or a model, but got '{kind}'")
-    answer(
-        lambda: described,
-        lambda: [
-            description_table(described),
-            *(["", kernel_table(described["kernels"])] if graph is not None else []),
-        ],
-        json,
-        table,
-        "kernels" if graph is not None else "numbers",
-    )
-    if graph is not None and (svg or dot):
-        from strata.app.render.program_graph import write_graph
-
-        for path in filter(None, (svg, dot)):
-            wrote("graph", write_graph(graph, name, path, by_graphviz=path is dot))
+    rows = "numbers" if graph is None else "kernels"
+    kernels = [] if graph is None else ["", kernel_table(described["kernels"])]
+    form.answer(described, lambda: [description_table(described), *kernels], rows)
+    for path in filter(None, (svg, dot) if graph is not None else ()):
+        wrote("graph", write_graph(graph, name, path, by_graphviz=path is dot))
 
 
 @command("schema", "The JSON schema of a data file.", "strata schema chip > chip.schema.json")
-def schema_command(kind: str = argument(..., "KIND", ", ".join(KINDS), one_of(*KINDS))) -> None:
+def schema_command(kind: str = argument(..., "KIND", KINDS, one_of(*KINDS.split(", ")))) -> None:
     """The JSON schema of a data file, for editors and for writing your own."""
     from strata.app.render.catalogue import file_schema
 
@@ -133,24 +98,19 @@ def diff_command(
         "TOML path",
     ),
     second: str = argument(..., "FILE|NAME", "another one"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """Two saved results, line by line: what was asked differently and what came out differently. Or two
     technologies, memory devices, links, bonds or packages: every number side by side.
     """
-    if not any(_is_result(name) for name in (first, second)):
+    names = (first, second)  # a result is JSON, or any file or folder but TOML
+    if not any(n.endswith(".json") or (not n.endswith(".toml") and Path(n).exists()) for n in names):
         from strata.app.render.technology import part_differences, parts_table
 
         kind, parts = part_differences(first, second)
-        answer(lambda: parts, lambda: [parts_table(kind, parts, first, second)], json, table)
+        form.answer(parts, lambda: [parts_table(kind, parts, first, second)])
         return
-    from strata.app.render.difference import differences, differences_table
+    from strata.app.render.explanation import differences, differences_table
 
     rows = differences(Path(first), Path(second))
-    answer(lambda: rows, lambda: [differences_table(rows, Path(first).name, Path(second).name)], json, table)
-
-
-def _is_result(name: str) -> bool:
-    """Whether a name is a result's file rather than a part's: JSON, or any file or folder but TOML."""
-    return name.endswith(".json") or (not name.endswith(".toml") and Path(name).exists())
+    form.answer(rows, lambda: [differences_table(rows, Path(first).name, Path(second).name)])

@@ -9,8 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, TableFile, flag, option, typed
-from strata.app.rows_out import answer
+from strata.app.commands.options import FORM, AnswerForm, flag, flat_command, option, typed
 from strata.app.terminal import names_of, one_of, precision_names, set_items
 from strata.errors import BadValue
 from strata.pricing.kernel_kinds import KINDS
@@ -28,12 +27,10 @@ kernels = typer.Typer(
 )
 PRECISION = "precision of the arithmetic and the weights (strata list precisions)"
 MOST = 1000  # rows of a table of kernels
-KernelChip = Annotated[str, typed("--chip -c", "NAME", "chip name, or a TOML path", names_of("chip"))]
+KernelChip = Annotated[str, typed("--chip -c NAME", "chip name, or a TOML path", names_of("chip"))]
 ChipChanges = Annotated[
     list[str] | None,
-    typed(
-        "--set", "PATH=VALUE", "change a number of the chip, as often as needed: memory.bandwidth='6 TB/s'"
-    ),
+    typed("--set PATH=VALUE", "change a number of the chip, as often as needed: memory.bandwidth='6 TB/s'"),
 ]
 
 
@@ -42,7 +39,9 @@ def register_kernel(app: typer.Typer) -> None:
     for kind, known in KINDS.items():
         chip = "h100" if "fabric" in known.options else "h200"
         epilog = f"Example: strata kernel {kind} --chip {chip} {known.example}".rstrip()
-        kernels.command(kind, short_help=known.title.split(":")[0].rstrip("."), epilog=epilog)(_command(kind))
+        kernels.command(kind, short_help=known.title.split(":")[0].rstrip("."), epilog=epilog)(
+            flat_command(_command(kind))
+        )
     app.add_typer(kernels)
 
 
@@ -53,8 +52,7 @@ def answer_kernel(
     *,
     precision: str = "",
     set: ChipChanges = None,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """Price every combination of the sizes and print it."""
     import numpy as np
@@ -80,12 +78,8 @@ def answer_kernel(
     varied = [name for name in lists if len(lists[name]) > 1]
     once = not options["repeated"]
     shown = kernel_card(dicts[0], once) if len(dicts) == 1 else kernels_table(dicts, varied, once)
-    answer(
-        lambda: each[0] if len(each := with_interval(dicts, trusted)) == 1 else each,
-        lambda: [shown, *dimmed([trusted.text])],
-        json,
-        table,
-    )
+    each = with_interval(dicts, trusted)
+    form.answer(each[0] if len(each) == 1 else each, [shown, *dimmed([trusted.text])])
 
 
 def _options(kind: str) -> tuple[str, ...]:

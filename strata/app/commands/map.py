@@ -12,10 +12,9 @@ import typer
 
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, option, typed
-from strata.app.rows_out import answer
-from strata.app.terminal import names_of, one_of, precision_names, wrote
+from strata.app.terminal import names_of, one_of, precision_names, status_line, typed_pairs, wrote
 from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
-from strata.units import whole
+from strata.units import show, whole
 
 if TYPE_CHECKING:
     from strata.hardware.system import System
@@ -24,17 +23,14 @@ if TYPE_CHECKING:
     from strata.workload.protocol import Program
     from strata.workload.tasks import Workload
 
-
 MapProgram = Annotated[
     str,
     typed(
-        "--program --model -m",
-        "NAME",
+        "--program --model -m NAME",
         "program or model, or the path of its file",
         names_of("programs", "models"),
     ),
 ]
-
 
 PHASE = option(
     "forward", "PHASE", "forward, train, prefill or decode", one_of("forward", "train", "prefill", "decode")
@@ -45,7 +41,7 @@ PRECISION = option(
     "precision of all tensors of a program, like bf16  [default: the program's]",
     precision_names,
 )
-PLAN = option("", "DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]", flags="--plan -p")
+PLAN = option("", "--plan -p DEGREES", "fixed degrees, like tp=8,dp=2  [default: all are searched]")
 RULES = option("strata", "NAME", "whose rules of fusion and layouts: strata, dfmodel-2024, or a TOML path")
 
 
@@ -76,8 +72,7 @@ def map_command(
     engine: options.EngineName = "ideal",
     seconds: float = option(60.0, "S", "time for the search"),
     next: int = option(0, "N", "next best mappings to show"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     svg: Path | None = drawing("draw the mapping"),
     roofline: Path | None = option(None, "FILE", "mappings under the roofs of DRAM and network"),
 ) -> None:
@@ -86,6 +81,7 @@ def map_command(
     """
     from strata.app.render.map import draw_map, draw_map_roofline, map_dict, map_notes, map_tables, svg_name
     from strata.hardware.system import as_system
+    from strata.optimise.fusion.fusion_graph import TILES
     from strata.optimise.mappings.joint_compare import compared_mappings
     from strata.pricing.fusion_rules import fusion_rules
     from strata.search.inputs import make_workload
@@ -95,24 +91,23 @@ def map_command(
     code = asked_program(program, layers, precision)
     work = make_workload(asked_phase(code, phase), whole(batch, "--batch"), whole(input, "--input"), 1.0)
     groups, machine = pinned_groups(pin), as_system(system)
-    told = {
-        "rules": fusion_rules(rules, **rule_changes(rule)),
-        "tiles": asked_tiles(tiles),
-        "together": whole(together, "--together"),
-        "engine": engine,
-    }
+    told = {"rules": fusion_rules(rules, **rule_changes(rule)), "engine": engine}
+    told |= {"tiles": tuple(int(whole(n, "--tiles")) for n in tiles.split(",")) if tiles else TILES}
+    told |= {"together": whole(together, "--together")}
     searched = {"microbatch": whole(microbatch, "--microbatch") if microbatch else 0.0, "seconds": seconds}
-    with gap_line(not json) as tell, other_precisions(code):
+    with gap_line(not form.json) as tell, other_precisions(code):
         found = asked_mapping(code, machine, work, (plan, layouts), told, searched | {"progress": tell})
     others = compared_mappings(found_step(found, title := f"{code.name} on {machine.name}"), groups, next)
     notes = map_notes(found, machine, layouts)
     named = {"program": code.name, "system": machine.name}
-    every = lambda: named | map_dict(found, others, notes)  # noqa: E731
-    answer(every, lambda: map_tables(found, others, title, notes), json, table, "partitions")
+    form.answer(
+        lambda: named | map_dict(found, others, notes),
+        lambda: map_tables(found, others, title, notes),
+        "partitions",
+    )
     if svg:
         wrote("picture", draw_map(found, code.trace(work), title, svg))
-    if roofline:
-        wrote("roofline", draw_map_roofline(found, others, machine, code.name, roofline))
+    options.write("roofline", roofline, draw_map_roofline, found, others, machine, code.name)
     leave(found)
 
 
@@ -201,13 +196,6 @@ def positive_options(seconds: float, next: int) -> None:
         raise BadValue(f"--next must not be negative, but got {next}")
 
 
-def asked_tiles(text: str) -> tuple[int, ...]:
-    """Numbers of tiles, as typed."""
-    from strata.optimise.fusion.fusion_graph import TILES
-
-    return tuple(int(whole(n, "--tiles")) for n in text.split(",")) if text else TILES
-
-
 def asked_phase(code: Program, phase: str) -> str:
     """The phase; going forward through a language model is reading prompts."""
     from strata.search.inputs import phase_of
@@ -251,15 +239,11 @@ def rule_changes(items: list[str] | None) -> dict[str, str]:
     from strata.pricing.fusion_rules import FusionRules
 
     known = {f.name: f.metadata for f in fields(FusionRules) if f.name not in ("name", "title", "sources")}
-    found = {}
-    for item in items or []:
-        name, equals, word = item.partition("=")
-        if not equals:
-            raise BadValue(f"--rule takes SWITCH=WORD, like overlap=none, but got '{item}'")
+    changes = typed_pairs(items, "--rule", "SWITCH=WORD, like overlap=none")
+    for name in changes:
         if name not in known:
             raise UnknownName("switch of fusion", name, known, ", ".join(known))
-        found[name] = word.replace("-", " ")
-    return found
+    return {name: word.replace("-", " ") for name, word in changes.items()}
 
 
 def pinned_groups(path: Path | None) -> list[list[str]]:
@@ -280,21 +264,11 @@ def pinned_groups(path: Path | None) -> list[list[str]]:
 @contextmanager
 def gap_line(wanted: bool) -> Iterator[Callable[[float, float], None] | None]:
     """A line on a terminal that shows the best step, the bound and the gap as it closes."""
-    if not (wanted and sys.stderr.isatty()):
-        yield None
-        return
-    from rich.console import Console
-    from rich.status import Status
-
-    from strata.units import show
-
-    with Status("looking for a mapping", console=Console(stderr=True)) as status:
+    with status_line("looking for a mapping") as say_now:
 
         def tell(best: float, bound: float) -> None:
-            if best == float("inf"):
-                status.update(f"bound {show(bound, 's')}")
-            else:
-                gap = max(0.0, 1.0 - bound / best)
-                status.update(f"best step {show(best, 's')}, bound {show(bound, 's')}, gap {gap:.3%}")
+            gap = max(0.0, 1.0 - bound / best)
+            near = "" if best == float("inf") else f"best step {show(best, 's')}, "
+            say_now(f"{near}bound {show(bound, 's')}" + (f", gap {gap:.3%}" if near else ""))
 
-        yield tell
+        yield tell if wanted and sys.stderr.isatty() else None

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.commands.options import (
-    JsonFlag,
+    FORM,
+    AnswerForm,
     SystemName,
-    TableFile,
     argument,
     command,
     drawing,
     flag,
     option,
+    write,
 )
-from strata.app.rows_out import answer
-from strata.app.terminal import names_of, set_items, typed_bytes, wrote
+from strata.app.terminal import listed_in, names_of, set_items, typed_bytes
 from strata.errors import BadValue
 from strata.units import whole
 
@@ -26,6 +26,28 @@ if TYPE_CHECKING:
     from strata.hardware.chip import Chip
     from strata.hardware.fabric import Fabric
     from strata.pricing.network.collective_cost import CollectiveCost
+
+PATTERNS = listed_in("strata.pricing.network.collectives", "PATTERNS")
+MOST = 1000  # rows of a table of collectives
+EVERY_SIZE = (8.0, 8e9)  # bytes of a picture where one size was asked for
+DRAWN = 121  # sizes of a picture
+ALGORITHM = option(
+    "",
+    "NAME,...",
+    "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
+)
+BESIDE = option(
+    None, "--with PATTERN:SIZE[:RANKS[:STRIDE]]", "another collective of the same devices that runs at once"
+)
+SIZES = option(
+    "",
+    "N,N,...",
+    "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
+)
+SVG = drawing(
+    "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
+    "one size)"
+)
 
 
 @command(
@@ -42,27 +64,20 @@ def fabric_command(
         None, "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"
     ),
     svg: Path | None = drawing("write a picture of its topology"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """How a fabric is wired: bisection, diameter, hops, links, cost, energy and bounds of collectives, for
     each dimension and in all.
     """
-    from strata.app.render.fabric import topology_dict, topology_tables
+    from strata.app.render.fabric import draw_fabric, topology_dict, topology_tables
     from strata.hardware.fabric import fabric as make_fabric
     from strata.hardware.topology import topology
 
     fabric = make_fabric(name, **set_items(set, "fabric", "infiniband.oversubscription=2"))
     wired = topology(fabric, typed_dimensions(fabric, sizes))
-    answer(topology_dict, topology_tables, json, table, _topology_rows, of=[wired])
-    if svg:
-        from strata.app.render.fabric import draw_fabric
-
-        wrote("picture", draw_fabric(wired, svg))
-
-
-def _topology_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
-    return [*told["dimensions"], told["whole"]]
+    rows = lambda told: [*told["dimensions"], told["whole"]]  # noqa: E731
+    form.answer(topology_dict, topology_tables, rows, of=[wired])
+    write("picture", svg, draw_fabric, wired)
 
 
 def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:
@@ -79,40 +94,6 @@ def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:
     return given
 
 
-MOST = 1000  # rows of a table of collectives
-EVERY_SIZE = (8.0, 8e9)  # bytes of a picture where one size was asked for
-DRAWN = 121  # sizes of a picture
-
-
-def _patterns(incomplete: str) -> list[str]:
-    """A completer that offers collectives."""
-    from strata.pricing.network.collectives import PATTERNS
-
-    return [p for p in PATTERNS if p.startswith(incomplete)]
-
-
-ALGORITHM = option(
-    "",
-    "NAME,...",
-    "ring, halving_doubling, …: of every dimension, or one each, innermost first  [default: the cheapest]",
-)
-BESIDE = option(
-    None,
-    "PATTERN:SIZE[:RANKS[:STRIDE]]",
-    "another collective of the same devices that runs at once",
-    flags="--with",
-)
-SIZES = option(
-    "",
-    "N,N,...",
-    "of --fabric: members of each dimension, innermost first  [default: its own; 1 where it is open]",
-)
-SVG = drawing(
-    "draw bus bandwidth against bytes, from the least to the most asked for (8 B to 8 GB where it is "
-    "one size)"
-)
-
-
 @command(
     "collective",
     "One collective on a fabric.",
@@ -120,7 +101,7 @@ SVG = drawing(
 )
 def collective_command(
     pattern: str = argument(
-        ..., "PATTERN", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send", _patterns
+        ..., "PATTERN", "all_reduce, all_gather, reduce_scatter, all_to_all, broadcast or send", PATTERNS
     ),
     bytes: str = option(
         ..., "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
@@ -142,8 +123,7 @@ def collective_command(
     ),
     beside: list[str] | None = BESIDE,
     svg: Path | None = SVG,
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """One collective on a fabric: its time and lower bound, algorithm and bus bandwidth, the way it takes in
     each dimension, energy.
@@ -156,41 +136,28 @@ def collective_command(
         raise BadValue("--svg draws collectives that run alone: without --with and --packets")
     network = _network(system, fabric, sizes)
     asked, count = _asked(pattern, bytes, ranks, stride, algorithm)
+    sent = {"engine": engine, "links": links}
     if beside:
         others = [typed_collective(text) for text in beside]
-        told, shown = _at_once(network, [asked, *others], {"engine": engine, "links": links}, count)
+        told, shown = _at_once(network, [asked, *others], sent, count)
     else:
-        told, shown = _alone(
-            network,
-            asked | {"engine": engine, "packets": packets, "links": links},
-            count,
-            algorithms,
-            simulate,
-        )
-    answer(
-        lambda: told[0] if len(told) == 1 else told,
-        lambda: [shown],
-        json,
-        table,
-        "collectives" if beside else "",
-    )
-    if svg is not None:
-        _draw(network, asked | {"engine": engine, "links": links}, svg)
+        told, shown = _alone(network, asked | sent | {"packets": packets}, count, algorithms, simulate)
+    form.answer(told[0] if len(told) == 1 else told, [shown], "collectives" if beside else "")
+    write("picture", svg, partial(_draw, network, asked | sent))
 
 
-def _draw(network: Any, asked: dict[str, Any], path: Path) -> None:
+def _draw(network: Any, asked: dict[str, Any], path: Path) -> Path:
     """The picture of what was asked, at many sizes."""
     import numpy as np
 
     from strata.app.render.operations import draw_collectives
-    from strata.app.terminal import wrote
     from strata.pricing.network.collective_cost import collective
 
     least, most = float(np.min(asked["bytes"])), float(np.max(asked["bytes"]))
     sizes = np.geomspace(*((least, most) if least < most else EVERY_SIZE), DRAWN)
     groups = [None] if asked["ranks"] is None else list(dict.fromkeys(asked["ranks"].tolist()))
     costs = [collective(network, **(asked | {"bytes": sizes, "ranks": ranks})) for ranks in groups]
-    wrote("picture", draw_collectives(costs, path))
+    return draw_collectives(costs, path)
 
 
 def _asked(pattern: str, bytes: str, ranks: str, stride: str, algorithm: str) -> tuple[dict[str, Any], int]:

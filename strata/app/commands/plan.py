@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,30 +20,49 @@ from strata.app.commands.options import (
     with_overlap,
     with_price,
 )
-from strata.app.rows_out import answer, keep_table
-from strata.app.terminal import names_of, print_json, say, status_line, system_names, wrote
+from strata.app.terminal import names_of, status_line, system_names, wrote
 from strata.errors import BadValue, UnknownName, require
 from strata.mapping.engine import USUAL_SERVER, usual_engine
 from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.search.compare import Comparison
-    from strata.search.plan_for import PlanRanking
-
 
 USUAL_BATCHES = tuple(2.0**n for n in range(11))  # of steps whose batch is not told, to begin with
 UNTYPED = ("weights", "kv", "routing", "lora", "frozen", "speculative")
 USUAL = {"phase": "serve", **dict.fromkeys(UNTYPED, "")}  # not worth repeating
 
-
 BatchList = Annotated[
     str,
     typed(
-        "--batch -b",
-        "N,N,...",
+        "--batch -b N,N,...",
         "sequences at once; every one of a list is tried  [default: the most that keep the limits]",
     ),
 ]
+SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # options that take several values
+ENGINE = option(
+    None,
+    "NAME ...",
+    f"software: vllm,trtllm or others, or TOML paths  [default: {USUAL_SERVER} where requests are served]",
+    names_of("engine"),
+)
+MODEL = option(
+    ...,
+    "--model -m NAME ...",
+    "models by name or Hugging Face config.json, several with blanks or commas between",
+    names_of("models"),
+)
+PLAN = option(
+    None,
+    "--plan -p PLAN ...",
+    "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
+)
+PRICE = option(
+    None,
+    "NAME=USD/h,...",
+    "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
+    "[default: bought, hosted and powered]",
+)
 
 
 @command(
@@ -74,13 +94,12 @@ def plan_command(
     speculative: options.DraftText = "",
     price: options.DevicePrice = "",
     quick: options.QuickFlag = False,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     report: options.ReportFile = None,
 ) -> None:
     """The best of every legal plan under limits on latency, with the largest batch that keeps them."""
     from strata.app.render.prediction import dimmed
-    from strata.app.render.ranking import hint_text, ranking_table
+    from strata.app.render.ranking import hint_text, ranking_dict, ranking_interval, ranking_table
     from strata.search.inputs import named_inputs, phase_of
     from strata.search.plan_for import plan_for
     from strata.serving.served_options import drafting_of
@@ -98,37 +117,19 @@ def plan_command(
     limits["drafting"] = drafting_of(speculative, served, kind)
     with status_line("pricing plans") as heard:
         ranking = plan_for(hardware, served, work, software, **limits, heard=heard)
-    lines = _told(ranking, json, table)
-    if not json:
-        words = {"model": model, "system": system}
-        words |= {name: f"{size[name]:g}" for name in ("input", "output")}
-        words |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
-        words |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
-        say(ranking_table(ranking), *dimmed(lines), hint_text(ranking, _as_typed(words, changes)))
-    _write_report(ranking, report, lines)
+    interval, lines = ranking_interval(ranking)
+    words = {"model": model, "system": system}
+    words |= {name: f"{size[name]:g}" for name in ("input", "output")}
+    words |= {"phase": phase, "engine": engine, "weights": weights, "kv": kv}
+    words |= dict(zip(UNTYPED[2:], (*fine_tuned, speculative), strict=True))
+    hint = partial(hint_text, ranking, _as_typed(words, changes))
+    told = partial(ranking_dict, ranking, interval)
+    shown = lambda: [ranking_table(ranking), *dimmed(lines), hint()]  # noqa: E731
+    form.answer(told, shown, "plans", why_none=ranking.why_none)
+    if report is not None:
+        from strata.app.render.prediction_report import plan_report
 
-
-def _told(ranking: PlanRanking, json: bool, table: Path | None) -> list[str]:
-    """What machines are told; lines of the interval for people. What is served says its own in its table."""
-    from strata.app.render.accuracy import interval_of
-    from strata.app.render.ranking import ranking_dict
-
-    none = ranking.why_none or ranking.served is not None
-    interval, lines = (None, []) if none else interval_of(ranking.nearest)
-    told = ranking_dict(ranking) if json or table else {}
-    if json:
-        print_json(told | ({} if interval is None else {"interval": interval}))
-    require(not ranking.why_none, ranking.why_none)
-    keep_table(table, told, "plans")
-    return lines
-
-
-def _write_report(ranking: PlanRanking, path: Path | None, lines: list[str]) -> None:
-    if path is None:
-        return
-    from strata.app.render.prediction_report import plan_report
-
-    wrote("report", plan_report(ranking, path, lines))
+        wrote("report", plan_report(ranking, report, lines))
 
 
 def _typed_batches(text: str) -> Any:
@@ -145,12 +146,13 @@ def _as_typed(words: dict[str, str], changes: list[str]) -> str:
 
 def _usual_batches(phase: str, batches: Any, size: dict[str, float], system: Any, program: Any) -> Any:
     """Batches as typed; of a language model that is trained, where none is, the usual one of the devices."""
-    if batches is not None or phase != "train" or not hasattr(program, "pattern"):
-        return batches
     import numpy as np
 
     from strata.training.run import usual_batch
+    from strata.workload.model import Model
 
+    if batches is not None or phase != "train" or not isinstance(program, Model):
+        return batches
     return np.array([usual_batch(float(system.devices), size["input"])])
 
 
@@ -170,9 +172,6 @@ def _typed_work(
         return Requests(size["input"], size["output"], routing=told["routing"])
     tried = np.array(USUAL_BATCHES) if batches is None else batches
     return make_workload(phase, tried, size["input"], size["output"], **told)
-
-
-SEVERAL = ("--model", "-m", "--system", "-s", "--engine", "--plan", "-p")  # options that take several values
 
 
 class SeveralValues(TyperCommand):
@@ -201,33 +200,6 @@ def repeated_options(words: list[str], several: tuple[str, ...]) -> list[str]:
     return found
 
 
-ENGINE = option(
-    None,
-    "NAME ...",
-    f"software: vllm,trtllm or others, or TOML paths  [default: {USUAL_SERVER} where requests are served]",
-    names_of("engine"),
-)
-MODEL = option(
-    ...,
-    "NAME ...",
-    "models by name or Hugging Face config.json, several with blanks or commas between",
-    names_of("models"),
-    flags="--model -m",
-)
-PLAN = option(
-    None,
-    "PLAN ...",
-    "parallel degrees, like tp=8 tp=4,dp=2, with blanks between; best: found for each  [default]",
-    flags="--plan -p",
-)
-PRICE = option(
-    None,
-    "NAME=USD/h,...",
-    "price of a device-hour as rented, by chip or system, like h200=2.5,b200=4, or one for all  "
-    "[default: bought, hosted and powered]",
-)
-
-
 @command(
     "compare",
     "Systems, models, engines and plans side by side, and why they differ.",
@@ -237,7 +209,7 @@ PRICE = option(
 def compare_command(
     model: list[str] = MODEL,
     system: list[str] = option(
-        ..., "NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names, flags="--system -s"
+        ..., "--system -s NAME ...", "systems, like 8xh200 8xb200, or TOML paths", system_names
     ),
     engine: list[str] | None = ENGINE,
     plan: list[str] | None = PLAN,
@@ -260,8 +232,7 @@ def compare_command(
     price: list[str] | None = PRICE,
     speculative: options.DraftText = "",
     quick: options.QuickFlag = False,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     svg: Path | None = drawing("draw throughput, cost and latency (.svg, .png or .pdf)"),
     report: options.PicturesReport = None,
 ) -> None:
@@ -292,27 +263,21 @@ def compare_command(
     with status_line(f"comparing {', '.join(systems)}") as now:
         more["heard"] = lambda row: now(f"compared {row.system.name} of {', '.join(systems)}")
         found = compare(systems, models, work, engines, plans, **limits, **more)
-    tell_comparison(found, json, table, svg, report)
+    tell_comparison(found, form, svg, report)
 
 
 def tell_comparison(
-    found: Comparison, json: bool, table: Path | None, svg: Path | None, report: Path | None
+    found: Comparison, form: options.AnswerForm, svg: Path | None, report: Path | None
 ) -> None:
     """Print a comparison and write its files."""
-    from strata.app.render.compare import compared_dict, compared_parts, compared_rows
+    from strata.app.render import compare as render
     from strata.validation.accuracy.compared import trust_compared
 
-    trusted = trust_compared(found)
-    both = (found, trusted)
-    answer(compared_dict, compared_parts, json, table, lambda _: compared_rows(*both), of=both)
-    if svg is not None:
-        from strata.app.render.compare import draw_compared
-
-        wrote("picture", draw_compared(found, trusted, svg))
-    if report is not None:
-        from strata.app.render.compare import comparison_report
-
-        wrote("report", comparison_report(found, trusted, report))
+    both = (found, trust_compared(found))
+    rows = lambda _: render.compared_rows(*both)  # noqa: E731
+    form.answer(render.compared_dict, render.compared_parts, rows, of=both)
+    options.write("picture", svg, render.draw_compared, *both)
+    options.write("report", report, render.comparison_report, *both)
     if found.against is None:
         more = len(found.rows) - 1
         others = f" (and {more} more row{'s' * (more > 1)} without an answer)" if more else ""

@@ -17,7 +17,7 @@ from strata.app.commands.options import (
     with_price,
     write_chakra,
 )
-from strata.app.rows_out import answer, keep_table
+from strata.app.rows_out import keep_table
 from strata.app.terminal import one_of, print_json, say, wrote
 from strata.errors import BadValue, StrataError
 
@@ -27,8 +27,20 @@ if TYPE_CHECKING:
     from strata.search.what_if import Question, WhatIf
     from strata.workload.tasks import Workload
 
-
 ROOFLINE = option(None, "FILE", "draw the chip's roofs with the step's ops on them", check=picture_file)
+
+SCHEDULE = option(
+    "",
+    "NAME",
+    "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
+    one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
+)
+DETAIL = option(
+    "auto",
+    "WHAT",
+    "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
+    one_of("auto", "op", "block", "stage"),
+)
 
 
 @command(
@@ -37,17 +49,7 @@ ROOFLINE = option(None, "FILE", "draw the chip's roofs with the step's ops on th
     "strata predict -m deepseek-v3 -s 8xb200 --batch 64 --input 1024 --output 1024 --explain",
 )
 def predict_command(
-    model: options.ModelName,
-    system: options.SystemName,
-    batch: options.BatchSize = "1",
-    input: options.InputTokens = "1024",
-    output: options.OutputTokens = "1024",
-    phase: options.PhaseName = "serve",
-    plan: options.PlanText = "",
-    engine: options.EngineName = "ideal",
-    weights: options.WeightFormat = "",
-    kv: options.CacheFormat = "",
-    set: options.SetItems = None,
+    case: options.AskedCase,
     fabric: options.FabricName = "",
     routing: options.RoutingFile = "",
     lora: options.LoraAdapters = "",
@@ -55,8 +57,7 @@ def predict_command(
     overlap: options.OverlapMode = "",
     price: options.DevicePrice = "",
     explain: bool = flag("--explain", "say where time and memory go and what would help"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     trace: Path | None = option(None, "FILE", "write the step as a trace for ui.perfetto.dev"),
     chakra: options.ChakraPrefix = None,
     roofline: Path | None = ROOFLINE,
@@ -64,33 +65,39 @@ def predict_command(
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.difference import difference_dict, difference_table
-    from strata.app.render.explanation import explanation, gain_rows, op_rows
+    from strata.app.render.explanation import (
+        difference_dict,
+        difference_table,
+        explanation,
+        gain_rows,
+        op_rows,
+    )
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.program_graph import config_notes
     from strata.app.render.ranking import choice_dict
     from strata.search.plan_for import why_infeasible
     from strata.search.what_if import Question
 
-    named = {"system": system, "model": model, "engine": engine, "weights": weights, "kv": kv}
-    work = _work_of(phase, typed_sizes(batch, input, output), routing, (lora, frozen))
+    names = ("system", "model", "engine", "weights", "kv", "plan")
+    named = {name: getattr(case, name) for name in names}
+    work, set = _work_of(case, routing, (lora, frozen)), case.set
     always = tuple(with_price(with_overlap([], overlap), price))
-    asked = Question(**named, work=work, plan=plan, fabric=fabric, always=always)
+    asked = Question(**named, work=work, fabric=fabric, always=always)
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     interval, lines = (None, []) if ranking is not None and ranking.why_none else interval_of(result)
-    lines = [*_choice_lines(asked, chosen, set), *lines, *result.notes, *config_notes(model, result)]
+    lines = [*_choice_lines(asked, chosen, set), *lines, *result.notes, *config_notes(case.model, result)]
     changed = _beside(asked, result, set) if set and result.fits else None
     if chakra and result.fits:
         write_chakra(result, chakra)
-    if json:
+    if form.json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
         why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
         print_json(told | ({} if changed is None else {"difference": difference_dict(changed)}) | why)
     if not result.fits:
         raise BadValue(why_infeasible(result))
-    keep_table(table, prediction_dict(result) if table else None)
-    if not json:
+    keep_table(form.table, prediction_dict(result) if form.table else None)
+    if not form.json:
         difference = [] if changed is None else ["", difference_table(changed)]
         say(headline_table(result), *dimmed(lines), *difference)
         if explain:
@@ -136,30 +143,14 @@ def _beside(asked: Question, result: Result, changes: list[str]) -> WhatIf | Non
         return None
 
 
-def _work_of(
-    phase: str, size: dict[str, float], routing: str, tuned: tuple[str, str]
-) -> Callable[[Any], Workload]:
+def _work_of(case: options.AskedCase, routing: str, tuned: tuple[str, str]) -> Callable[[Any], Workload]:
     """The workload of a program, as typed."""
     from strata.search.inputs import fine_tuning, make_workload, phase_of, routing_from_file
 
-    trained = fine_tuning(phase, *tuned)
+    trained, size = fine_tuning(case.phase, *tuned), typed_sizes(case.batch, case.input, case.output)
     return lambda program: make_workload(
-        phase_of(program, phase), **size, routing=routing_from_file(routing, program), **trained
+        phase_of(program, case.phase), **size, routing=routing_from_file(routing, program), **trained
     )
-
-
-SCHEDULE = option(
-    "",
-    "NAME",
-    "gpipe, 1f1b, interleaved, zero-bubble or dualpipe  [default: the plan's]",
-    one_of("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe"),
-)
-DETAIL = option(
-    "auto",
-    "WHAT",
-    "tasks are ops (op), blocks (block) or a stage's whole passes (stage)",
-    one_of("auto", "op", "block", "stage"),
-)
 
 
 @command(
@@ -169,17 +160,7 @@ DETAIL = option(
     "--plan tp=8,pp=4,dp=2,microbatches=16,zero=1 --compare",
 )
 def timeline_command(
-    model: options.ModelName,
-    system: options.SystemName,
-    batch: options.BatchSize = "1",
-    input: options.InputTokens = "1024",
-    output: options.OutputTokens = "1024",
-    phase: options.PhaseName = "train",
-    plan: options.PlanText = "",
-    engine: options.EngineName = "ideal",
-    weights: options.WeightFormat = "",
-    kv: options.CacheFormat = "",
-    set: options.SetItems = None,
+    case: options.TrainedCase,
     overlap: options.OverlapMode = "",
     schedule: str = SCHEDULE,
     compare: bool = flag("--compare", "every schedule side by side, a stage's passes as tasks"),
@@ -188,24 +169,23 @@ def timeline_command(
     html: Path | None = option(None, "FILE", "write a Gantt chart as one HTML file"),
     trace: Path | None = option(None, "FILE", "write a trace for ui.perfetto.dev"),
     chakra: options.ChakraPrefix = None,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """Simulate a step event by event: stages, links and micro-batches, with the closed form beside it."""
     from strata.app.render.accuracy import interval_of
+    from strata.app.render.explanation import comparison_dict, comparison_table, simulation_table
     from strata.app.render.prediction import dimmed
-    from strata.app.render.timeline import comparison_dict, comparison_table, simulation_table
     from strata.evaluate import evaluate
     from strata.mapping.plan import layout_degrees
-    from strata.search.inputs import make_workload, named_inputs, phase_of
+    from strata.search.inputs import named_inputs
     from strata.search.plan_for import plan_for, why_infeasible
     from strata.simulate.step import simulate_schedules, simulate_step
 
-    size = typed_sizes(batch, input, output)
-    hardware, served, software = named_inputs(model, system, engine, weights, kv, with_overlap(set, overlap))
-    work = make_workload(phase_of(served, phase), routing=None, **size)
-    given = bool(plan or layout_degrees(served))
-    result = evaluate(hardware, served, work, plan, software) if given else None
+    named = (case.model, case.system, case.engine, case.weights, case.kv)
+    hardware, served, software = named_inputs(*named, with_overlap(case.set, overlap))
+    work = _work_of(case, "", ("", ""))(served)
+    given = bool(case.plan or layout_degrees(served))
+    result = evaluate(hardware, served, work, case.plan, software) if given else None
     result = result or plan_for(hardware, served, work, software, top=1, at_once=True).nearest
     if not result.fits:
         raise BadValue(why_infeasible(result))
@@ -216,13 +196,13 @@ def timeline_command(
     if compare:
         found = simulate_schedules(result)
         shown = comparison_table(result, found)
-        return answer(lambda: comparison_dict(result, found), lambda: [shown], json, table, "schedules")
+        return form.answer(comparison_dict(result, found), [shown], "schedules")
     if chakra:
         write_chakra(result, chakra)
     made = simulate_step(result, schedule, serial=serial, detail=detail)
     interval, lines = interval_of(result)
-    told = lambda: {"plan": str(result.plan), **made.to_dict(), "interval": interval}  # noqa: E731
-    answer(told, lambda: [*simulation_table(made), *dimmed(lines)], json, table)
+    told = {"plan": str(result.plan), **made.to_dict(), "interval": interval}
+    form.answer(told, lambda: [*simulation_table(made), *dimmed(lines)])
     if html:
         wrote("gantt", made.to_html(html))
     if trace:

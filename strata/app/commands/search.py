@@ -1,4 +1,6 @@
-"""`strata search`, `strata study`: the best designs of a space; published studies, claim by claim."""
+"""`strata sweep`, `strata power-cap`, `strata search`, `strata study`: several things varied at once, the
+best designs of a space, published studies.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +8,41 @@ import shlex
 import sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from strata.app.commands.options import JsonFlag, PicturesReport, TableFile, argument, command, flag, option
-from strata.app.rows_out import answer
-from strata.app.terminal import complain, names_of, one_of, wrote
+from strata.app.commands import options
+from strata.app.commands.options import (
+    FORM,
+    AnswerForm,
+    PicturesReport,
+    argument,
+    command,
+    drawing,
+    flag,
+    option,
+    typed_sizes,
+    with_price,
+)
+from strata.app.rows_out import write_rows
+from strata.app.terminal import (
+    complain,
+    listed_in,
+    metric_names,
+    names_of,
+    one_of,
+    print_json,
+    say,
+    status_line,
+    wrote,
+)
 from strata.errors import BadValue
 from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.search.outcome import Progress
     from strata.search.run import Search
-
-
-def _samplers(incomplete: str) -> list[str]:
-    from strata.search.samplers import sampler_names
-
-    return [n for n in sampler_names() if n.startswith(incomplete)]
-
-
-def _goals(incomplete: str) -> list[str]:
-    from strata.search.derived_metrics import GOAL_METRICS
-
-    return [n for n in GOAL_METRICS if n.startswith(incomplete)]
-
 
 SET = option(
     None,
@@ -41,15 +52,35 @@ SET = option(
 ADDRESS = option(
     "", "ADDRESS", "a Ray cluster, like auto or ray://host:10001  [default: one that lives with the search]"
 )
-GOAL = option(
-    "tokens_per_s", "METRIC,...", "what to make best; several give a frontier", _goals, flags="--goal -g"
-)
 LIMIT = option(None, "LIMIT", "what every answer keeps, like 'tpot<=40ms'; as often as needed")
-SAMPLER = option(
-    "exact", "NAME", "who says what comes next: exact proves its answer, the others do not", _samplers
-)
 EXECUTOR = option(
     "one", "NAME", "who does the work: one, cores, jax or ray", one_of("one", "cores", "jax", "ray")
+)
+VARY = option(
+    ...,
+    "AXIS",
+    "an axis: batch=1,8,64 or chip.memory.bandwidth='2:8:7 TB/s' (from:to:count) or "
+    "batch=log:1:1024:11 (equal factors) or plan.tp=1,2,4,8; words make groups: "
+    "system=8xh200,8xb200, engine, model, fabric, weights, kv, phase, plan='tp=8;tp=4,dp=2', "
+    "model.layers=40,80",
+)
+PLAN = option(
+    "",
+    "--plan -p PLAN",
+    "parallel degrees, like tp=8,ep=8; best: for each point  [default: the best in the middle]",
+)
+
+GOAL = option(
+    "tokens_per_s",
+    "--goal -g METRIC,...",
+    "what to make best; several give a frontier",
+    listed_in("strata.search.derived_metrics", "GOAL_METRICS"),
+)
+SAMPLER = option(
+    "exact",
+    "NAME",
+    "who says what comes next: exact proves its answer, the others do not",
+    listed_in("strata.search.samplers", "sampler_names"),
 )
 
 
@@ -74,8 +105,7 @@ def search_command(
     seed: int = option(0, "N", "the same seed asks for the same points"),
     out: Path | None = option(None, "FOLDER", "keep every point, as Parquet"),
     resume: bool = flag("--resume", "go on with the study in --out"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
     report: PicturesReport = None,
 ) -> None:
     """Search a space of designs: the best point of one metric, or the frontier of several, under limits."""
@@ -83,27 +113,16 @@ def search_command(
     from strata.search.run import Search
     from strata.search.space import space as make_space
 
-    searching = Search(
-        make_space(space, **typed_choices(set or [])),
-        goal,
-        limits=limit or [],
-        sampler=sampler,
-        executor=executor,
-        seed=seed,
-        gap=gap,
-        out=out,
-        resume=resume,
-        workers=int(whole(workers, "--workers")) if workers else 0,
-        budget=int(whole(budget, "--budget")) if budget else None,
-        address=address,
-    )
+    how: dict[str, Any] = {"limits": limit or [], "sampler": sampler, "executor": executor, "seed": seed}
+    how |= {"gap": gap, "out": out, "resume": resume, "address": address}
+    how |= {"workers": int(whole(workers, "--workers")) if workers else 0}
+    how |= {"budget": int(whole(budget, "--budget")) if budget else None}
+    searching = Search(make_space(space, **typed_choices(set or [])), goal, **how)
     history, stopped = _watched(searching)
     outcome = searching.outcome()
-    answer(
+    form.answer(
         lambda: {**outcome.as_dict(), **(search_why(outcome) if outcome.found else {})},
         lambda: search_tables(outcome) if outcome.found else [],
-        json,
-        table,
         lambda told: told["frontier"],
     )
     if report:
@@ -166,12 +185,6 @@ def _watched(searching: Search) -> tuple[list[Progress], bool]:
     return history, False
 
 
-def _study_names(incomplete: str) -> list[str]:
-    from strata.studies import study_names
-
-    return [n for n in study_names() if n.startswith(incomplete)]
-
-
 @command(
     "study",
     "Repeat a published study, claim by claim.",
@@ -179,32 +192,26 @@ def _study_names(incomplete: str) -> list[str]:
 )
 def study_command(
     name: str = argument(
-        "", "[NAME]", "a study, or the path of its folder; left out: all there are", _study_names
+        "",
+        "[NAME]",
+        "a study, or the path of its folder; left out: all there are",
+        listed_in("strata.studies", "study_names"),
     ),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
     report: Path | None = option(None, "FILE", "write an HTML page with pictures"),
     write: bool = flag("--write", "keep what was found, and the pictures, in the study's folder"),
 ) -> None:
     """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
-    from rich.console import Console
-
     from strata import studies
     from strata.app.render.study import claims_table, studies_table, study_dict
 
     if not name:
         known = {n: studies.study(n).title for n in studies.study_names()}
-        answer(
-            lambda: known,
-            lambda: [studies_table(known)],
-            json,
-            table,
-            lambda told: [{"study": n, "title": title} for n, title in told.items()],
-        )
-        return
-    with Console(stderr=True).status(f"running study {name}"):
+        rows = [{"study": n, "title": title} for n, title in known.items()]
+        return form.answer(known, [studies_table(known)], lambda _: rows)
+    with status_line(f"running study {name}"):
         outcome = studies.run_study(name)
-    answer(lambda: study_dict(outcome), lambda: [claims_table(outcome)], json, table, "claims")
+    form.answer(study_dict(outcome), lambda: [claims_table(outcome)], "claims")
     if write:
         from strata.app.render.study import draw_study
 
@@ -215,3 +222,137 @@ def study_command(
         from strata.app.render.study import study_report
 
         wrote("report", study_report(outcome, report))
+
+
+@command(
+    "sweep",
+    "Vary several things at once.",
+    "strata sweep -m llama-3-70b -s 8xh200 --vary batch=1,8,64 --vary chip.memory.bandwidth='2:8:4 TB/s'",
+)
+def sweep_command(
+    vary: list[str] = VARY,
+    model: options.ModelName = "",
+    system: options.SystemName = "",
+    batch: options.BatchSize = "1",
+    input: options.InputTokens = "1024",
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "serve",
+    plan: str = PLAN,
+    engine: options.EngineName = "ideal",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    fabric: options.FabricName = "",
+    set: options.SetItems = None,
+    price: options.DevicePrice = "",
+    metric: str = option("", "NAME", "what to show; --json has all of them", metric_names),
+    form: options.AnswerForm = options.FORM,
+    where: str = option("", "CONDITION", "with --plan best: only plans like this, '(ep == 1) & (cp == 1)'"),
+    orders: bool = flag("--orders", "with --plan best: every order of each plan on the fabric"),
+    report: options.PicturesReport = None,
+) -> None:
+    """Vary several things at once, each on its own axis, and see what they do: up to three quantities, and
+    words besides.
+    """
+    from strata.app.render import sweep as render
+    from strata.app.render.prediction import dimmed
+    from strata.search.sweep import sweep as run_sweep
+
+    size: dict[str, Any] = {**typed_sizes(batch, input, output)}
+    software: dict[str, Any] = {"engine": engine, "weights": weights, "kv": kv, "fabric": fabric}
+    asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
+    swept = run_sweep(system, model, vary, **size, **software, **asked, changes=with_price(set, price))
+    intervals, lines = render.sweep_intervals(swept)
+    if form.json:
+        print_json({**render.sweep_dict(swept), **intervals})
+    else:
+        remarks = (*render.sweep_remarks(swept), *render.best_line(swept))
+        say(render.sweep_table(swept), *remarks, *dimmed(lines))
+    if form.table:
+        wrote("table", write_rows(form.table, *render.sweep_rows(swept)))
+    options.write("report", report, render.sweep_report, swept)
+
+
+@command(
+    "power-cap",
+    "Speed and energy against a cap of power.",
+    "strata power-cap -m llama-3-70b -s 8xh200 -b 256 -i 1024 -o 256 --plan tp=8 "
+    "--caps 300:700:9 --svg caps.svg",
+)
+def power_cap_command(
+    model: options.ModelName,
+    system: options.SystemName,
+    caps: str = option(
+        "",
+        "W",
+        "caps of one device, as of nvidia-smi -pl: 500, a list 400,500,600 or 300:700:9 (from:to:count)  "
+        "[default: from 40 % of its limit to all of it]",
+    ),
+    batch: options.BatchSize = "1",
+    input: str = option(
+        "1024",
+        "--input -i N",
+        "prompt tokens of a sequence; 200:800 where only bounds are known: answers are ranges",
+    ),
+    output: options.OutputTokens = "1024",
+    phase: options.PhaseName = "serve",
+    plan: options.PlanText = "",
+    engine: options.EngineName = "ideal",
+    weights: options.WeightFormat = "",
+    kv: options.CacheFormat = "",
+    fabric: options.FabricName = "",
+    set: options.SetItems = None,
+    svg: Path | None = drawing("write a picture: speed, latency, power and energy against the cap"),
+    form: options.AnswerForm = options.FORM,
+) -> None:
+    """What a lower power limit of each device costs in speed and saves in energy: tokens/s, latency, clock,
+    power and joules a token at each cap, of the devices and at the plug, and the cap with the least of them.
+    """
+    from strata.app.render.sweep import draw_power_caps, power_cap_dict, power_cap_tables
+    from strata.search.inputs import make_workload, named_inputs, phase_of
+    from strata.search.power_caps import power_caps
+
+    hardware, program, software = named_inputs(model, system, engine, weights, kv, set or [], fabric)
+    wanted = phase_of(program, phase)
+    lengths: Any = typed_lengths(input)
+    work = make_workload(wanted, whole(batch, "--batch"), lengths, whole(output, "--output"))
+    found = power_caps(
+        hardware, program, work, plan, software, caps=typed_caps(caps) if caps.strip() else None
+    )
+    form.answer(power_cap_dict, power_cap_tables, "rows", of=[found])
+    options.write("picture", svg, draw_power_caps, found)
+
+
+def typed_caps(text: str) -> list[float]:
+    """Caps as typed, in watts unless a unit is said.
+
+    >>> typed_caps("300:500:3"), typed_caps("0.4,0.5 kW")
+    ([300.0, 400.0, 500.0], [400.0, 500.0])
+    """
+    from strata.search.sweep_axes import parse_axis
+
+    told = text.strip()
+    said = told if told[-1:].isalpha() else f"{told} W"
+    try:
+        values: list[float] = parse_axis(f"caps={said}", {"caps": "W"}, {}).values.tolist()
+    except BadValue as error:
+        if "an axis" in str(error):
+            raise BadValue(f"--caps are watts, like 400,500,600 or 300:700:9, but got '{text}'") from None
+        raise
+    return values
+
+
+def typed_lengths(text: str) -> Any:
+    """Prompts as typed: one length, or the ends of an interval.
+
+    >>> typed_lengths("1024"), typed_lengths("200:800").tolist()
+    (1024.0, [200.0, 800.0])
+    """
+    import numpy as np
+
+    first, between, last = text.partition(":")
+    if not between:
+        return whole(text, "--input")
+    low, high = whole(first.strip(), "--input"), whole(last.strip(), "--input")
+    if low > high:
+        raise BadValue(f"--input is a length or an interval like 200:800, but got '{text}'")
+    return np.array([low, high]) if low < high else low

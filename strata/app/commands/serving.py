@@ -5,30 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from strata.app import terminal
 from strata.app.commands import options
 from strata.app.commands.options import (
+    FORM,
+    AnswerForm,
     EngineName,
-    JsonFlag,
-    TableFile,
     command,
     drawing,
     flag,
     option,
+    typed_counts,
     typed_limits,
     with_price,
 )
-from strata.app.rows_out import answer, keep_table
-from strata.app.terminal import (
-    names_of,
-    one_of,
-    print_json,
-    put_line,
-    say,
-    status_line,
-    system_names,
-    typed_number,
-    wrote,
-)
+from strata.app.rows_out import keep_table
 from strata.drawing import PICTURE_KINDS
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
@@ -38,14 +29,31 @@ if TYPE_CHECKING:
     from strata.serving.under_load import UnderLoad
     from strata.workload.model import Model
 
-
 ROUTING = option(
     "", "FILE", "picks of each expert, a line for each layer (CSV or JSON)  [default: by --skew]"
 )
 DISAGGREGATED = flag("--disaggregated", "also devices apart for reading prompts and for generating")
 PREFILL_DEVICES = option("", "N", "devices that read, with --disaggregated  [default: the best number]")
-PICTURE = option(
-    None, "FILE", "write throughput against interactivity, .html, .svg, .png or .pdf", flags="--frontier"
+PICTURE = option(None, "--frontier FILE", "write throughput against interactivity, .html, .svg, .png or .pdf")
+PLAN = option("", "--plan -p PLAN", "parallel degrees, like tp=8  [default: the best on --system]")
+ENGINE = option(
+    USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", terminal.names_of("engine")
+)
+MOST = 64  # windows or acceptances of a table
+COUNTING = option(
+    "independent",
+    "NAME",
+    "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
+    terminal.one_of("independent", "proportional"),
+)
+TARGET = option(
+    ...,
+    "NAME",
+    "model that decodes: name, or path of a Hugging Face config.json",
+    terminal.names_of("models"),
+)
+SYSTEM = option(
+    ..., "--system -s NAME", "system of both, like 16xsn40l, or a TOML path", terminal.system_names
 )
 
 
@@ -57,8 +65,8 @@ PICTURE = option(
 def serving_command(
     model: options.ModelName,
     system: options.SystemName,
-    input: str = option("1024", "N", "prompt tokens of a request", flags="--input -i"),
-    output: str = option("1024", "N", "tokens generated for a request", flags="--output -o"),
+    input: str = option("1024", "--input -i N", "prompt tokens of a request"),
+    output: str = option("1024", "--output -o N", "tokens generated for a request"),
     rate: str = option("", "N/s", "requests that arrive each second, at random: what they see"),
     clients: str = option("", "N", "clients that each wait for their answer: what they see"),
     ttft: options.TtftLimit = "",
@@ -81,8 +89,7 @@ def serving_command(
     set: options.SetItems = None,
     price: options.DevicePrice = "",
     quick: options.QuickFlag = False,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     report: options.PicturesReport = None,
 ) -> None:
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
@@ -104,14 +111,10 @@ def serving_command(
     pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
     load |= {**pools, **typed_limits(ttft, tpot, share, goal), "quick": quick}
     load |= {**typed_draft(speculative, served), "with_frontier": picture is not None or report is not None}
-    with status_line("pricing plans") as heard:
+    with terminal.status_line("pricing plans") as heard:
         found = serve_under_load(hardware, served, requests, plan or None, software, **load, heard=heard)
-    if json:
-        print_json(under_load_dict(found))
-    require(not found.why_none, found.why_none)
-    if not json:
-        say(*under_load_tables(found))
-    keep_table(table, under_load_dict(found) if table else None, under_load_rows)
+    told = (under_load_dict, under_load_tables, under_load_rows)
+    form.answer(*told, of=[found], why_none=found.why_none)
     _write_pages(found, picture, report)
 
 
@@ -120,11 +123,11 @@ def _write_pages(found: UnderLoad, picture: Path | None, report: Path | None) ->
     if picture is not None and found.frontier is not None:
         from strata.app.render.serving_report import frontier_picture
 
-        wrote("frontier", frontier_picture(found.frontier, found.question, picture))
+        terminal.wrote("frontier", frontier_picture(found.frontier, found.question, picture))
     if report is not None:
         from strata.app.render.serving_report import serving_report
 
-        wrote("report", serving_report(found, report))
+        terminal.wrote("report", serving_report(found, report))
 
 
 def _typed_routing(model: Model, routing: str, skew: str) -> dict[str, Any]:
@@ -157,10 +160,6 @@ def _amount(text: str, option: str) -> float:
     return value
 
 
-PLAN = option("", "PLAN", "parallel degrees, like tp=8  [default: the best on --system]", flags="--plan -p")
-ENGINE = option(USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,sglang", names_of("engine"))
-
-
 @command(
     "launch",
     "A plan as the command that starts vLLM, SGLang or TensorRT-LLM.",
@@ -169,7 +168,7 @@ ENGINE = option(USUAL_SERVER, "NAMES", "vllm, sglang, trtllm, or several: vllm,s
 def launched_command(
     model: options.ModelName,
     plan: str = PLAN,
-    system: str = option("", "NAME", "system whose best plan it is", system_names, flags="--system -s"),
+    system: str = option("", "--system -s NAME", "system whose best plan it is", terminal.system_names),
     engine: str = ENGINE,
     checkpoint: str = option("", "PATH", "weights  [default: where the model was published]"),
     context: str = option("", "N", "longest prompt and answer  [default: the model's]"),
@@ -182,8 +181,7 @@ def launched_command(
     weights: options.WeightFormat = "",
     kv: options.CacheFormat = "",
     set: options.SetItems = None,
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """The command that starts a deployment, with flags of the version that the engine's file names."""
     from strata.adapters.launchers.commands import LIMITS, devices_per_machine, launch_command, launched_plan
@@ -197,6 +195,9 @@ def launched_command(
     require(not draft or bool(window), "--draft is written like mtp:3 or llama-3.2-1b:4", given=draft)
     ahead = int(whole(window, "--draft")) if window else 0
     machine = int(whole(per_node, "--per-node")) if per_node else 0
+    how: dict[str, Any] = {"checkpoint": checkpoint, "role": role, "draft": guess, "window": ahead}
+    how |= {"context": int(whole(context, "--context")) if context else 0}
+    how |= {"prefix_caching": not no_prefix_caching}
     limits = {"sequences": sequences, "tokens": tokens}
     changes = [f"engine.{LIMITS[k]}={whole(v, f'--{k}'):.0f}" for k, v in limits.items() if v]
     found = []
@@ -206,43 +207,14 @@ def launched_command(
         chosen = make_plan(plan) if plan else launched_plan(hardware, served, software, ahead)
         if system and float(chosen.devices) > float(hardware.devices):
             raise BadValue(f"plan {plan} has {float(chosen.devices):g} devices, more than {hardware.name}")
-        found.append(
-            launch_command(
-                served,
-                chosen,
-                software,
-                checkpoint=checkpoint,
-                context=int(whole(context, "--context")) if context else 0,
-                prefix_caching=not no_prefix_caching,
-                role=role,
-                draft=guess,
-                window=ahead,
-                per_node=machine or (devices_per_machine(hardware) if system else 0),
-            )
-        )
+        nodes = machine or (devices_per_machine(hardware) if system else 0)
+        found.append(launch_command(served, chosen, software, per_node=nodes, **how))
     told = [{**one.to_dict(), "units": {"servers": "1", "nodes": "1"}} for one in found]
-    if json:
-        print_json(told, units=False)
+    if form.json:
+        terminal.print_json(told, units=False)
     else:
-        put_line("\n\n".join(one.text for one in found))
-    keep_table(table, told)
-
-
-MOST = 64  # windows or acceptances of a table
-
-
-COUNTING = option(
-    "independent",
-    "NAME",
-    "tokens of a round: independent (a guess counts if all before it do), proportional (K a + 1)",
-    one_of("independent", "proportional"),
-)
-TARGET = option(
-    ..., "NAME", "model that decodes: name, or path of a Hugging Face config.json", names_of("models")
-)
-SYSTEM = option(
-    ..., "NAME", "system of both, like 16xsn40l, or a TOML path", system_names, flags="--system -s"
-)
+        terminal.put_line("\n\n".join(one.text for one in found))
+    keep_table(form.table, told)
 
 
 @command(
@@ -253,7 +225,7 @@ SYSTEM = option(
 )
 def speculate_command(
     target: str = TARGET,
-    draft: str = option(..., "NAME,...", "models that guess, one table each", names_of("models")),
+    draft: str = option(..., "NAME,...", "models that guess, one table each", terminal.names_of("models")),
     system: str = SYSTEM,
     window: str = option("1:8", "K", "tokens a guess is deep: 4, a list 2,4,8 or a range 1:8"),
     acceptance: str = option(
@@ -262,29 +234,21 @@ def speculate_command(
     tree: bool = flag("--tree", "guess trees of two branches; --branches for others"),
     branches: str = option("", "N", "alternatives at each level of a guess  [default: 1, a sequence]"),
     counting: str = COUNTING,
-    batch: str = option("1", "N", "sequences at once", flags="--batch -b"),
+    batch: str = option("1", "--batch -b N", "sequences at once"),
     context: str = option("2048", "N", "tokens of a sequence so far"),
-    plan: str = option(
-        "", "PLAN", "of the target, like tp=16  [default: its quickest that fits]", flags="--plan -p"
-    ),
+    plan: str = option("", "--plan -p PLAN", "of the target, like tp=16  [default: its quickest that fits]"),
     draft_plan: str = option("", "PLAN", "of the drafts  [default: the quickest of each]"),
     engine: EngineName = USUAL_SERVER,
     set: list[str] | None = option(
         None, "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"
     ),
     svg: Path | None = drawing("write a heat map of tokens/s over window and acceptance, by draft"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.
     """
-    from strata.app.render.speculate import (
-        draft_comparison_dict,
-        draft_comparison_tables,
-        draft_rows,
-        draw_comparison,
-    )
+    from strata.app.render import serving as render
     from strata.search.inputs import named_inputs
     from strata.serving.drafts import compare_drafts
     from strata.workload.model import Model
@@ -294,38 +258,15 @@ def speculate_command(
     require(bool(names), "--draft names at least one model", given=draft)
     hardware, large, software = named_inputs(target, system, engine, "", "", set or [])
     require(isinstance(large, Model), "--target is a language model that decodes", target=target)
-    found = compare_drafts(
-        large,
-        names,
-        hardware,
-        window=typed_windows(window),
-        acceptance=typed_acceptances(acceptance),
-        branches=2.0 if tree else whole(branches, "--branches") if branches else 1.0,
-        batch=whole(batch, "--batch"),
-        context=whole(context, "--context"),
-        plan=plan or None,
-        draft_plan=draft_plan or None,
-        engine=software,
-        counting=counting,
-    )
-    answer(draft_comparison_dict, draft_comparison_tables, json, table, draft_rows, of=[found])
-    if svg is not None:
-        wrote("picture", draw_comparison(found, svg))
-
-
-def typed_windows(text: str) -> list[float]:
-    """Windows as typed: one, a list, or every whole number from one to another.
-
-    >>> typed_windows("1:4"), typed_windows("2,8")
-    ([1.0, 2.0, 3.0, 4.0], [2.0, 8.0])
-    """
-    first, between, last = text.partition(":")
-    if not between:
-        return [whole(item.strip(), "--window") for item in text.split(",")]
-    low, high = whole(first.strip(), "--window"), whole(last.strip(), "--window")
-    if not low <= high < low + MOST:
-        raise BadValue(f"--window is a range like 1:8, at most {MOST} long, but got '{text}'")
-    return [low + i for i in range(int(high - low) + 1)]
+    how: dict[str, Any] = {"batch": whole(batch, "--batch"), "context": whole(context, "--context")}
+    how["window"] = typed_counts(window, "--window", MOST, f"is a range like 1:8, at most {MOST} long")
+    how["acceptance"] = typed_acceptances(acceptance)
+    how["branches"] = 2.0 if tree else whole(branches, "--branches") if branches else 1.0
+    how |= {"plan": plan or None, "draft_plan": draft_plan or None, "counting": counting}
+    found = compare_drafts(large, names, hardware, engine=software, **how)
+    of = [found]
+    form.answer(render.draft_comparison_dict, render.draft_comparison_tables, render.draft_rows, of)
+    options.write("picture", svg, render.draw_comparison, found)
 
 
 def typed_acceptances(text: str) -> list[float]:
@@ -334,7 +275,7 @@ def typed_acceptances(text: str) -> list[float]:
     >>> typed_acceptances("0.6,0.8")
     [0.6, 0.8]
     """
-    values = [typed_number(item.strip(), "--acceptance") for item in text.split(",")]
+    values = [terminal.typed_number(item.strip(), "--acceptance") for item in text.split(",")]
     wrong = [v for v in values if not 0.0 <= v <= 1.0]
     require(not wrong, "--acceptance must lie between 0 and 1", acceptance=text)
     return values

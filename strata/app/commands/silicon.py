@@ -1,4 +1,6 @@
-"""`strata generate`, `strata area`, `strata cost`: a chip from technology, its die, and its costs."""
+"""`strata generate`, `strata area`, `strata cost`, `strata dram`, `strata heat`: a chip from technology, its
+die, its costs, what banks leave of a bandwidth, and temperatures.
+"""
 
 from __future__ import annotations
 
@@ -6,27 +8,49 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from strata.app.commands.options import (
+    FORM,
+    AnswerForm,
+    ChipName,
     DevicePrice,
-    JsonFlag,
-    TableFile,
     argument,
     command,
     drawing,
     flag,
     option,
     typed,
+    typed_counts,
     with_price,
+    write,
 )
-from strata.app.rows_out import answer, quantity_rows
-from strata.app.terminal import names_of, set_items, wrote
+from strata.app.rows_out import quantity_rows
+from strata.app.terminal import names_of, one_of, set_items, typed_bytes, typed_pairs, wrote
 from strata.errors import BadValue, require
-from strata.units import whole
+from strata.units import parse, typed_quantity, whole
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
     from strata.hardware.silicon.cost import SystemCost
     from strata.hardware.silicon.manufacturing import Silicon
     from strata.hardware.system import System
+
+LAYERS = (100, "FROM:TO goes up, over at most 100 numbers")
+DEEPEST = 12  # layers the picture goes to unless told
+FloorplanName = Annotated[
+    str,
+    typed(
+        "--floorplan NAME",
+        "how it is made: a name or a TOML path  [default: the chip's own]",
+        names_of("floorplans"),
+    ),
+]
+SiliconChanges = Annotated[
+    list[str] | None,
+    typed(
+        "--set PATH=VALUE",
+        "change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'",
+    ),
+]
+LayerCounts = Annotated[str, typed("N,N,... or N:N", "compare stacks of so many layers, like 1:12 or 2,4,8")]
 
 
 @command(
@@ -52,8 +76,7 @@ def generate_command(
     ),
     out: Path | None = option(None, "FILE", "write the chip, and the fabric of its networks beside it"),
     svg: Path | None = drawing("write a picture: area and power by component"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """What fits a die and its package, how fast its power lets it run, what binds, what more would buy."""
     from strata.app.render.generation import draw_generation, generation_dict, generation_tables
@@ -62,61 +85,15 @@ def generate_command(
     if out is not None:
         require(out.suffix == ".toml", "a chip's file ends in .toml", out=str(out))
     changes: dict[str, Any] = dict(set_items(set, "budget", "power=500W", generation))
-    found = generation(
-        technology, budget, template, device=device or None, links=typed_links(link), **changes
-    )
-    if found.infeasible and not json:
+    links = typed_pairs(link, "--link", "NETWORK=NAME, like inter=nvlink5")
+    found = generation(technology, budget, template, device=device or None, links=links, **changes)
+    if found.infeasible and not form.json:
         raise BadValue(f"cannot be built: {found.infeasible[0]}")
-    answer(lambda: generation_dict(found), lambda: generation_tables(found), json, table, quantity_rows)
+    form.answer(generation_dict, generation_tables, quantity_rows, of=[found])
     if out:
         for path in write_chip(found, out):
             wrote("file", path)
-    if svg:
-        wrote("picture", draw_generation(found, svg))
-
-
-def typed_links(items: list[str] | None) -> dict[str, str]:
-    """`--link` items: the links of each network.
-
-    >>> typed_links(["inter=nvlink5"])
-    {'inter': 'nvlink5'}
-    """
-    chosen = {}
-    for item in items or []:
-        network, _, name = item.partition("=")
-        if not (network.strip() and name.strip()):
-            raise BadValue(f"--link takes NETWORK=NAME, like inter=nvlink5, but got '{item}'")
-        chosen[network.strip()] = name.strip()
-    return chosen
-
-
-DEEPEST = 12  # layers the picture goes to unless told
-
-
-FloorplanName = Annotated[
-    str,
-    typed(
-        "--floorplan",
-        "NAME",
-        "how it is made: a name or a TOML path  [default: the chip's own]",
-        names_of("floorplans"),
-    ),
-]
-
-
-SiliconChanges = Annotated[
-    list[str] | None,
-    typed(
-        "--set",
-        "PATH=VALUE",
-        "change a number of the chip or its floorplan: stack.layers=8, floorplan.via_pitch='10 um'",
-    ),
-]
-
-
-LayerCounts = Annotated[
-    str, typed("", "N,N,... or N:N", "compare stacks of so many layers, like 1:12 or 2,4,8")
-]
+    write("picture", svg, draw_generation, found)
 
 
 @command("area", "What fits a chip's logic die.", "strata area stack-ref --layers 1:12 --svg area.svg")
@@ -126,26 +103,25 @@ def area_command(
     floorplan: FloorplanName = "",
     layers: LayerCounts = "",
     svg: Path | None = drawing("write a picture: area by part over the layers of the stack"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
     from strata.app.render.silicon import area_dict, area_tables, draw_die_areas, stacks_table
     from strata.hardware.silicon.manufacturing import area_of
 
-    counts = layer_counts(layers)
+    counts = typed_counts(layers, "--layers", *LAYERS)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     areas = [area_of(stacked, silicon) for stacked in stacks]
 
     def told() -> dict[str, Any]:
         each = [area_dict(stacked, silicon, of) for stacked, of in zip(stacks, areas, strict=True)]
-        return {"chip": owner.name, **(by_layers(counts, each) if counts else each[0])}
+        return {"chip": owner.name, **by_layers(counts, each)}
 
     def tables() -> list[Any]:
         one = [stacks_table(owner.name, counts, areas)] if counts else []
         return one or area_tables(owner, silicon, areas[0])
 
-    answer(told, tables, json, table, "stacks")
+    form.answer(told, tables, "stacks")
     if svg:
         shown = counts or ([float(n) for n in range(1, DEEPEST + 1)] if owner.stack is not None else [])
         drawn = [area_of(stacked, silicon) for stacked in stacked_chips(chip, floorplan, set, shown)[2]]
@@ -153,7 +129,9 @@ def area_command(
 
 
 def by_layers(counts: list[float], told: list[dict[str, Any]]) -> dict[str, Any]:
-    """What is told of stacks, each with its number of layers."""
+    """What is told of stacks, each with its number of layers; of the chip itself where none is asked for."""
+    if not counts:
+        return told[0]
     return {"stacks": [{"layers": n, **each} for n, each in zip(counts, told, strict=True)]}
 
 
@@ -184,23 +162,6 @@ def stacked_chips(
     return owner, made_of(owner), stacks or [owner]
 
 
-def layer_counts(text: str) -> list[float]:
-    """Counts of layers: a list, or a range.
-
-    >>> layer_counts("2,4,8"), layer_counts("1:4"), layer_counts("")
-    ([2.0, 4.0, 8.0], [1.0, 2.0, 3.0, 4.0], [])
-    """
-    if not text:
-        return []
-    first, colon, last = text.partition(":")
-    if colon:
-        low, high = whole(first, "--layers"), whole(last, "--layers")
-        if not low <= high <= low + 99:
-            raise BadValue(f"--layers FROM:TO goes up, over at most 100 numbers, but got '{text}'")
-        return [low + i for i in range(int(high - low) + 1)]
-    return [whole(item, "--layers") for item in text.split(",")]
-
-
 @command("cost", "What a chip costs to make, or a system of them.", "strata cost stack-ref --layers 2,4,8")
 def cost_command(
     chip: str = argument("", "[CHIP]", "chip name, or a TOML path", names_of("floorplans")),
@@ -214,13 +175,13 @@ def cost_command(
         "--dfmodel", "with --system: cost and power as DFModel counts chips, memory, links and ports"
     ),
     price: DevicePrice = "",
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
     costs.
     """
     from strata.app.render.silicon import cost_dict, cost_tables
+    from strata.app.render.tables import floats, picked
     from strata.hardware.silicon.cost import cost_of
 
     if dfmodel and not system:
@@ -237,34 +198,21 @@ def cost_command(
             raise BadValue(
                 "--layers compares chips, not systems; give a system's layers with --set stack.layers=8"
             )
-        return _answer_system(system, floorplan, set, price, dfmodel, json=json, table=table)
-    counts = layer_counts(layers)
+        return _answer_system(system, floorplan, set, price, dfmodel, form)
+    counts = typed_counts(layers, "--layers", *LAYERS)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     costs = [cost_of(stacked, silicon) for stacked in stacks]
 
     def told() -> dict[str, Any]:
-        each = [cost_dict(one) for one in costs]
-        asked = {
-            "chip": owner.name,
-            "technology": silicon.technology,
-            "bonding": silicon.bonding,
-            "packaging": silicon.packaging,
-            "price_USD": None if owner.package.price is None else float(owner.package.price),
-        }
-        return {**asked, **(by_layers(counts, each) if counts else each[0])}
+        asked = {"chip": owner.name, **picked(silicon, "technology bonding packaging")}
+        asked |= floats(owner.package, "price_USD=price")
+        return asked | by_layers(counts, [cost_dict(one) for one in costs])
 
-    answer(told, lambda: cost_tables(owner, silicon, counts, costs), json, table, "stacks")
+    form.answer(told, lambda: cost_tables(owner, silicon, counts, costs), "stacks")
 
 
 def _answer_system(
-    name: str,
-    floorplan: str,
-    items: list[str] | None,
-    price: str,
-    dfmodel: bool,
-    *,
-    json: bool,
-    table: Path | None,
+    name: str, floorplan: str, items: list[str] | None, price: str, dfmodel: bool, form: AnswerForm
 ) -> None:
     """What a whole system costs, counted as told."""
     from strata.app.render.silicon import system_cost_dict, system_cost_table
@@ -275,9 +223,9 @@ def _answer_system(
 
         owner = make_system(name, **silicon_changes(items, floorplan))
         told, shown = needed_model("system totals", "dfmodel")(owner)
-        return answer(lambda: told, lambda: [shown], json, table)
+        return form.answer(told, [shown])
     whole = _whole_system(name, floorplan, with_price(items, price))
-    answer(lambda: system_cost_dict(*whole), lambda: [system_cost_table(*whole)], json, table)
+    form.answer(system_cost_dict(*whole), [system_cost_table(*whole)])
 
 
 def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[System, SystemCost]:
@@ -295,3 +243,99 @@ def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[S
     if money:
         owner = replace(owner, economics=economics(**parse_changes(money)["economics"]))
     return owner, system_cost(owner)
+
+
+@command(
+    "dram",
+    "What banks and timings leave of a memory's bandwidth.",
+    "strata dram hbm3 --run 32,256,1KiB --read-share 0.67",
+)
+def dram_command(
+    name: str = argument(..., "NAME", "memory name, or a TOML path", names_of("memory")),
+    run: str = option(
+        "", "SIZE,...", "bytes in a row at each visit to a bank; a list makes a table  [default: up to a row]"
+    ),
+    read_share: str = option("1", "0..1", "share of the visits that read"),
+    banks: str = option("", "N", "banks it spreads over  [default: all of the channel]"),
+    outstanding: str = option("", "SIZE", "bytes asked for and not yet there  [default: no limit]"),
+    latency: str = option("", "TIME", "of a request, for --outstanding  [default: the row's own]"),
+    hot: bool = flag("--hot", "above 85 degC: refreshed twice as often"),
+    set: list[str] | None = option(None, "PATH=VALUE", "change a number of it: timing.faw='20 ns'"),
+    svg: Path | None = drawing("write a picture: every memory's share of its peak over the run"),
+    form: AnswerForm = FORM,
+) -> None:
+    """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
+    from strata.app.render.silicon import channel_dict, channel_table, draw_memories
+    from strata.hardware.dram.channel import Stream, dram_channel, sustained_channel
+
+    memory = dram_channel(name, **set_items(set, "memory", "timing.faw='20 ns'"))
+    share = _fraction(read_share)
+    limits: dict[str, Any] = {"banks": whole(banks, "--banks") if banks else None}
+    limits["outstanding"] = parse(outstanding, "B", "--outstanding") if outstanding else None
+    limits["latency"] = parse(latency, "s", "--latency") if latency else None
+    runs = [typed_bytes(item, "--run") for item in run.split(",")] if run else []
+    burst = float(memory.burst)  # a run is one burst to a whole row
+    runs = runs or [burst * 2.0**i for i in range(int(float(memory.row) / burst).bit_length())]
+    streams = (Stream(run=r, read_share=share, **limits) for r in runs)
+    channels = [sustained_channel(memory, stream, float(hot)) for stream in streams]
+    told = channel_dict(memory, share, runs, channels)
+    form.answer(told, [channel_table(told)], "runs")
+    write("picture", svg, draw_memories, share, limits, float(hot))
+
+
+def _fraction(text: str) -> float:
+    """A share as typed.
+
+    >>> _fraction("0.67")
+    0.67
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = float("nan")
+    if not 0.0 <= value <= 1.0:
+        raise BadValue(f"--read-share must be a number from 0 to 1, but got '{text}'")
+    return value
+
+
+@command(
+    "heat",
+    "Temperatures of a chip and the DRAM on it.",
+    "strata heat stack-ref --layers 8 --power 60 --svg heat.svg",
+)
+def heat_command(
+    name: ChipName,
+    power: str = option("", "W", "power of the logic die  [default: what the chip's limit leaves]"),
+    dram_power: str = option("", "W", "power of each DRAM layer  [default: sustained bandwidth, shared out]"),
+    layers: str = option("", "N", "DRAM layers  [default: the chip's]"),
+    map: str = option(
+        "hotspot",
+        "MAP",
+        "power on the logic die: uniform, hotspot or a CSV file with a square of numbers",
+        one_of("uniform", "hotspot"),
+    ),
+    cooling: str = option(
+        "", "NAME", "air, liquid or a TOML path  [default: the chip's own, else liquid]", names_of("cooling")
+    ),
+    set: list[str] | None = option(
+        None, "PATH=VALUE", "change a number of the cooling, as often as needed: bond_thickness='5 um'"
+    ),
+    transient: str = option("", "TIME", "temperatures in time after power is switched on, like 2s"),
+    svg: Path | None = drawing("write a picture: a section through the stack, and a map of each die"),
+    form: AnswerForm = FORM,
+) -> None:
+    """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant;
+    what binds.
+    """
+    from strata.app.render import heat as render
+    from strata.hardware.thermal.report import heat
+
+    changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'", heat)
+    powers = {"--power": power, "--dram-power": dram_power}
+    watts = (typed_quantity(text, "W", flag) if text else None for flag, text in powers.items())
+    changes |= {"layers": int(whole(layers, "--layers")) if layers else None, "map": map}
+    changes |= {"duration": parse(transient, "s", "--transient") if transient else None}
+    temperatures = heat(name, *watts, cooled=cooling or None, **changes)
+    of = [temperatures]
+    form.answer(render.temperatures_dict, render.temperatures_tables, render.temperature_rows, of)
+    write("picture", svg, render.draw_temperatures, temperatures)

@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from strata.app.commands import options
-from strata.app.commands.options import command, flag, option
-from strata.app.commands.simulate_inputs import SimulateInputs
-from strata.app.rows_out import answer, write_rows
-from strata.app.terminal import names_of, one_of, progress_bar, say, status_line, wrote
-from strata.errors import BadValue
+from strata.app.commands.options import command, flag, option, picture_file, with_price
+from strata.app.rows_out import write_rows
+from strata.app.terminal import names_of, one_of, plain_json, progress_bar, say, status_line, wrote
+from strata.drawing import keep
+from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
+from strata.serving.served_options import deployment_of, limits_of_options, load_of_options, share_of_options
 from strata.units import typed_quantity
 
 if TYPE_CHECKING:
+    from strata.serving.deployment import Deployment
+    from strata.serving.priced_service import PricedService
+    from strata.serving.simulated import Deployments, Progress
+    from strata.serving.simulated_result import Served
     from strata.simulate.server.fleet import Load
-
 
 LOAD = option(
     "",
@@ -47,20 +53,26 @@ KV_TIERS = option(
     names_of("kv-tiers"),
 )
 POOLS = option(None, "FILE", "pools of a fleet, TOML: models, systems, limits, adapters (docs/simulate.md)")
-INPUT = option(
-    "", "LENGTHS", "prompt tokens: 1024, uniform:1024, lognormal:1024:0.5, ...", flags="--input -i"
-)
-PLAN = option(
-    "", "PLAN", "parallel degrees, like tp=8  [default: the best of the mean request]", flags="--plan -p"
-)
+INPUT = option("", "--input -i LENGTHS", "prompt tokens: 1024, uniform:1024, lognormal:1024:0.5, ...")
+PLAN = option("", "--plan -p PLAN", "parallel degrees, like tp=8  [default: the best of the mean request]")
 ENGINE = option(
     USUAL_SERVER, "NAME", "software: vllm, sglang, trtllm, ideal, or a TOML path", names_of("engine")
 )
 FLEET = flag("--fleet", "how many such systems keep the limits; with --or the best of several kinds")
-OTHER = option(
-    None, "SYSTEM[:PLAN]", "another system, for --fleet and --cost; as often as needed", flags="--or"
-)
+OTHER = option(None, "--or SYSTEM[:PLAN]", "another system, for --fleet and --cost; as often as needed")
 GOAL = option("cheapest", "GOAL", "of --fleet: cheapest or smallest", one_of("cheapest", "smallest"))
+# what describes a deployment, and what stands there where nothing was typed
+USUAL_DEPLOYMENT = {
+    "engine": USUAL_SERVER,
+    "router": "least-loaded",
+    "replicas": "1",
+    "eviction": "recompute",
+}
+DEPLOYMENT = (
+    "engine router replicas eviction model system plan prefill decode sequences tokens prefill_workers "
+    "decode_workers kv_blocks no_prefix_caching power_cap speculative kv_tiers priorities skew other weights "
+    "kv set price"
+)
 
 
 @command(
@@ -78,8 +90,8 @@ def simulate_command(
     rate: str = option("", "N/s", "requests that arrive at random each second"),
     clients: str = option("", "N", "clients that each wait for their answer"),
     input: str = INPUT,
-    output: str = option("", "LENGTHS", "tokens of answers, as --input", flags="--output -o"),
-    count: str = option("", "N", "requests in all  [default: 1000]", flags="--count -n"),
+    output: str = option("", "--output -o LENGTHS", "tokens of answers, as --input"),
+    count: str = option("", "--count -n N", "requests in all  [default: 1000]"),
     seed: str = option("", "N", "of all draws  [default: 0]"),
     speed: str = option("", "X", "arrivals so many times as fast as the load says"),
     plan: str = PLAN,
@@ -123,34 +135,17 @@ def simulate_command(
     html: Path | None = option(None, "FILE", "write a page: timeline of requests and batches, CDF"),
     perfetto: Path | None = option(None, "FILE", "write a trace of requests for ui.perfetto.dev"),
     launch: bool = flag("--launch", "also the command that starts the deployment"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """Serve requests one by one on a simulated service: what each waits for and sees, and what it costs."""
-    asked = {k: v for k, v in locals().items() if k != "asked"}
-    simulate_asked(SimulateInputs(asked))
-
-
-def simulate_asked(asked: SimulateInputs) -> None:
-    """Answer what is asked; each answer says whether it was stopped."""
-    made: dict[str, Callable[[SimulateInputs], bool]] = {
-        "run": _run,
-        "find_rate": _find_rate,
-        "rates": _rates,
-        "fleet": _fleet,
-        "cost": _cost,
-        "caps": _caps,
-    }
-    if made[asked.kind](asked):
+    asked = SimulateInputs(dict(locals()))
+    if KINDS.get(asked.kind, _run)(asked):
         raise typer.Exit(130)  # Ctrl-C: what is known so far was told
-
-
-def _told(asked: SimulateInputs, data: Callable[[], Any], shown: Callable[[], Any], rows: Any = "") -> None:
-    answer(data, shown, asked.told["json"], asked.told["table"], rows)
 
 
 def _run(asked: SimulateInputs) -> bool:
     from strata.adapters.launchers.commands import launch_commands
+    from strata.app.render import simulated_page
     from strata.app.render.prediction import dimmed
     from strata.app.render.ranking import served_interval
     from strata.app.render.simulated import run_tables
@@ -164,76 +159,56 @@ def _run(asked: SimulateInputs) -> bool:
     means = (run.times[name].mean for name in ("ttft", "tpot"))
     interval, lines = served_interval(run.system, run.model, run.engine.name, *means)
     data = run.to_dict() | also | ({} if interval is None else {"interval": interval})
-    _told(asked, lambda: data, lambda: [*run_tables(run, asked.share), *dimmed(lines)])
-    if commands and not chosen["json"]:
+    asked.form.answer(data, lambda: [*run_tables(run, asked.share), *dimmed(lines)])
+    if commands and not asked.form.json:
         say(*["\n" + c.text for c in commands])
-    if chosen["requests"] is not None:
-        wrote("requests", _write_requests(chosen["requests"], run))
-    if asked.picture is not None:
-        from strata.app.render.simulated_page import draw_latencies
-
-        wrote("picture", draw_latencies(run, asked.picture))
-    if chosen["html"] is not None:
-        from strata.app.render.simulated_page import service_page
-
-        wrote("page", service_page(run, chosen["html"]))
+    options.write("requests", chosen["requests"], _write_requests, run)
+    options.write("picture", asked.picture, simulated_page.draw_latencies, run)
+    options.write("page", chosen["html"], simulated_page.service_page, run)
     if chosen["perfetto"] is not None:
-        from strata.app.render.simulated_page import service_trace
-
-        wrote("trace", service_trace(run, chosen["perfetto"]), " (open it at https://ui.perfetto.dev)")
+        trace = simulated_page.service_trace(run, chosen["perfetto"])
+        wrote("trace", trace, " (open it at https://ui.perfetto.dev)")
     return run.stopped
 
 
-def _write_requests(path: Path, run: Any) -> Path:
-    from strata.app.rows_out import check_table
-    from strata.app.terminal import plain_json
-
+def _write_requests(run: Any, path: Path) -> Path:
     rows = list(run.rows())
     if path.suffix.lower() != ".json":
         times = ("arrival", "queued", "ttft", "tpot", "latency")
-        return write_rows(check_table(path) or path, rows, dict.fromkeys(times, "s"))
-    from json import dumps
-
-    from strata.drawing import keep
-
+        return write_rows(path, rows, dict.fromkeys(times, "s"))
     return keep(path, dumps(plain_json(rows), default=str) + "\n")
 
 
 def _find_rate(asked: SimulateInputs) -> bool:
     from strata.app.render.simulated import rate_dict, rate_tables
+    from strata.app.render.simulated_page import draw_load_latency
     from strata.serving.simulated_answers import find_rate
 
     services = asked.deployments()
     with _runs_bar() as told:
-        found = find_rate(
-            services, asked.load, asked.slo, share=asked.share, router=asked.told["router"], told=told
-        )
-    _told(asked, lambda: rate_dict(found), lambda: rate_tables(found, asked.slo), "runs")
-    _draw_curve(asked, sorted(found.runs, key=lambda pair: pair[0]))
+        more: dict[str, Any] = {"share": asked.share, "router": asked.told["router"], "told": told}
+        found = find_rate(services, asked.load, asked.slo, **more)
+    asked.form.answer(lambda: rate_dict(found), lambda: rate_tables(found, asked.slo), "runs")
+    runs = sorted(found.runs, key=lambda pair: pair[0])
+    options.write("picture", asked.picture if runs else None, draw_load_latency, runs, asked.slo)
     return found.stopped
 
 
 def _rates(asked: SimulateInputs) -> bool:
     from strata.app.render.simulated import curve_dict, curve_tables
+    from strata.app.render.simulated_page import draw_load_latency
     from strata.serving.simulated_answers import load_latency
 
     text = asked.told["rates"]
     wanted = None if text == "auto" else [typed_quantity(v.strip(), "Hz", "--rates") for v in text.split(",")]
     services = asked.deployments()
     with _runs_bar() as told:
-        found = load_latency(
-            services, asked.load, wanted, slo=asked.slo, router=asked.told["router"], told=told
-        )
-    _told(asked, lambda: curve_dict(found.runs), lambda: curve_tables(found.runs, asked.slo), "rates")
-    _draw_curve(asked, found.runs)
+        more: dict[str, Any] = {"slo": asked.slo, "router": asked.told["router"], "told": told}
+        found = load_latency(services, asked.load, wanted, **more)
+    runs = found.runs
+    asked.form.answer(lambda: curve_dict(runs), lambda: curve_tables(runs, asked.slo), "rates")
+    options.write("picture", asked.picture if runs else None, draw_load_latency, runs, asked.slo)
     return found.stopped
-
-
-def _draw_curve(asked: SimulateInputs, runs: Any) -> None:
-    if asked.picture is not None and runs:
-        from strata.app.render.simulated_page import draw_load_latency
-
-        wrote("picture", draw_load_latency(runs, asked.slo, asked.picture))
 
 
 def _fleet(asked: SimulateInputs) -> bool:
@@ -242,22 +217,16 @@ def _fleet(asked: SimulateInputs) -> bool:
 
     every = [asked.deployment, *asked.others()]
     services = [s for one in every for s in one.priced(asked.load, asked.slo)]
+    more: dict[str, Any] = {name: asked.told[name] for name in ("goal", "router")}
     with _runs_bar() as told:
-        found = fleet_for(
-            services,
-            asked.load,
-            asked.slo,
-            share=asked.share,
-            goal=asked.told["goal"],
-            router=asked.told["router"],
-            told=lambda choice: told(0.0, choice.run),
-        )
+        more["told"] = lambda choice: told(0.0, choice.run)
+        found = fleet_for(services, asked.load, asked.slo, share=asked.share, **more)
     if found.best is None:
         raise BadValue(
             "no number of these systems keeps the limits: a single request on an idle one does not"
         )
-    _told(asked, lambda: fleet_dict(found), lambda: fleet_tables(found), "fleets")
-    if asked.told["launch"] and not asked.told["json"]:
+    asked.form.answer(fleet_dict, fleet_tables, "fleets", of=[found])
+    if asked.told["launch"] and not asked.form.json:
         from strata.adapters.launchers.commands import launch_commands
 
         say(*["\n" + c.text for c in launch_commands(found.best.run.services)])
@@ -266,27 +235,19 @@ def _fleet(asked: SimulateInputs) -> bool:
 
 def _cost(asked: SimulateInputs) -> bool:
     from strata.app.render.simulated import cost_frontier_dict, cost_frontier_tables
+    from strata.app.render.simulated_page import draw_cost_frontier
     from strata.serving.simulated_answers import cost_frontier
 
+    more: dict[str, Any] = {"latency": asked.told["against"], "share": asked.share}
     with _runs_bar() as told:
-        found = cost_frontier(
-            asked.candidates(),
-            asked.load,
-            latency=asked.told["against"],
-            share=asked.share,
-            slo=asked.slo or None,
-            told=told,
-        )
-    _told(asked, lambda: cost_frontier_dict(found), lambda: cost_frontier_tables(found), "points")
-    if asked.picture is not None:
-        from strata.app.render.simulated_page import draw_cost_frontier
-
-        wrote("picture", draw_cost_frontier(found, asked.picture))
+        found = cost_frontier(asked.candidates(), asked.load, slo=asked.slo or None, told=told, **more)
+    asked.form.answer(cost_frontier_dict, cost_frontier_tables, "points", of=[found])
+    options.write("picture", asked.picture, draw_cost_frontier, found)
     return found.stopped
 
 
 def _caps(asked: SimulateInputs) -> bool:
-    from strata.app.commands.sweep import typed_caps
+    from strata.app.commands.search import typed_caps
     from strata.app.render.simulated import caps_dict, caps_tables
     from strata.serving.simulated import simulate_services
     from strata.serving.simulated_fleet import services_capped
@@ -300,7 +261,7 @@ def _caps(asked: SimulateInputs) -> bool:
             runs.append((name, run))
             if run.stopped:
                 break
-    _told(asked, lambda: caps_dict(runs), lambda: caps_tables(runs), "caps")
+    asked.form.answer(caps_dict, caps_tables, "caps", of=[runs])
     return runs[-1][1].stopped
 
 
@@ -338,3 +299,79 @@ def _runs_bar() -> Iterator[Callable[[float, Any], None]]:
             say_now(f"run {count}: {run.fleet_text}{at}, {run.kept:.1%} within limits")
 
         yield told
+
+
+class SimulateInputs:
+    """The command line, checked and made into inputs."""
+
+    def __init__(self, told: dict[str, Any]) -> None:
+        self.told, self.form = told, told["form"]
+        self.picture = picture_file(told["picture"])
+        kinds = [k for k in KINDS if told[k]]
+        require(len(kinds) <= 1, "one question at a time", asked=", ".join(kinds))
+        self.kind = kinds[0] if kinds else "run"
+        kept = [n for n in ("requests", "html", "perfetto") if told[n] is not None]
+        if kept and self.kind != "run":
+            raise BadValue(f"--{kept[0]} is of a single run: leave out --{self.kind.replace('_', '-')}")
+        self.options = told | {"set": with_price(told["set"], told["price"])}
+        if told["pools"] is not None:
+            self._check_pools()
+        else:
+            self.deployment = deployment_of(self.options)
+        self.slo, self.share = limits_of_options(told), share_of_options(told)
+        self.load = load_of_options(told)
+
+    def _check_pools(self) -> None:
+        """A file of pools says what serves: nothing else may."""
+        given = [n for n in DEPLOYMENT.split() if self.told[n] and self.told[n] != USUAL_DEPLOYMENT.get(n)]
+        if given:
+            flag = {"other": "or"}.get(given[0], given[0].replace("_", "-"))
+            raise BadValue(f"--pools says what serves: leave out --{flag}")
+        if self.kind in ("fleet", "cost", "caps"):
+            raise BadValue(f"--{self.kind} asks which deployments to take: leave out --pools")
+
+    def deployments(self) -> Deployments:
+        """What serves: the pools of a file, or the one deployment that is asked for."""
+        from strata.serving.served_options import read_pools
+
+        if self.told["pools"] is None:
+            return self.deployment.priced(self.load, self.slo)
+        return read_pools(self.told["pools"], self.load, slo=self.slo)
+
+    def run(self, keep: bool, progress: Progress | None) -> Served:
+        """What becomes of the requests."""
+        from strata.serving.deployment import served
+        from strata.serving.simulated import simulate_services
+
+        more: dict[str, Any] = {"slo": self.slo, "keep": keep, "progress": progress}
+        if self.told["pools"] is None:
+            return served(self.deployment, self.load, **more)
+        return simulate_services(self.deployments(), self.load, router=self.told["router"], **more)
+
+    def others(self, all_plans: bool = False) -> list[Deployment]:
+        """Deployments on other systems; with `all_plans` several of each that names no plan."""
+        words = [word.partition(":") for word in self.told["other"] or []]
+        systems = [deployment_of(self.options | {"system": name, "plan": plan}) for name, _, plan in words]
+        return [one for s in systems for one in (self._planned(s) if all_plans else [s])]
+
+    def candidates(self) -> list[list[PricedService]]:
+        """Deployments to compare: of a system without a plan, several plans."""
+        every = [*self._planned(self.deployment), *self.others(all_plans=True)]
+        return [one.priced(self.load, self.slo) for one in every]
+
+    def _planned(self, one: Deployment) -> list[Deployment]:
+        from strata.serving.priced_service import promising_plans
+
+        if one.plan or one.prefill:
+            return [one]
+        plans = promising_plans(one.system, one.model, self.load, one.engine)
+        return [replace(one, plan=plan) for plan in plans]
+
+
+KINDS = {
+    "find_rate": _find_rate,
+    "rates": _rates,
+    "fleet": _fleet,
+    "cost": _cost,
+    "caps": _caps,
+}  # else a run

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, flag, option, with_price
-from strata.app.rows_out import answer, keep_table
-from strata.app.terminal import names_of, one_of, print_json, say, typed_number, wrote
+from strata.app.terminal import names_of, one_of, typed_number, wrote
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
 from strata.units import typed_time, whole
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from strata.training.reliability import Reliability
     from strata.training.run import TrainRun
     from strata.training.scaling import ScalingCurve
-
 
 GOAL = option(
     "throughput",
@@ -32,6 +31,25 @@ RELIABILITY = option(
     "failures, checkpoints and stragglers as stated: a name or a TOML path",
     names_of("reliability"),
 )
+RECIPE = option(
+    "grpo",
+    "--recipe -r NAME",
+    "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
+    names_of("recipe"),
+)
+KEEP = option(
+    "",
+    "yes|no",
+    "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
+    "[default: the quicker]",
+    one_of("yes", "no"),
+)
+POOLS = option(
+    "",
+    "one|two",
+    "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
+    one_of("one", "two"),
+)
 
 
 @command(
@@ -43,10 +61,8 @@ def train_command(
     model: options.ModelName,
     system: options.SystemName,
     tokens: str = option(..., "N", "tokens to train on, like 2T or 300B"),
-    batch: str = option(
-        "", "N", "sequences of a step  [default: about 4M tokens a step]", flags="--batch -b"
-    ),
-    length: str = option("4096", "N", "tokens of a sequence", flags="--length -l"),
+    batch: str = option("", "--batch -b N", "sequences of a step  [default: about 4M tokens a step]"),
+    length: str = option("4096", "--length -l N", "tokens of a sequence"),
     plan: options.PlanText = "",
     engine: options.EngineName = "megatron",
     weights: options.WeightFormat = "",
@@ -67,14 +83,14 @@ def train_command(
         "the step by stage, as a page (.html), a trace for ui.perfetto.dev (.json) or a picture (.svg)",
     ),
     svg: Path | None = drawing("draw the run (and its scaling)"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
     report: options.PicturesReport = None,
 ) -> None:
     """Train a model on so many tokens: days, money, energy and goodput, under a plan or the best of all."""
     from strata.app.render.training import scaling_lines, train_dict, train_page
     from strata.search.inputs import fine_tuning, named_inputs
     from strata.training.run import train_run
+    from strata.training.scaling import KINDS_OF_SCALING, scaling_curve
 
     stated, changes = _stated(reliability, with_price(set, price))
     hardware, trained, software = named_inputs(model, system, engine, weights, "", changes, fabric)
@@ -82,18 +98,16 @@ def train_command(
     told: dict[str, Any] = {"engine": software, "reliability": stated, "where": where, **size}
     told |= fine_tuning("train", lora, frozen)
     counts = [int(whole(n, "--scale")) for n in scale.split(",")] if scale else []
-    _check_timeline(timeline)
+    if timeline is not None and timeline.suffix.lower() not in (".html", ".json", ".svg"):
+        raise BadValue(f"a timeline is a .html page, a .json trace or a .svg picture, but got '{timeline}'")
     every = typed_time(checkpoint_every, "--checkpoint-every") if checkpoint_every else None
     run = train_run(
         hardware, trained, tokens, plan=plan, interval=every, goal=goal, top=int(whole(top, "--top")), **told
     )
-    curves = _curves(hardware, trained, tokens, counts, told) if counts else []
-    answer = train_dict(run, curves) if json or table else {}
-    if json:
-        print_json(answer)
-    keep_table(table, _rows(answer), "plans")
-    if not json:
-        say(*train_page(run), *(part for curve in curves for part in ("", *scaling_lines(curve))))
+    curve = partial(scaling_curve, hardware, trained, tokens, counts, **told)
+    curves = [curve(kind=kind) for kind in KINDS_OF_SCALING] if counts else []
+    scaling = (part for curve in curves for part in ("", *scaling_lines(curve)))
+    form.answer(lambda: train_dict(run, curves), lambda: [*train_page(run), *scaling], _rows)
     _write_pictures(run, curves, timeline, svg)
     if report is not None:
         from strata.app.render.training_report import train_report
@@ -112,25 +126,10 @@ def _stated(name: str, changes: list[str]) -> tuple[Reliability, list[str]]:
     ]
 
 
-def _curves(
-    system: Any, model: Any, tokens: str, counts: list[int], told: dict[str, Any]
-) -> list[ScalingCurve]:
-    from strata.training.scaling import KINDS_OF_SCALING, scaling_curve
-
-    return [scaling_curve(system, model, tokens, counts, kind=kind, **told) for kind in KINDS_OF_SCALING]
-
-
-def _rows(answer: dict[str, Any]) -> dict[str, Any]:
+def _rows(answer: dict[str, Any]) -> list[dict[str, Any]]:
     """The plans as rows of a table; of a run under one plan the run itself."""
-    if not answer:
-        return {}
     own = {k: answer[k] for k in ("plan", "tokens_per_s_per_device", "mfu", "days")}
-    return {"plans": answer["search"]["plans"] if "search" in answer else [own]}
-
-
-def _check_timeline(path: Path | None) -> None:
-    if path is not None and path.suffix.lower() not in (".html", ".json", ".svg"):
-        raise BadValue(f"a timeline is a .html page, a .json trace or a .svg picture, but got '{path}'")
+    return answer["search"]["plans"] if "search" in answer else [own]
 
 
 def _write_pictures(
@@ -150,28 +149,6 @@ def _write_pictures(
         from strata.app.render.training_report import draw_run
 
         wrote("picture", draw_run(run, curves, svg))
-
-
-RECIPE = option(
-    "grpo",
-    "NAME",
-    "what an iteration does: grpo, ppo, deepseek-r1, or a TOML path",
-    names_of("recipe"),
-    flags="--recipe -r",
-)
-KEEP = option(
-    "",
-    "yes|no",
-    "whether what a phase does not need stays on its devices, or moves to the hosts' memory  "
-    "[default: the quicker]",
-    one_of("yes", "no"),
-)
-POOLS = option(
-    "",
-    "one|two",
-    "one pool of devices for all phases, or two: one samples, one trains  [default: both are tried]",
-    one_of("one", "two"),
-)
 
 
 @command(
@@ -200,7 +177,7 @@ def post_train_command(
     rollout_devices: str = option("", "N", "devices that sample, of two pools  [default: the best split]"),
     keep: str = KEEP,
     partial: bool = flag("--partial", "responses that are not done go on in the next iteration"),
-    batch: str = option("", "N", "prompts of an iteration  [default: the recipe's]", flags="--batch -b"),
+    batch: str = option("", "--batch -b N", "prompts of an iteration  [default: the recipe's]"),
     group: str = option("", "N", "responses sampled for each prompt"),
     prompt: str = option("", "N", "tokens of a prompt"),
     response: str = option("", "N", "tokens of a response, on average"),
@@ -212,8 +189,7 @@ def post_train_command(
     set: options.SetItems = None,
     price: options.DevicePrice = "",
     svg: Path | None = drawing("write a picture: phases on a time line"),
-    json: options.JsonFlag = False,
-    table: options.TableFile = None,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """Reinforcement-learning post-training (PPO, GRPO): rollouts, scoring, training and weight transfer on
     one pool of devices or on two, with the best plans and the best split.
@@ -235,10 +211,10 @@ def post_train_command(
     how |= {"keep": {"yes": True, "no": False}.get(keep)}
     how |= {"rollout_devices": int(whole(rollout_devices, "--rollout-devices")) if rollout_devices else None}
     plans = (rollout_plan or None, training_plan or None)
-    _tell(post_training(*asked, *plans, software, training_engine, **how), json, table, svg)
+    _tell(post_training(*asked, *plans, software, training_engine, **how), form, svg)
 
 
-def _tell(found: PostTraining, json: bool, table: Path | None, svg: Path | None) -> None:
+def _tell(found: PostTraining, form: options.AnswerForm, svg: Path | None) -> None:
     """The answer, in the ways that are asked for; what does not fit is one line."""
     from strata.app.render.post_training import (
         draw_post_training,
@@ -247,9 +223,8 @@ def _tell(found: PostTraining, json: bool, table: Path | None, svg: Path | None)
         post_training_tables,
     )
 
-    if json or not found.why_none:
-        answer(post_training_dict, post_training_tables, json, table, post_training_rows, of=[found])
+    if form.json or not found.why_none:
+        form.answer(post_training_dict, post_training_tables, post_training_rows, of=[found])
     if found.why_none:
         raise BadValue(found.why_none)
-    if svg is not None:
-        wrote("picture", draw_post_training(found, svg))
+    options.write("picture", svg, draw_post_training, found)

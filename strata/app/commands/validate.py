@@ -7,15 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strata.app.commands.options import JsonFlag, MeasuredFolder, TableFile, argument, command, flag, option
-from strata.app.rows_out import answer
+from strata.app.commands.options import FORM, AnswerForm, MeasuredFolder, argument, command, flag, option
 from strata.app.terminal import progress_bar, wrote
 from strata.errors import BadFile, UnknownName, require
 from strata.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched
-
 
 SHOWN = 10  # families and rows of --by without --worst
 
@@ -38,30 +36,30 @@ def validate_command(
         None, "FILE", "score another predictor's CSV (file, row, predicted) on the same rows"
     ),
     sealed: bool = flag("--sealed", "sealed predictions for which a result was added since; see strata seal"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
     report: Path | None = option(None, "FILE", "write an HTML page with predicted against measured"),
     pictures: Path | None = option(None, "DIR", "write a picture (SVG) for each file, and an overview"),
 ) -> None:
     """Predictions against measurements, file by file and group by group."""
     from strata.app.render.validated import unread_line, validated_rows, validated_tables
     from strata.validation import validate
+    from strata.validation.accuracy.arena import predicted_files
 
     folder = data or shipped_folder("validation")
     if sealed:
-        return _sealed(folder, json, table)
+        return _sealed(folder, form)
     folder, file = _placed(folder, file)
     if row is not None:
-        return _row(folder, file, row, json, table)
+        return _row(folder, file, row, form)
     worst = worst or (SHOWN if by else 0)
     kept = bool(worst or predictions or report or pictures)
-    only = [*(only or []), *([file] if file else []), *_predicted_files(predictions)]
+    only = [*(only or []), *([file] if file else []), *(predicted_files(predictions) if predictions else [])]
     unseen = data is None and folder.is_dir()
     with files_bar() as tell:
         outcome = validate(folder, keep_points=kept, unseen=unseen, only=only, progress=tell)
     points = outcome.pop("points", [])
     _add_more(outcome, points, folder, unseen, predictions, worst, by)
-    answer(lambda: outcome, lambda: validated_tables(outcome), json, table, validated_rows)
+    form.answer(outcome, lambda: validated_tables(outcome), validated_rows)
     if report:
         from strata.app.render.accuracy_pictures import accuracy_report
 
@@ -110,15 +108,7 @@ def _placed(folder: Path, file: str) -> tuple[Path, str]:
     return (path, "") if path.is_file() else (folder, file)
 
 
-def _predicted_files(predictions: Path | None) -> list[str]:
-    if predictions is None:
-        return []
-    from strata.validation.accuracy.arena import predicted_files
-
-    return predicted_files(predictions)
-
-
-def _row(folder: Path, name: str, line: int, json: bool, table: Path | None) -> None:
+def _row(folder: Path, name: str, line: int, form: AnswerForm) -> None:
     """One measured row and the command that predicts it."""
     from strata.app.render.validated import row_table
     from strata.validation.measured.own import own_place
@@ -132,16 +122,16 @@ def _row(folder: Path, name: str, line: int, json: bool, table: Path | None) -> 
         if name not in every:
             raise UnknownName("file of measurements", name, every, "strata validate")
     rows = row_points(folder, name, line)
-    answer(lambda: rows, lambda: [row_table(rows)], json, table)
+    form.answer(rows, lambda: [row_table(rows)])
 
 
-def _sealed(folder: Path, json: bool, table: Path | None) -> None:
+def _sealed(folder: Path, form: AnswerForm) -> None:
     """Sealed predictions that a result was added for."""
     from strata.app.render.validated import sealed_table
     from strata.validation.accuracy.sealed import scored_seals
 
     scored = scored_seals(folder / "sealed")
-    answer(lambda: scored, lambda: [sealed_table(scored)], json, table, "entries")
+    form.answer(scored, lambda: [sealed_table(scored)], "entries")
 
 
 @contextmanager
@@ -161,8 +151,7 @@ def files_bar() -> Iterator[Callable[[Watched], None]]:
 def seal_command(
     name: str = argument(..., "NAME", "name of a TOML of questions in the folder"),
     folder: Path | None = option(None, "DIR", "folder of seals  [default: the project's validation/sealed]"),
-    json: JsonFlag = False,
-    table: TableFile = None,
+    form: AnswerForm = FORM,
 ) -> None:
     """Predict the questions of NAME.toml and seal the answers as NAME.json: version, inputs, predictions,
     intervals, and a hash over them and the seal before. A seal is never written again.
@@ -172,5 +161,5 @@ def seal_command(
 
     path, content = write_seal(folder or shipped_folder("validation") / "sealed", name)
     content.pop("chips")  # their numbers stand in the file
-    answer(lambda: content, lambda: [seal_table(content)], json, table, "entries")
+    form.answer(content, lambda: [seal_table(content)], "entries")
     wrote("seal", path)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from strata.validation.fit.worth import QuantityWorth
     from strata.validation.readers.collective_files import LoggedRun
 
+FITTED = "files fitted=rows held_out before after values"
+WORTH = "record|fitted together|quantity|)value|)rows|)configurations|judged by|)rows|)with|)without"
+
 
 def interval_of(result: Result) -> tuple[dict[str, Any] | None, list[str]]:
     """Where like cases were measured, for machines and for people, for each time that a result quotes."""
@@ -57,11 +60,9 @@ def with_interval(rows: list[dict[str, Any]], found: Trust) -> list[dict[str, An
     told = found.to_dict()
     if told is None:
         return [row | {"interval": None} for row in rows]
-    ends = zip(*(np.broadcast_to(told[end], (len(rows),)) for end in ("low", "high")), strict=True)
-    return [
-        row | {"interval": told | {"low": float(low), "high": float(high)}}
-        for row, (low, high) in zip(rows, ends, strict=True)
-    ]
+    low, high = (np.broadcast_to(told[end], (len(rows),)) for end in ("low", "high"))
+    ends = ({"low": float(a), "high": float(b)} for a, b in zip(low, high, strict=True))
+    return [row | {"interval": told | own} for row, own in zip(rows, ends, strict=True)]
 
 
 def fitted_dict(
@@ -122,13 +123,12 @@ def logged_dict(fit: LoggedFit) -> dict[str, Any]:
 
 def _run(run: LoggedRun) -> dict[str, Any]:
     sizes, times = [row.bytes for row in run.rows], [row.time_us for row in run.rows]
+    ends: dict[str, float] = {"smallest_B": min(sizes), "largest_B": max(sizes)}
+    ends |= {"shortest_s": min(times) * 1e-6, "longest_s": max(times) * 1e-6}
     return {
         **picked(run, "log op gpu nodes devices=gpus fabric links library setting"),
         "rows": len(run.rows),
-        "smallest_B": min(sizes),
-        "largest_B": max(sizes),
-        "shortest_s": min(times) * 1e-6,
-        "longest_s": max(times) * 1e-6,
+        **ends,
         "empty": run.empty,
         "left_out": [{"row": line, "why": why} for line, why in sorted(run.left_out.items())],
     }
@@ -167,12 +167,6 @@ def measured_collectives(
     return {**who, "collectives": told}, [table(f"collectives measured over {where}", head, rows)]
 
 
-FITTED = "files fitted=rows held_out before after values"
-
-
-WORTH = "record|fitted together|quantity|)value|)rows|)configurations|judged by|)rows|)with|)without"
-
-
 def all_dict(made: Sequence[Calibration]) -> dict[str, Any]:
     """What every fit gave, as plain JSON types."""
     fits = [
@@ -201,14 +195,12 @@ def worth_dict(numbers: Sequence[QuantityWorth]) -> dict[str, Any]:
 
 def worth_tables(numbers: Sequence[QuantityWorth]) -> list[Any]:
     """Fitted numbers that help on families left out, and those that do not."""
-    parts = {
-        True: "numbers that families left out gain by",
-        False: "numbers that families left out gain nothing by",
-    }
-    some = {key: [n for n in numbers if (n.error_without > n.error_with) == key] for key in parts}
-    return [table(title, WORTH, map(_worth_cells, some[key])) for key, title in parts.items() if some[key]]
-
-
-def _worth_cells(one: QuantityWorth) -> list[str]:
-    counts = cells_of(one, "rows configurations judged_by judged error_with:.1% error_without:.1%")
-    return [one.record, one.group, one.path, show(one.value, one.unit), *counts]
+    gain = "numbers that families left out gain"
+    parts = {True: f"{gain} by", False: f"{gain} nothing by"}
+    counted = "rows configurations judged_by judged error_with:.1% error_without:.1%"
+    some: dict[bool, list[list[str]]] = {True: [], False: []}
+    for one in numbers:
+        value = show(one.value, one.unit)
+        cells = [*cells_of(one, "record group path"), value, *cells_of(one, counted)]
+        some[bool(one.error_without > one.error_with)].append(cells)
+    return [table(title, WORTH, some[key]) for key, title in parts.items() if some[key]]

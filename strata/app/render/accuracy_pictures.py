@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render.figures import colour_of
 from strata.app.render.page import (
     bars_html,
     bars_section,
@@ -25,7 +26,7 @@ from strata.app.render.page import (
 from strata.arrays import Array
 from strata.drawing import COLOURS, STYLE, keep, pyplot_of, save
 from strata.units import factor
-from strata.validation.accuracy.headline import HEADLINE, headline_cells
+from strata.validation.accuracy.headline import HEADLINE, headline_cells, percent
 from strata.validation.measured.spec import spec_of
 
 BANDS = ((0.25, "#eef1f5"), (0.10, "#dbe2ea"))
@@ -53,14 +54,17 @@ def draw_accuracy(
     written = []
     with pyplot.rc_context(STYLE):
         for name, mine in files.items():
-            seen = [p for p in mine if p["measured"] > 0 and 0 < p["predicted"] < np.inf]
+            seen = _drawable(mine)
             if seen and pictured(name):
-                written.append(
-                    save(pyplot, _file_figure(pyplot, name, seen), folder / f"{picture_name(name)}.svg")
-                )
+                path = folder / f"{picture_name(name)}.svg"
+                written.append(save(pyplot, _file_figure(pyplot, name, seen), path))
         if files:
             written.append(save(pyplot, _overview(pyplot, files), folder / "overview.svg"))
     return written
+
+
+def _drawable(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [p for p in points if p["measured"] > 0 and 0 < p["predicted"] < np.inf]
 
 
 def picture_name(file: str) -> str:
@@ -127,10 +131,8 @@ def _metric(file: str, group: str) -> str:
 def _colours(named: Array) -> dict[str, str]:
     """A colour for each family, the largest first."""
     names, counts = np.unique(named.astype(str), return_counts=True)
-    return {
-        str(names[i]): COLOURS[place % len(COLOURS)]
-        for place, i in enumerate(np.argsort(-counts, kind="stable"))
-    }
+    order = np.argsort(-counts, kind="stable")
+    return {str(names[i]): colour_of(place) for place, i in enumerate(order)}
 
 
 def _dots(axes: Any, x: Array, y: Array, named: Array) -> None:
@@ -207,7 +209,7 @@ def _overview(pyplot: Any, files: dict[str, list[dict[str, Any]]]) -> Any:
         points = [p for p in every if p.get("headline", True)]
         error = np.array([p["predicted"] / p["measured"] - 1.0 for p in points])
         low, middle, high = np.clip(np.quantile(error, (0.1, 0.5, 0.9)), -1.0, 1.0)
-        colour = COLOURS[folders.index(name.split("/", maxsplit=1)[0]) % len(COLOURS)]
+        colour = colour_of(folders.index(name.split("/", maxsplit=1)[0]))
         axes.plot([low, high], [row, row], color=colour, linewidth=5, solid_capstyle="round", alpha=0.45)
         axes.plot([middle], [row], marker="o", markersize=5, color=colour)
         axes.text(1.075, row, f"{np.mean(np.abs(error)):.1%}", color="#444", **columns)
@@ -226,28 +228,16 @@ def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path:
     """The numbers, the table, then predicted against measured, a picture a file."""
     parts: list[str] = []
     for entry in outcome["files"]:
-        mine = [
-            p
-            for p in points
-            if p["file"] == entry["file"] and p["measured"] > 0 and 0 < p["predicted"] < np.inf
-        ]
+        mine = _drawable([p for p in points if p["file"] == entry["file"]])
         if mine:
-            said = (
-                f"{entry['points']} points, MAPE {entry['mape']:.1%}, median {entry['median']:.1%}, bias "
-                f"{entry['bias']:+.1%}"
-            )
-            drawn = figure_html(_scatter(mine), 420, entry["file"].replace("/", "-").removesuffix(".csv"))
+            said = f"{entry['points']} points, MAPE {entry['mape']:.1%}, median {entry['median']:.1%}, "
+            said += f"bias {entry['bias']:+.1%}"
+            drawn = figure_html(_scatter(mine), 420, picture_name(entry["file"]))
             parts.append(section(entry["file"], paragraphs([said], "dim"), drawn))
     keys = ("mape", "median", "p90", "worst", "bias", "weighted")
-    rows = [
-        [
-            e["file"],
-            str(e["points"]),
-            str(e["failed"] or ""),
-            *("" if e.get(k) is None else f"{e[k]:.1%}" for k in keys),
-        ]
-        for e in outcome["files"]
-    ]
+    rows = []
+    for e in outcome["files"]:
+        rows.append([e["file"], str(e["points"]), str(e["failed"] or ""), *(percent(e.get(k)) for k in keys)])
     said = "".join(
         paragraphs([f"{what}: {', '.join(outcome[key])}"], "dim")
         for key, what in (("not_yet", "not predicted yet"), ("unknown", "unknown files"))
@@ -280,10 +270,9 @@ def _cards(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def _by_file(outcome: dict[str, Any]) -> str:
-    files = sorted((e for e in outcome["files"] if e.get("mape") is not None), key=lambda e: float(e["mape"]))
-    bars = bars_html(
-        [e["file"] for e in files], [float(e["mape"]) for e in files], [f"{e['mape']:.1%}" for e in files]
-    )
+    scored = (e for e in outcome["files"] if e.get("mape") is not None)
+    files = sorted(scored, key=lambda e: float(e["mape"]))
+    bars = bars_html([(e["file"], float(e["mape"]), f"{e['mape']:.1%}") for e in files])
     return bars_section("MAPE of each file", "Mean of the absolute errors.", bars)
 
 
@@ -297,9 +286,8 @@ def _scatter(points: list[dict[str, Any]]) -> Any:
         look = {"size": 6, "opacity": 0.75, "color": series_colour(place)}
         figure.add_scatter(x=x, y=y, mode="markers", name=str(group), marker=look)
     ends = [f(p["measured"] for p in points) for f in (min, max)]
-    figure.add_scatter(
-        x=ends, y=ends, mode="lines", line={"color": "var(--faint)", "dash": "dash"}, name="equal"
-    )
+    dashed = {"color": "var(--faint)", "dash": "dash"}
+    figure.add_scatter(x=ends, y=ends, mode="lines", line=dashed, name="equal")
     for update, key in ((figure.update_xaxes, "measured"), (figure.update_yaxes, "predicted")):
         update(title=key, **log_axis(*(float(f(p[key] for p in points)) for f in (min, max))))
     return figure

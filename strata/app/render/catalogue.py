@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields
 from typing import Any
 
@@ -15,7 +15,7 @@ from strata.adapters.huggingface.names import families, wrappers
 from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
 from strata.app import LISTED
 from strata.app.render.program_graph import config_facts, layer_kinds, mixer_numbers, unread_text
-from strata.app.render.tables import rows_table, table
+from strata.app.render.tables import picked, rows_table, table
 from strata.app.render.technology import PARTS, part_numbers
 from strata.errors import UnknownName
 from strata.hardware.chip import Chip, chip
@@ -45,46 +45,29 @@ from strata.workload.tasks import decode
 PLURAL = {"technology": "technologies"}  # where a kind's name and its folder's differ by more than an s
 CALLED = {"post_training": "recipe", "post-training": "recipe"}  # as its function and its command are
 
-
-SHOWN: dict[str, Callable[[str], Any]] = {
-    "chip": chip,
-    "model": model,
-    "program": program,
-    "fabric": fabric,
-    "system": system,
-    "transport": transport,
-    "packets": packets,
-    "memory": dram_channel,
-    "engine": engine,
-    "economics": economics,
-    "reliability": reliability,
-    "space": space,
-    "template": template,
-    "budget": budget,
-    "recipe": post_training_recipe,
-    **{kind: read for kind, (_, read) in PARTS.items()},
+PART_FILES = (Technology, MemoryDevice, LinkPhy, Bonding, Packaging)
+# How each kind of thing is read by name, and the record that its files are of.
+RECORDS: dict[str, tuple[Callable[[str], Any], type | None]] = {
+    "chip": (chip, Chip),
+    "model": (model, None),
+    "program": (program, None),
+    "fabric": (fabric, Fabric),
+    "system": (system, SystemFile),
+    "transport": (transport, Transport),
+    "packets": (packets, Packets),
+    "memory": (dram_channel, Dram),
+    "engine": (engine, Engine),
+    "economics": (economics, Economics),
+    "reliability": (reliability, Reliability),
+    "space": (space, None),
+    **{kind: (read, of) for (kind, (_, read)), of in zip(PARTS.items(), PART_FILES, strict=True)},
+    "template": (template, Template),
+    "budget": (budget, Budget),
+    "recipe": (post_training_recipe, PostTrainingRecipe),
 }
-
-
-FILES: dict[str, type] = {
-    "chip": Chip,
-    "fabric": Fabric,
-    "system": SystemFile,
-    "transport": Transport,
-    "packets": Packets,
-    "memory": Dram,
-    "engine": Engine,
-    "economics": Economics,
-    "reliability": Reliability,
-    "technology": Technology,
-    "device": MemoryDevice,
-    "link": LinkPhy,
-    "bonding": Bonding,
-    "packaging": Packaging,
-    "template": Template,
-    "budget": Budget,
-    "recipe": PostTrainingRecipe,
-}
+SHOWN = {kind: read for kind, (read, _) in sorted(RECORDS.items(), key=lambda item: item[0] in PARTS)}
+FILES = {kind: of for kind, (_, of) in RECORDS.items() if of is not None}
+_WORKED_OUT = ("follows", "counted from")
 
 
 def catalogue(kind: str = "", papers: bool = True) -> dict[str, list[dict[str, str]]]:
@@ -113,8 +96,13 @@ def shown_kind(kind: str) -> str:
 
 def _entries(kind: str, papers: bool) -> list[dict[str, str]]:
     if kind == "precisions":
-        sizes = {n: f"{b:g} byte{'' if b == 1 else 's'} an element{_scale(n)}" for n, b in BYTES.items()}
-        return [{"name": name, "title": title} for name, title in sizes.items()]
+        listed = []
+        for name, size in BYTES.items():
+            block, scale = SCALES.get(name, (0, 0.0))  # that blocks of a format share
+            shared = f", with a scale of {scale:g} B for each {block:,}" if block else ""
+            title = f"{size:g} byte{'' if size == 1 else 's'} an element{shared}"
+            listed.append({"name": name, "title": title})
+        return listed
     if kind in ("models", "programs"):
         return [{"name": name, "title": str(_facts(name, kind)["title"])} for name in names(kind, papers)]
     listed = [
@@ -125,18 +113,10 @@ def _entries(kind: str, papers: bool) -> list[dict[str, str]]:
     return listed + ([{"name": "COUNTxCHIP", "title": usual}] if kind == "systems" else [])
 
 
-def _scale(name: str) -> str:
-    """The scale that blocks of a format share, in words."""
-    block, held = SCALES.get(name, (0, 0.0))
-    return f", with a scale of {held:g} B for each {block:,}" if block else ""
-
-
 def catalogue_table(listed: dict[str, list[dict[str, str]]]) -> Any:
-    rows = (
-        (kind if i == 0 else "", entry["name"], entry["title"])
-        for kind, entries in listed.items()
-        for i, entry in enumerate(entries)
-    )
+    rows = []
+    for kind, entries in listed.items():
+        rows += [("" if i else kind, entry["name"], entry["title"]) for i, entry in enumerate(entries)]
     made = rows_table("||", rows, headed=False)
     made.columns[0].style, made.columns[2].style = "bold", "dim"
     return made
@@ -159,11 +139,8 @@ def _described(kind: str, name: str) -> dict[str, Any]:
     if kind == "system":
         dimensions = record.fabric.dimension
         sizes = " x ".join(f"{d.size:g} {d.name}" for d in dimensions if d.size > 1) or "one device"
-        numbers = {
-            f"{part}.{path}": number
-            for part in ("chip", "fabric")
-            for path, number in _numbers(getattr(record, part)).items()
-        }
+        parts = {"chip": record.chip, "fabric": record.fabric}
+        numbers = {f"{p}.{path}": n for p, part in parts.items() for path, n in _numbers(part).items()}
         return _told(record.name, f"{record.chip.title}: {sizes}", record.chip.note, numbers)
     numbers = part_numbers(record) if kind in PARTS else _numbers(record)
     told = _told(record.name, getattr(record, "title", ""), getattr(record, "note", ""), numbers)
@@ -176,8 +153,7 @@ def _told(name: str, title: str, note: str, numbers: dict[str, Any]) -> dict[str
 
 def _numbers(record: Any) -> dict[str, dict[str, Any]]:
     return {
-        path: {"value": p.value, "unit": p.unit, "shown": show(p.value, p.unit), "source": p.source}
-        | {"assumed": p.assumed}
+        path: {**picked(p, "value unit"), "shown": show(p.value, p.unit), **picked(p, "source assumed")}
         for path, p in stated(record).items()
     }
 
@@ -211,17 +187,13 @@ def _describe_space(record: Space) -> dict[str, Any]:
     """The axes of a space with their choices and what they stand on; what follows from them, and what a point
     must keep.
     """
-    numbers = {
-        a.name: _entry(len(a), f"{len(a)}: {_choices(a.labels)}", f"{', '.join(a.fields)}. {a.source}")
-        for a in record.axes
-    }
+    numbers = {}
+    for a in record.axes:
+        choices = " ".join(a.labels) if len(a) <= 20 else f"{a.labels[0]} ... {a.labels[-1]}"
+        numbers[a.name] = _entry(len(a), f"{len(a)}: {choices}", f"{', '.join(a.fields)}. {a.source}")
     numbers |= {t.field: _entry(t.value, f"= {t.value}", t.source) for t in record.ties}
     numbers |= {f"only where {c.keep}": _entry(True, "", c.why) for c in record.constraints}
     return _told(record.name, f"{record.title}; {record.size:,} points", record.note, numbers)
-
-
-def _choices(labels: Sequence[str]) -> str:
-    return " ".join(labels) if len(labels) <= 20 else f"{labels[0]} ... {labels[-1]}"
 
 
 def _entry(value: Any, shown: str, source: str) -> dict[str, Any]:
@@ -277,7 +249,8 @@ def _facts(name: str, kind: str = "models") -> dict[str, Any]:
 def description_table(described: dict[str, Any]) -> Any:
     note = f"\n{described['note']}" if described["note"] else ""
     entries = described["numbers"]
-    rows = ((path, e["shown"], mark_text(e), source_text(e)) for path, e in entries.items())
+    sources = {path: Param(0.0, "1", str(e["source"])).stated_source for path, e in entries.items()}
+    rows = ((path, e["shown"], mark_text(e), sources[path]) for path, e in entries.items())
     styles = ["yellow" if e["assumed"] else "" for e in entries.values()]
     below = (legend(entries), versions_text(described), unread_text(described))
     title = f"{described['name']}: {described['title']}{note}"
@@ -304,11 +277,10 @@ def file_schema(kind: str) -> dict[str, Any]:
 
 def _model_schema() -> dict[str, Any]:
     """A model is a Hugging Face config.json; these are the keys that are read."""
-    numbers = {
-        name: {"type": ["integer", "null"], "minimum": low, "maximum": high}
-        for key, (low, high, others) in WHOLE.items()
-        for name in (key, *others)
-    }
+    numbers: dict[str, Any] = {}
+    for key, (low, high, others) in WHOLE.items():
+        whole = {"type": ["integer", "null"], "minimum": low, "maximum": high}
+        numbers |= dict.fromkeys((key, *others), whole)
     flags = {name: {"type": ["boolean", "null"]} for name in FLAGS}
     return {
         "title": "Model (config.json)",
@@ -319,9 +291,6 @@ def _model_schema() -> dict[str, Any]:
     }
 
 
-_WORKED_OUT = ("follows", "counted from")
-
-
 def marked(numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Numbers with the mark of each (`strata.params.MARKS`), whom it is inherited from and what it is there.
 
@@ -329,13 +298,12 @@ def marked(numbers: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     >>> found["mark"], found["from"], found["there"]
     ('inherited', 'h200', 'fitted')
     """
-    return {path: {**entry, **_mark(entry)} for path, entry in numbers.items()}
-
-
-def _mark(entry: dict[str, Any]) -> dict[str, str]:
-    known = Param(0.0, str(entry.get("unit", "1")), str(entry["source"]))
-    mark = "derived" if known.stated_source.startswith(_WORKED_OUT) else known.mark
-    return {"mark": mark, "from": known.inherited_from, "there": known.mark_there}
+    found = {}
+    for path, entry in numbers.items():
+        known = Param(0.0, str(entry.get("unit", "1")), str(entry["source"]))
+        mark = "derived" if known.stated_source.startswith(_WORKED_OUT) else known.mark
+        found[path] = {**entry, "mark": mark, "from": known.inherited_from, "there": known.mark_there}
+    return found
 
 
 def mark_text(entry: dict[str, Any]) -> str:
@@ -345,11 +313,6 @@ def mark_text(entry: dict[str, Any]) -> str:
     ('inherited (h200)', 'fitted')
     """
     return f"{entry['mark']} ({entry['from']})" if entry["from"] else str(entry["mark"])
-
-
-def source_text(entry: dict[str, Any]) -> str:
-    """A source without the file that its mark names already."""
-    return Param(0.0, "1", str(entry["source"])).stated_source
 
 
 def legend(numbers: dict[str, dict[str, Any]]) -> str:

@@ -8,21 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render import page
 from strata.app.render.figures import colour_of, picture
-from strata.app.render.page import (
-    bars_html,
-    cards_html,
-    folded_html,
-    html_page,
-    html_table,
-    paragraphs,
-    section,
-    series_colour,
-)
-from strata.app.render.page_told import sources_html
-from strata.app.render.ranking import dollars_text, joules_text
-from strata.app.render.tables import picked
-from strata.app.terminal import plain_json, plain_table, titled
+from strata.app.render.prediction_report import sources_html
+from strata.app.render.ranking import dollars_text, joules_text, seconds_text
+from strata.app.render.tables import picked, rows_table
+from strata.app.terminal import plain_json, titled, words
 from strata.drawing import keep
 from strata.search.compare import Comparison
 from strata.search.compared_rows import Answer, ComparedRow
@@ -47,6 +38,31 @@ COMPARED_UNITS = {
     "power": "W",
 }
 NAMES = ("model", "system", "engine")
+SPENT = ("cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power")
+TITLES = {
+    "tokens_per_s": "tokens/s",
+    "cost_per_mtoken": "USD/Mtoken",
+    "energy_per_mtoken": "J/Mtoken",
+    "ttft": "TTFT [s]",
+    "tpot": "TPOT [s]",
+    "train_days": "days for a trillion tokens",
+    "train_cost": "USD for a trillion tokens",
+}
+INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
+WORD_COLUMNS = (*NAMES, "plan", "by")
+COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
+    "tokens_per_s": ("tokens/s", show),
+    "tokens_per_s_per_device": ("/device", show),
+    "ttft": ("TTFT", seconds_text),
+    "ttft_p95": ("95 %", seconds_text),
+    "tpot": ("TPOT", seconds_text),
+    "step_time": ("step", seconds_text),
+    "train_days": ("days/Ttok", lambda v: f"{v:.3g}"),
+    "train_cost": ("USD/Ttok", lambda v: show(v) if np.isfinite(v) else "-"),
+    "cost_per_mtoken": ("USD/Mtok", dollars_text),
+    "energy_per_mtoken": ("J/Mtok", joules_text),
+    "cost_per_device_hour": ("USD/dev-h", dollars_text),
+}
 
 
 def compared_metrics(row: ComparedRow, answer: Answer, phase: str) -> dict[str, float]:
@@ -69,9 +85,6 @@ def question_text(found: Comparison) -> str:
     alike = [same[0] for part in range(3) if len(same := list({r.names[part] for r in found.rows})) == 1]
     said = [", ".join(alike), found.phase, size]
     return ", ".join(filter(None, said)) + found.limits.text + f"; the best by {found.means}"
-
-
-# ------------------------------------------------------------------------------------------- machines
 
 
 def compared_dict(found: Comparison, trusted: Trusted) -> dict[str, Any]:
@@ -130,28 +143,6 @@ def compared_rows(found: Comparison, trusted: Trusted) -> list[dict[str, Any]]:
     return rows
 
 
-# --------------------------------------------------------------------------------------------- people
-
-
-def _time(value: float) -> str:
-    return show(value, "s") if np.isfinite(value) else "-"
-
-
-COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "tokens_per_s": ("tokens/s", show),
-    "tokens_per_s_per_device": ("/device", show),
-    "ttft": ("TTFT", _time),
-    "ttft_p95": ("95 %", _time),
-    "tpot": ("TPOT", _time),
-    "step_time": ("step", _time),
-    "train_days": ("days/Ttok", lambda v: f"{v:.3g}"),
-    "train_cost": ("USD/Ttok", lambda v: show(v) if np.isfinite(v) else "-"),
-    "cost_per_mtoken": ("USD/Mtok", dollars_text),
-    "energy_per_mtoken": ("J/Mtok", joules_text),
-    "cost_per_device_hour": ("USD/dev-h", dollars_text),
-}
-
-
 def row_names(found: Comparison) -> list[str]:
     """Which names rows differ in; the system at least."""
     varied = [n for i, n in enumerate(NAMES) if len({row.names[i] for row in found.rows}) > 1]
@@ -160,9 +151,9 @@ def row_names(found: Comparison) -> list[str]:
 
 def goal_text(found: Comparison, value: float) -> str:
     """What the goal counts, in its unit."""
-    if found.goal == "fastest":
-        return show(value, "s")
-    return {"throughput": show, "cheapest": dollars_text, "efficient": joules_text}[found.goal](value)
+    texts: dict[str, Callable[[float], str]] = {"throughput": show, "cheapest": dollars_text}
+    texts |= {"efficient": joules_text, "fastest": lambda time: show(time, "s")}
+    return texts[found.goal](value)
 
 
 def compared_cells(found: Comparison, trusted: Trusted) -> tuple[list[str], list[list[str]]]:
@@ -226,17 +217,15 @@ def remark_text(found: Comparison, trusted: Trusted) -> str:
 def _near_best(found: Comparison, trusted: Trusted) -> list[str]:
     """Rows whose interval meets that of the best."""
     bounds = [None if trust is None else trust.bounds for trust in trusted]
-    best, others = bounds[found.ranking[0]], found.ranking[1:]
+    best = bounds[found.ranking[0]]
     if best is None:
         return []
-    met = ((i, bounds[i]) for i in others)
+    met = ((i, bounds[i]) for i in found.ranking[1:])
     return [found.label(i) for i, own in met if own and own[0] <= best[1] and best[0] <= own[1]]
 
 
 def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
     """A comparison for people: the table, in two where names of rows are long, then reasons."""
-    from rich.text import Text
-
     header, rows = compared_cells(found, trusted)
     tables = [_table(header, rows)]
     if len(row_names(found)) > 1:
@@ -246,34 +235,14 @@ def compared_parts(found: Comparison, trusted: Trusted) -> list[Any]:
             _table(["", *header[part]], [[number, *row[part]] for number, row in numbered])
             for part in (slice(last), slice(last, None))
         ]
-    reasons = [Text(f"- {line}") for line in reason_lines(found, trusted)]
+    reasons = [words(f"- {line}") for line in reason_lines(found, trusted)]
     title = [titled(question_text(found), tables[0]), *tables[1:]]
-    return [*title, Text(remark_text(found, trusted), style="dim"), *reasons]
+    return [*title, words(remark_text(found, trusted), "dim"), *reasons]
 
 
 def _table(header: list[str], rows: list[list[str]]) -> Any:
-    table = plain_table()
-    for label in header:
-        side = "left" if label in WORD_COLUMNS else "right"
-        table.add_column(label, justify=side, no_wrap=label != "plan", overflow="fold")
-    for cells in rows:
-        table.add_row(*cells)
-    return table
-
-
-SPENT = ("cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power")
-
-
-TITLES = {
-    "tokens_per_s": "tokens/s",
-    "cost_per_mtoken": "USD/Mtoken",
-    "energy_per_mtoken": "J/Mtoken",
-    "ttft": "TTFT [s]",
-    "tpot": "TPOT [s]",
-    "train_days": "days for a trillion tokens",
-    "train_cost": "USD for a trillion tokens",
-}
-INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
+    side = {name: "<" if name in WORD_COLUMNS else ">" for name in header} | {"plan": ""}
+    return rows_table([f"{side[label]}{label}~" for label in header], rows)
 
 
 def draw_compared(found: Comparison, trusted: Trusted, path: Path) -> Path:
@@ -318,27 +287,24 @@ def spans_of(name: str, trusted: Trusted) -> list[tuple[float, float] | None]:
     return spans
 
 
-WORD_COLUMNS = (*NAMES, "plan", "by")
-
-
 def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
     """A comparison as a page that opens offline: bars, table, reasons, the factors behind them, sources."""
     header, rows = compared_cells(found, trusted)
-    words = [i for i, name in enumerate(header) if name in WORD_COLUMNS]
+    texts = [i for i, name in enumerate(header) if name in WORD_COLUMNS]
     best = found.ranking[0] if found.ranking else -1
-    remarks = paragraphs(remark_text(found, trusted).splitlines(), "dim")
+    remarks = page.paragraphs(remark_text(found, trusted).splitlines(), "dim")
     records: dict[str, Any] = {}  # chips, fabrics and engines of all rows, each once
     for row in found.rows:
         for record in (row.system.chip, row.system.fabric, row.engine):
             records[record.name] = record
     parts = [
-        cards_html(_headline(found, trusted)) if found.ranking else "",
+        page.cards_html(_headline(found, trusted)) if found.ranking else "",
         _panels(found, trusted),
-        section("Row by row", html_table(header, rows, words, best), remarks),
-        section("Why they differ", paragraphs(reason_lines(found, trusted)), _factors(found)),
+        page.section("Row by row", page.html_table(header, rows, texts, best), remarks),
+        page.section("Why they differ", page.paragraphs(reason_lines(found, trusted)), _factors(found)),
         sources_html(records),
     ]
-    return keep(path, html_page(f"Strata: {found.means} side by side", parts, question_text(found)))
+    return keep(path, page.html_page(f"Strata: {found.means} side by side", parts, question_text(found)))
 
 
 def _headline(found: Comparison, trusted: Trusted) -> list[tuple[str, str, str]]:
@@ -374,11 +340,13 @@ def _panels(found: Comparison, trusted: Trusted) -> str:
     panels = []
     for name, values in metric_panels(found).items():
         texts = [COLUMNS[name][1](v) if np.isfinite(v) else "no answer" for v in values]
-        colour = series_colour(wanted.index(name))
-        bars = bars_html(names, values, texts, colour, spans_of(name, trusted))
-        panels.append(f"<div class='panel'>{section(TITLES[name].partition(' [')[0], bars, level=3)}</div>")
-    said = paragraphs(["Lines over bars: where 80 % of like cases measured would lie."], "dim")
-    return section("Side by side", f"<div class='two'>{''.join(panels)}</div>", said) if panels else ""
+        colour = page.series_colour(wanted.index(name))
+        rows = list(zip(names, values, texts, strict=True))
+        bars = page.bars_html(rows, colour, spans_of(name, trusted))
+        heading = TITLES[name].partition(" [")[0]
+        panels.append(f"<div class='panel'>{page.section(heading, bars, level=3)}</div>")
+    said = page.paragraphs(["Lines over bars: where 80 % of like cases measured would lie."], "dim")
+    return page.section("Side by side", f"<div class='two'>{''.join(panels)}</div>", said) if panels else ""
 
 
 def _factors(found: Comparison) -> str:
@@ -392,5 +360,5 @@ def _factors(found: Comparison) -> str:
     ]
     if not rows:
         return ""
-    table = html_table(["row", "stage", "bound by", "", "factor"], rows, (0, 1, 2, 3))
-    return folded_html("All factors; their product is the ratio", table)
+    table = page.html_table(["row", "stage", "bound by", "", "factor"], rows, (0, 1, 2, 3))
+    return page.folded_html("All factors; their product is the ratio", table)

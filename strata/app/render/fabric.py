@@ -10,53 +10,43 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.figures import colour_of
-from strata.app.render.tables import cells_of, floats, table
+from strata.app.render.tables import cells_of, floats, picked, table
 from strata.drawing import DARK, GREY, Canvas, Point
 from strata.hardware.fabric_parts import Dimension
 from strata.hardware.topology import Measures, Topology
 from strata.units import show
 
-UNITS = {
-    "bandwidth": "B_per_s",
-    "bisection": "B_per_s",
-    "latency": "s",
-    "energy": "J_per_B",
-    "price": "USD",
-    "all_reduce": "B_per_s",
-    "all_to_all": "B_per_s",
-}
+UNITS = {"latency": "s", "energy": "J_per_B", "price": "USD"}
+UNITS |= dict.fromkeys(("bandwidth", "bisection", "all_reduce", "all_to_all"), "B_per_s")
+WIRED = "<dimension|<kind|>size|>port|>when all send|>step|>energy/step|>networks|>links"
+OFFERED = "<|>bandwidth|>bisection|>diameter|>mean hops|>farthest|>energy|>all-reduce|>all-to-all|>price"
+PALE, FRAME = "#f6f7f9", "#dfe3e8"
+SIDE, GAP, LEFT, TOP, FOOT = 300.0, 46.0, 24.0, 66.0, 96.0  # of a panel's square, and the room around it
+AROUND, ALONG, DEEP = 16, 8, 4  # members shown of a circle, of an axis of a grid, and of a cube
+LETTER = 0.56  # width of a letter of the captions, of its size
 
 
 def topology_dict(topology: Topology) -> dict[str, Any]:
     """A topology for machines, in SI units; None where a bound does not exist."""
 
     def measured(of: Any) -> dict[str, Any]:
-        values = {f.name: getattr(of, f.name) for f in fields(of)}
-        return {
-            f"{k}_{UNITS[k]}" if k in UNITS else k: v if isinstance(v, str) or v is None else float(v)
-            for k, v in values.items()
-        }
+        values = ((f.name, getattr(of, f.name)) for f in fields(of))
+        named = {f"{k}_{UNITS[k]}" if k in UNITS else k: v for k, v in values}
+        return {k: v if isinstance(v, str) or v is None else float(v) for k, v in named.items()}
 
     def stated(d: Any) -> dict[str, Any]:
-        oversubscription = 1.0 if d.oversubscription is None else float(d.oversubscription)
-        reduction = 0.0 if d.reduction is None else float(d.reduction)
-        wired = floats(d, "port_B_per_s=bandwidth step_s=latency step_J_per_B=energy")
-        return wired | {"oversubscription": oversubscription, "reduction": reduction}
+        usual = {"oversubscription": 1.0, "reduction": 0.0}
+        own = {name: value for name, value in floats(d, " ".join(usual)).items() if value is not None}
+        return floats(d, "port_B_per_s=bandwidth step_s=latency step_J_per_B=energy") | usual | own
 
     fabric = topology.fabric
     each = [{**measured(of), **stated(d)} for of, d in zip(topology.dimension, fabric.dimension, strict=True)]
     return {
-        "fabric": fabric.name,
-        "title": fabric.title,
-        "note": fabric.note,
+        **picked(fabric, "fabric=name title note"),
         "open": list(topology.opened),
         "dimensions": each,
         "whole": measured(topology.whole),
     }
-
-
-WIRED = "<dimension|<kind|>size|>port|>when all send|>step|>energy/step|>networks|>links"
-OFFERED = "<|>bandwidth|>bisection|>diameter|>mean hops|>farthest|>energy|>all-reduce|>all-to-all|>price"
 
 
 def topology_tables(topology: Topology) -> list[Any]:
@@ -104,12 +94,6 @@ def shape_text(topology: Topology) -> str:
     """
     parts = (f"{d.kind} of {d.size:g}" for d in topology.fabric.dimension if d.size > 1)
     return " × ".join(parts) or "one device"
-
-
-PALE, FRAME = "#f6f7f9", "#dfe3e8"
-SIDE, GAP, LEFT, TOP, FOOT = 300.0, 46.0, 24.0, 66.0, 96.0  # of a panel's square, and the room around it
-AROUND, ALONG, DEEP = 16, 8, 4  # members shown of a circle, of an axis of a grid, and of a cube
-LETTER = 0.56  # width of a letter of the captions, of its size
 
 
 @dataclass(frozen=True)
@@ -177,9 +161,8 @@ def draw_fabric(topology: Topology, path: Path) -> Path:
     blocks = [math.prod(float(fabric.dimension[i].size) for i in level) for level in levels]
     belows = [math.prod(blocks[:place]) for place in range(len(levels))]
     captions = [caption(topology, level, below) for level, below in zip(levels, belows, strict=True)]
-    steps = [
-        max(SIDE + GAP, 24.0 + max(LETTER * size * len(said) for said, size in lines)) for lines in captions
-    ]
+    longest = (max(LETTER * size * len(said) for said, size in lines) for lines in captions)
+    steps = [max(SIDE + GAP, 24.0 + wide) for wide in longest]
     lefts = [LEFT + sum(steps[:place]) for place in range(len(levels))]
     width = max(sum(steps), 0.62 * 15 * len(title), LETTER * 12 * len(facts)) + LEFT
     canvas = Canvas(math.ceil(width), TOP + SIDE + FOOT)
@@ -192,9 +175,8 @@ def draw_fabric(topology: Topology, path: Path) -> Path:
             x, middle = left + SIDE + 8, TOP + SIDE / 2
             canvas.polygon([(x, middle - 26), (lefts[place + 1] - 10, middle), (x, middle + 26)], FRAME)
         Panel(canvas, left, [fabric.dimension[i] for i in level], colour, belows[place]).draw()
-        for line, ((said, size), tint) in enumerate(
-            zip(captions[place], (colour, DARK, GREY, GREY), strict=True)
-        ):
+        tinted = zip(captions[place], (colour, DARK, GREY, GREY), strict=True)
+        for line, ((said, size), tint) in enumerate(tinted):
             y = TOP + SIDE + (20 if line == 0 else 22 + 16 * line)
             canvas.text((left + 4, y), said, size, tint, bold=line == 0)
     return canvas.save(path)
@@ -258,10 +240,9 @@ def around(panel: Panel) -> list[tuple[int | None, Point]]:
     """Members on a circle, the first one above."""
     listed = shown_of(float(panel.dimensions[0].size), AROUND)
     radius, (x, y) = SIDE / 2 - 18 - panel.size / 2, panel.centre
-    turns = [2 * math.pi * k / len(listed) - math.pi / 2 for k in range(len(listed))]
-    return [
-        (i, (x + radius * math.cos(t), y + radius * math.sin(t))) for i, t in zip(listed, turns, strict=True)
-    ]
+    turns = (2 * math.pi * k / len(listed) - math.pi / 2 for k in range(len(listed)))
+    places = ((x + radius * math.cos(t), y + radius * math.sin(t)) for t in turns)
+    return list(zip(listed, places, strict=True))
 
 
 def draw_star(panel: Panel) -> None:

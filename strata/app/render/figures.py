@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.drawing import COLOURS, STYLE, pyplot_of, save
+from strata.units import show
 
 
 @contextmanager
@@ -27,6 +28,15 @@ def colour_of(place: int) -> str:
     True
     """
     return COLOURS[place % len(COLOURS)]
+
+
+def quantity_axis(axis: Any, unit: str, log: bool = False) -> None:
+    """Ticks that read 20 ms and 3 s."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if log else MaxNLocator(6))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: show(float(value), unit)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def note(axes: Any, text: str, at: tuple[Any, Any], off: tuple[float, float], **look: Any) -> None:

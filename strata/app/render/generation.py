@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.figures import colour_of, picture
-from strata.app.render.tables import floats, rows_table, table
+from strata.app.render.prediction import finite_parts
+from strata.app.render.tables import floats, picked, rows_table, table
 from strata.app.terminal import titled
 from strata.hardware.generate.recipe import Generation
 from strata.hardware.generate.report import LOSS, REST
@@ -27,16 +28,13 @@ def generation_dict(found: Generation) -> dict[str, Any]:
         "name": found.chip.name,
         "fits": bool(found.fits),
         "infeasible": [str(why) for why in found.infeasible],
-        "matrix_FLOP_per_s": {k: float(v) for k, v in found.chip.compute.matrix_rate.items()},
+        "matrix_FLOP_per_s": finite_parts(found.chip.compute.matrix_rate),
         "vector_FLOP_per_s": float(found.chip.compute.vector_rate),
         **floats(core, "compute_units=units bundles voltage_V=point.voltage clock_Hz=clock"),
         "levels": [
-            {
-                "name": level.name,
-                "scope": level.scope,
-                **floats(held, "banks capacity_B=capacity"),
-                "bandwidth_B_per_s": float(run.bandwidth),
-            }
+            picked(level, "name scope")
+            | floats(held, "banks capacity_B=capacity")
+            | floats(run, "bandwidth_B_per_s=bandwidth")
             for level, held, run in levels
         ],
         "memory": {
@@ -45,16 +43,13 @@ def generation_dict(found: Generation) -> dict[str, Any]:
             **floats(running, "bandwidth_B_per_s=bandwidth voltage_V=point.voltage"),
         },
         "networks": [
-            {
-                "name": net.name,
-                "link": link.name,
-                **floats(run, "lanes bandwidth_B_per_s=bandwidth voltage_V=point.voltage"),
-            }
+            {"name": net.name, "link": link.name}
+            | floats(run, "lanes bandwidth_B_per_s=bandwidth voltage_V=point.voltage")
             for net, link, run in nets
         ],
         "use": {f"{name}_{UNITS[name]}": parts for name, parts in found.use.items()},
         "binds": found.binds,
-        "cost_USD": None if made.cost is None else float(made.cost),
+        **floats(made, "cost_USD=cost"),
         "worth_of_one_percent": found.worth(),
     }
 
@@ -73,10 +68,9 @@ def generation_tables(found: Generation) -> list[Any]:
 
 def _components(found: Generation) -> Any:
     area, power, none = found.use["area"], found.use["power"], [""] * 5
-    rows = [
-        [*cells, *(_part(use, cells[0]) for use in (area, power)), found.binds[cells[0]]]
-        for cells in _rows(found)
-    ]
+    rows = []
+    for cells in _rows(found):
+        rows.append([*cells, *(_part(use, cells[0]) for use in (area, power)), found.binds[cells[0]]])
     rows.append(["leakage", *none, "", _part(power, REST), "of the die around them"])
     rows += [[LOSS, *none, "", _part(power, LOSS), "lost on the way"]] if LOSS in power else []
     rows.append(["left over", *none, _left(area), _left(power), ""])
@@ -122,10 +116,10 @@ def _worth(found: Generation) -> Any:
     """What one more percent of each budget buys, in percent."""
     worth = found.worth()
     shown = [key for key in next(iter(worth.values())) if any(abs(row[key]) > 5e-5 for row in worth.values())]
-    rows = (
-        (SHOWN.get(name, name), *(f"{100.0 * row[k]:+.2f} %" if abs(row[k]) > 5e-5 else "-" for k in shown))
-        for name, row in worth.items()
-    )
+    rows = []
+    for name, row in worth.items():
+        cells = (f"{100.0 * row[k]:+.2f} %" if abs(row[k]) > 5e-5 else "-" for k in shown)
+        rows.append((SHOWN.get(name, name), *cells))
     head = ["<1 % more", *(f">{key}" for key in shown)]
     return table("what one more percent of a budget buys", head, rows)
 

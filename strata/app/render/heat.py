@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.tables import picked, table
+from strata.app.render.tables import cells_of, floats, picked, table
 from strata.arrays import Array, Number
 from strata.drawing import DARK, GREY, Canvas, Point
 from strata.hardware.thermal.grid import Layer
@@ -15,30 +15,31 @@ from strata.hardware.thermal.report import Temperatures
 from strata.units import show
 
 SHOWN_TIMES = 8  # rows of temperatures in time
+RAMP = ("#fffade", "#fcd480", "#f59652", "#da523e", "#a01e3c", "#540e34")  # cool to hot: yellow to wine
+OVER = "#b03030"  # of what is above its limit
+LEFT, TOP, WIDE, LABELS = 24.0, 84.0, 420.0, 196.0  # of the section, and the room for its labels
+SIDE, GAP, ACROSS = 112.0, 18.0, 4  # of a map, between maps, and maps in a row
+TALL = 430.0  # of the section at most
+FOOT = 70.0
+# Heights of layers, not to scale: bonds would be hairs and the sink would be all.
+HEIGHTS = {"sink": 64.0, "lid": 44.0, "interface": 12.0, "bond": 6.0, "logic": 26.0, "dram": 20.0}
 
 
 def temperatures_dict(temperatures: Temperatures) -> dict[str, Any]:
     """Temperatures for machines, in SI units."""
     die, why = temperatures.binding, temperatures.infeasible
+    of_die = "name power_W=power max_K=hottest mean_K=mean min_K=coolest limit_K=limit"
+    of_path = "name resistance_K_per_W=resistance power_W=power rise_K=rise"
     told: dict[str, Any] = {
-        "chip": temperatures.chip.name,
-        "cooling": temperatures.cooling.title,
-        "arrangement": temperatures.cooling.arrangement,
-        "power_W": temperatures.power,
-        "heat_out_W": temperatures.field.heat_out,
-        "ambient_K": float(temperatures.cooling.ambient),
+        **picked(temperatures, "chip=chip.name cooling=cooling.title arrangement=cooling.arrangement"),
+        **picked(temperatures, "power_W=power heat_out_W=field.heat_out"),
+        **floats(temperatures, "ambient_K=cooling.ambient"),
         "fits": why is None,
         "why": None if why is None else str(why),
         "binding": die.name,
         "highest_power_W": temperatures.highest_power,
-        "dies": [
-            picked(d, "name power_W=power max_K=hottest mean_K=mean min_K=coolest limit_K=limit")
-            for d in temperatures.dies
-        ],
-        "path": [
-            picked(p, "name resistance_K_per_W=resistance power_W=power rise_K=rise")
-            for p in temperatures.path
-        ],
+        "dies": [picked(d, of_die) for d in temperatures.dies],
+        "path": [picked(p, of_path) for p in temperatures.path],
     }
     if temperatures.history is not None:
         shown = {d.name: temperatures.history.hottest[d.name] for d in temperatures.dies}
@@ -51,28 +52,22 @@ def temperature_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
     if "history" not in told:
         return [{"chip": told["chip"], "cooling": told["cooling"], **die} for die in told["dies"]]
     dies = told["history"]["max_K"]
-    return [
-        {"chip": told["chip"], "time_s": time, "max_K": {die: dies[die][i] for die in dies}}
-        for i, time in enumerate(told["history"]["time_s"])
-    ]
+    rows = []
+    for i, time in enumerate(told["history"]["time_s"]):
+        rows.append({"chip": told["chip"], "time_s": time, "max_K": {die: dies[die][i] for die in dies}})
+    return rows
 
 
 def temperatures_tables(temperatures: Temperatures) -> list[Any]:
     """Temperatures for people."""
     cooling, die, why = temperatures.cooling, temperatures.binding, temperatures.infeasible
-    dies = [
-        (
-            d.name,
-            show(d.power, "W"),
-            *(celsius(t) for t in (d.hottest, d.mean, d.coolest, d.limit)),
-            f"{d.limit - d.hottest:.1f} K",
-        )
-        for d in temperatures.dies
-    ]
+    dies = []
+    for d in temperatures.dies:
+        degrees = (celsius(t) for t in (d.hottest, d.mean, d.coolest, d.limit))
+        dies.append((*cells_of(d, "name power:W"), *degrees, f"{d.limit - d.hottest:.1f} K"))
     styles = ["bold" if d is die else "" for d in temperatures.dies]
-    way = (
-        (p.name, f"{p.resistance:.4f} K/W", show(p.power, "W"), f"{p.rise:.1f} K") for p in temperatures.path
-    )
+    path = temperatures.path
+    way = ((p.name, f"{p.resistance:.4f} K/W", show(p.power, "W"), f"{p.rise:.1f} K") for p in path)
     arrangement = cooling.arrangement.replace("_", " ")
     title = f"{temperatures.chip.name}: {show(temperatures.power, 'W')}, coolant {celsius(cooling.ambient)}, "
     title += f"{arrangement}\n{cooling.title}"
@@ -109,16 +104,6 @@ def celsius(kelvin: Number) -> str:
     '85.0 °C'
     """
     return f"{kelvin - 273.15:.1f} °C"
-
-
-RAMP = ("#fffade", "#fcd480", "#f59652", "#da523e", "#a01e3c", "#540e34")  # cool to hot: yellow to wine
-OVER = "#b03030"  # of what is above its limit
-LEFT, TOP, WIDE, LABELS = 24.0, 84.0, 420.0, 196.0  # of the section, and the room for its labels
-SIDE, GAP, ACROSS = 112.0, 18.0, 4  # of a map, between maps, and maps in a row
-TALL = 430.0  # of the section at most
-FOOT = 70.0
-# Heights of layers, not to scale: bonds would be hairs and the sink would be all.
-HEIGHTS = {"sink": 64.0, "lid": 44.0, "interface": 12.0, "bond": 6.0, "logic": 26.0, "dram": 20.0}
 
 
 class HeatCanvas(Canvas):

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.figures import colour_of, note
+from strata.app.render.figures import colour_of, note, quantity_axis
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, STYLE, check_picture, keep, pyplot_of, save
@@ -23,6 +23,11 @@ from strata.units import show
 from strata.workload.graph import Graph
 from strata.workload.graph_picture import graph_svg
 
+LOOKS = ((COLOURS[0], "o"), (COLOURS[1], "s"))  # of memory and network
+Roof = tuple[str, float]  # its name and B/s
+WIDE, ROW, BAR = 460.0, 74.0, 12.0  # of the bars' column, of a partition, of a bar
+PARTS = (("compute", "#4c78a8"), ("memory", "#f58518"), ("network", "#54a24b"))
+
 
 def partition_rows(found: ProgramMapping) -> list[tuple[MappedBlock, int, FusedPartition]]:
     """Partitions of all blocks with their numbers."""
@@ -34,18 +39,14 @@ def partition_rows(found: ProgramMapping) -> list[tuple[MappedBlock, int, FusedP
 
 def map_notes(found: ProgramMapping, system: System, layouts: str) -> list[str]:
     """What a reader should know of how this was found."""
-    said = []
-    if found.given and layouts != "given":
-        said.append(
-            f"layouts are those of the plan {found.given} (routed experts and uneven divisions are not "
-            "searched; --plan names another); partitions are proved best under them"
-        )
-    if system.chip.execution != "dataflow":
-        said.append(
-            f"{system.chip.name} runs kernels one by one: a fused partition is what one kernel "
-            "with its tensors kept on the chip could reach"
-        )
-    return said
+    given = (
+        f"layouts are those of the plan {found.given} (routed experts and uneven divisions are not searched; "
+        "--plan names another); partitions are proved best under them"
+    )
+    one_by_one = f"{system.chip.name} runs kernels one by one: a fused partition is what one kernel with its "
+    one_by_one += "tensors kept on the chip could reach"
+    notes = [given] if found.given and layouts != "given" else []
+    return notes + ([one_by_one] if system.chip.execution != "dataflow" else [])
 
 
 def map_dict(
@@ -54,6 +55,7 @@ def map_dict(
     """A mapping for machines, in SI units."""
     best, space = found.best, found.space
     assert best is not None
+    own = "tiles time compute memory network sram traffic passes binds"
     return {
         "step": best.step,
         **picked(found, "bound gap optimal proof stopped seconds"),
@@ -61,30 +63,20 @@ def map_dict(
         "plan": found.given,
         "notes": list(notes),
         "layouts": {module: list(axes) for module, axes in best.layer.options.items()},
-        "partitions": partition_dicts(found),
+        "partitions": [
+            {**picked(block, "block times"), "kernels": list(p.kernels), **picked(p, own)}
+            for block, _, p in partition_rows(found)
+        ],
         "collectives": [
             {**picked(op, "tensor=output pattern group"), "payload": float(op.payload)}
             for op in found.collectives
         ],
         "compared": [picked(c, "name time loss partitions reason") for c in others],
         **picked(found, "candidates bounded nodes layouts_fused=layouts"),
-        "space": None
-        if space is None
-        else {
-            "candidates": space.candidates,
-            **picked(space, "layouts fusions mappings", str),
-            "counts": space.counts,
-        },
+        "space": space
+        and {**picked(space, "candidates"), **picked(space, "layouts fusions mappings", str)}
+        | picked(space, "counts"),
     }
-
-
-def partition_dicts(found: ProgramMapping) -> list[dict[str, Any]]:
-    """Partitions for machines."""
-    own = "tiles time compute memory network sram traffic passes binds"
-    return [
-        {"block": block.block, "times": block.times, "kernels": list(p.kernels), **picked(p, own)}
-        for block, _, p in partition_rows(found)
-    ]
 
 
 def map_tables(
@@ -109,9 +101,8 @@ def headline(found: ProgramMapping, title: str) -> list[str]:
     assert best is not None
     degrees = ",".join(f"{d}={n:g}" for d, n in best.candidate.mesh.items() if n > 1)
     mesh = found.given or degrees or "one device"
-    parts = [f"stage {show(best.stage, 's')}"]
-    parts += [f"hand-over {show(best.send, 's')}"] if best.send else []
-    parts += [f"gradients {show(best.gradients, 's')}"] if best.gradients else []
+    after = {"hand-over": best.send, "gradients": best.gradients}
+    parts = [f"stage {show(best.stage, 's')}", *(f"{k} {show(v, 's')}" for k, v in after.items() if v)]
     stopped = "; the search ended early" if found.stopped and not found.optimal else ""
     proof = f"{found.proof}{stopped}, {found.seconds:.1f} s"
     return [
@@ -133,13 +124,12 @@ def counted(number: float, one: str, more: str) -> str:
 def partition_table(found: ProgramMapping) -> Any:
     rows, last = [], ""
     for block, number, p in partition_rows(found):
-        times = f" x {block.times:g}" if block.times != 1 else ""
-        name = "" if block.block == last else block.block + times
+        repeated = f" x {block.times:g}" if block.times != 1 else ""
+        name = "" if block.block == last else block.block + repeated
         last = block.block
-        sizes = (show(v, "s") if v else "" for v in (p.compute, p.memory, p.network, p.time))
-        rows.append(
-            (str(number), name, " ".join(p.kernels), str(p.tiles), *sizes, show(p.sram, "B"), p.binds)
-        )
+        times = (show(v, "s") if v else "" for v in (p.compute, p.memory, p.network, p.time))
+        kernels = (" ".join(p.kernels), str(p.tiles))
+        rows.append((str(number), name, *kernels, *times, show(p.sram, "B"), p.binds))
     return rows_table("~|block~|kernels~|>tiles|>compute|>memory|>network|>time|>SRAM|bound by", rows)
 
 
@@ -178,36 +168,19 @@ def big(number: int) -> str:
     return text if len(text) < 7 else f"{text[0]}.{text[1:3]}e{len(text) - 1}"
 
 
-LOOKS = ((COLOURS[0], "o"), (COLOURS[1], "s"))  # of memory and network
-Roof = tuple[str, float]  # its name and B/s
-
-
-def draw_mapping_roofline(
-    points: Sequence[MappingIntensity], memory: Roof, network: Roof, peak: float, title: str, path: Path
-) -> Path:
-    """Write the picture as SVG."""
-    pyplot = pyplot_of()
-    with pyplot.rc_context(STYLE):
-        return save(pyplot, mapping_roofline(pyplot, points, (memory, network), peak, title), path)
-
-
 def mapping_roofline(
     pyplot: Any, points: Sequence[MappingIntensity], roofs: tuple[Roof, Roof], peak: float, title: str
 ) -> Any:
     """The figure: roofs of memory and network under one peak, and for each mapping two dots at its rate, one
     under each roof; a dot on its roof is bound by it. What moves nothing has no dot there.
     """
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     figure, axes = pyplot.subplots(figsize=(7.6, 4.6), layout="constrained")
     dots = [i for p in points for i in (p.memory, p.network) if np.isfinite(i) and i > 0]
     ridges = [peak / speed for _, speed in roofs]
     low, high = 0.35 * min(dots + ridges), 5.0 * max(dots + ridges)
     bottom, top = 0.5 * min(p.rate for p in points), 2.0 * peak
     axes.set(xscale="log", yscale="log", xlim=(low, high), ylim=(bottom, top))
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda rate, _: show(rate, "FLOP/s")))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    quantity_axis(axes.yaxis, "FLOP/s", log=True)
     axes.plot([min(ridges), high], [peak, peak], color=DARK, linewidth=1.5)
     said = {"ha": "right", "fontsize": 8}
     note(axes, f"peak {show(peak, 'FLOP/s')}", (high, peak), (-4, 4), color=DARK, **said)
@@ -232,10 +205,6 @@ def _dots(axes: Any, points: Sequence[MappingIntensity]) -> None:
             if np.isfinite(at):
                 axes.plot([at], [point.rate], marker, color=colour, markersize=6, zorder=4)
         note(axes, point.name, (max(pair), point.rate), (8, -3), fontsize=8, color=DARK, zorder=5)
-
-
-WIDE, ROW, BAR = 460.0, 74.0, 12.0  # of the bars' column, of a partition, of a bar
-PARTS = (("compute", "#4c78a8"), ("memory", "#f58518"), ("network", "#54a24b"))
 
 
 def draw_map(found: ProgramMapping, graph: Graph, title: str, path: Path) -> Path:
@@ -316,6 +285,6 @@ def draw_map_roofline(
     points = mapping_points(found.best, shown, system)
     chip = found.best.layer.blocks[0].problem.chip
     memory, network = ("DRAM", chip.dram_bandwidth), ("network", links_bandwidth(system))
-    return draw_mapping_roofline(
-        points, memory, network, chip.peak, f"Mappings of {name} on {system.name}", path
-    )
+    pyplot, title = pyplot_of(), f"Mappings of {name} on {system.name}"
+    with pyplot.rc_context(STYLE):
+        return save(pyplot, mapping_roofline(pyplot, points, (memory, network), chip.peak, title), path)

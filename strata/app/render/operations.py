@@ -27,9 +27,8 @@ def kernel_dicts(kernel: Any, count: int) -> list[dict[str, Any]]:
         return [{name: float(value[i]) for name, value in spread.items()} for i in range(count)]
 
     price, chip = kernel.price, kernel.chip
-    asked = {"chip": chip.name, "kernel": kernel.kind, "op": kernel.run.op, "precision": kernel.precision}
-    if not kernel.run.op:
-        del asked["op"]
+    asked = {"chip": chip.name, "kernel": kernel.kind} | ({"op": kernel.run.op} if kernel.run.op else {})
+    asked["precision"] = kernel.precision
     times = each(picked(price, "time_s=time lower_s=lower upper_s=upper"))
     sizes = each(kernel.sizes)
     shares = each({n: getattr(price, n) for n in RESOURCES if n != "network" or kernel.run.fabric})
@@ -42,17 +41,11 @@ def kernel_dicts(kernel: Any, count: int) -> list[dict[str, Any]]:
         | {"power_limit_W": chip.energy.power_limit}
     )
     bound = np.broadcast_to(np.asarray(kernel.bound_by), (count,))
-    return [
-        {
-            **asked,
-            "sizes": sizes[i],
-            **times[i],
-            "bound_by": str(bound[i]),
-            "resources_s": shares[i],
-            **spent[i],
-        }
-        for i in range(count)
-    ]
+    rows = []
+    for i in range(count):
+        row = {**asked, "sizes": sizes[i], **times[i], "bound_by": str(bound[i]), "resources_s": shares[i]}
+        rows.append(row | spent[i])
+    return rows
 
 
 def _asked_text(row: dict[str, Any], varied: list[str], once: bool) -> str:
@@ -61,11 +54,8 @@ def _asked_text(row: dict[str, Any], varied: list[str], once: bool) -> str:
     from strata.pricing.kernel_request import SIZES
 
     usual = {name: value for name, value in KINDS[row["kernel"]].usual.items() if SIZES[name].unit}
-    sizes = " ".join(
-        f"{name}={value:g}"
-        for name, value in row["sizes"].items()
-        if name not in varied and usual.get(name) != value
-    )
+    own = {n: v for n, v in row["sizes"].items() if n not in varied and usual.get(n) != v}
+    sizes = " ".join(f"{name}={value:g}" for name, value in own.items())
     asked = " ".join(filter(None, (row["kernel"], row.get("op", ""), sizes)))
     return f"{asked}, {row['precision']} on {row['chip']}, {'once' if once else 'repeated'}"
 
@@ -114,28 +104,19 @@ def collective_dicts(cost: CollectiveCost, count: int) -> list[dict[str, Any]]:
     spread = {name: np.broadcast_to(np.asarray(value, float), (count,)) for name, value in numbers.items()}
     inside = [np.broadcast_to(np.asarray(s.size, float), (count,)) for s in cost.layouts]
     joined = np.broadcast_to(cost.joined, (count,))
-    asked: dict[str, Any] = {
-        "collective": cost.pattern,
-        "fabric": fabric.name,
-        "sizes": [float(d.size) for d in fabric.dimension],
-    }
+    asked: dict[str, Any] = {"collective": cost.pattern, "fabric": fabric.name}
+    asked |= {"sizes": [float(d.size) for d in fabric.dimension]}
     asked |= {"engine": cost.engine or None} | ({"packets": cost.packets} if cost.packets else {})
-    return [
-        {
-            **asked,
-            **{name: float(value[i]) for name, value in spread.items()},
-            "joined": bool(joined[i]),
-            "dimensions": [
-                {
-                    "name": d.name,
-                    "ranks": float(inside[j][i]),
-                    "algorithm": str(cost.algorithms[j][i]) or None,
-                }
-                for j, d in enumerate(fabric.dimension)
-            ],
-        }
-        for i in range(count)
-    ]
+    rows = []
+    for i in range(count):
+        row = {**asked, **{name: float(value[i]) for name, value in spread.items()}}
+        ways = zip(fabric.dimension, inside, cost.algorithms, strict=True)
+        crossed = [
+            {"name": d.name, "ranks": float(ranks[i]), "algorithm": str(way[i]) or None}
+            for d, ranks, way in ways
+        ]
+        rows.append(row | {"joined": bool(joined[i]), "dimensions": crossed})
+    return rows
 
 
 def collectives_table(rows: list[dict[str, Any]]) -> Any:
@@ -167,33 +148,23 @@ def _levels(crossed: list[dict[str, Any]]) -> str:
 
 def concurrent_dicts(costs: ConcurrentCollectives, count: int) -> list[dict[str, Any]]:
     """Collectives that start together, for machines."""
-    return [
-        {
-            "time_s": point_number(costs.time, i),
-            "one_after_the_other_s": point_number(costs.one_after_the_other, i),
-            "collectives": [
-                {
-                    "collective": c.pattern,
-                    **picked(c, "bytes ranks stride alone_s=time", partial(point_number, i=i)),
-                    "time_s": point_number(finish, i),
-                }
-                for c, finish in zip(costs.alone, costs.finish, strict=True)
-            ],
-        }
-        for i in range(count)
-    ]
+    rows = []
+    for i in range(count):
+        of = partial(point_number, i=i)
+        each = []
+        for c, finish in zip(costs.alone, costs.finish, strict=True):
+            alone = picked(c, "bytes ranks stride alone_s=time", of)
+            each.append({"collective": c.pattern, **alone, "time_s": of(finish)})
+        rows.append({**picked(costs, "time_s=time one_after_the_other_s=one_after_the_other", of)})
+        rows[-1]["collectives"] = each
+    return rows
 
 
 def concurrent_table(costs: ConcurrentCollectives, told: list[dict[str, Any]]) -> Any:
     """The same for people."""
-    rows = (
-        [
-            *cells_of(one, "collective ranks:g bytes:B alone_s:s time_s:s"),
-            f"{one['time_s'] / one['alone_s']:.2f}x",
-        ]
-        for row in told
-        for one in row["collectives"]
-    )
+    fields, rows = "collective ranks:g bytes:B alone_s:s time_s:s", []
+    for one in (one for row in told for one in row["collectives"]):
+        rows.append([*cells_of(one, fields), f"{one['time_s'] / one['alone_s']:.2f}x"])
     first = costs.alone[0]
     title = f"{len(costs.alone)} collectives at once on {first.fabric.name}, {_software(first.engine)}"
     last, in_turn = cells_of(told[-1], "time_s:s one_after_the_other_s:s")

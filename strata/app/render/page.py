@@ -27,6 +27,9 @@ PAPER_COLOURS = {
     "#cccccc": "var(--line)", "#d5d5d5": "var(--line)", "#dddddd": "var(--line)", "#e8e8e8": "var(--line)",
     "#eeeeee": "var(--line)",
 }  # fmt: skip
+RESOURCE_COLOURS = ("compute", "memory", "network", "cache", "overhead", "bubble", "host", "throttling")
+MOST_ACROSS, MOST_DOWN = 14, 40  # cells of a heat map that are written out; larger ones are drawn
+LONG = 46  # names longer than this stand above their bars
 
 
 def plotly_graphs() -> Any:
@@ -177,11 +180,6 @@ def html_table(
     return f"<div class='wide'><table>{head}<tbody>{body}</tbody></table></div>"
 
 
-RESOURCE_COLOURS = ("compute", "memory", "network", "cache", "overhead", "bubble", "host", "throttling")
-MOST_ACROSS, MOST_DOWN = 14, 40  # cells of a heat map that are written out; larger ones are drawn
-LONG = 46  # names longer than this stand above their bars
-
-
 def resource_colour(name: str) -> str:
     """The page's colour of what a time is bound by.
 
@@ -197,17 +195,15 @@ def series_colour(place: int) -> str:
 
 
 def bars_html(
-    names: Sequence[str],
-    values: Sequence[float],
-    texts: Sequence[str],
+    rows: Sequence[tuple[str, float, str]],
     colours: Sequence[str] | str = "var(--accent)",
     spans: Sequence[tuple[float, float] | None] | None = None,
 ) -> str:
-    """Bars that lie, each with its name and its value; a span is a line over its bar, where it would lie."""
-    shown = [abs(v) for v in values if np.isfinite(v)] + [s[1] for s in spans or [] if s is not None]
+    """Bars that lie, each with its name, value and text; a span is a line over its bar."""
+    shown = [abs(v) for _, v, _ in rows if np.isfinite(v)] + [s[1] for s in spans or [] if s is not None]
     whole = max([*shown, 1e-300])
     told = []
-    for place, (name, value, text) in enumerate(zip(names, values, texts, strict=True)):
+    for place, (name, value, text) in enumerate(rows):
         colour = colours if isinstance(colours, str) else colours[place]
         colour = "var(--bad)" if value < 0 else colour
         width = 100.0 * abs(value) / whole if np.isfinite(value) else 0.0
@@ -216,7 +212,7 @@ def bars_html(
             low, high = (100.0 * end / whole for end in span)
             bar += f"<b style='left:{low:.2f}%;width:{high - low:.2f}%'></b>"
         told.append(_bar(name, bar, text))
-    return _bars(told, names)
+    return _bars(told, [name for name, _, _ in rows])
 
 
 def _bar(name: str, inner: str, text: str) -> str:
@@ -318,16 +314,10 @@ def _heat_chart(
     z = [[float(v) if np.isfinite(v) else None for v in line] for line in values]
     scale = [[0.0, "var(--accent-soft)"], [1.0, "var(--accent)"]]
     figure = plotly_graphs().Figure()
-    figure.add_heatmap(
-        x=list(across[1]),
-        y=list(down[1]),
-        z=z,
-        text=[list(line) for line in texts],
-        colorscale=scale,
-        reversescale=not more,
-        hovertemplate="%{x}, %{y}: %{text}<extra></extra>",
-        colorbar={"thickness": 12, "outlinewidth": 0, "exponentformat": "SI"},
-    )
+    hover = {"text": [list(line) for line in texts], "hovertemplate": "%{x}, %{y}: %{text}<extra></extra>"}
+    bar = {"thickness": 12, "outlinewidth": 0, "exponentformat": "SI"}
+    look = {"colorscale": scale, "reversescale": not more, "colorbar": bar}
+    figure.add_heatmap(x=list(across[1]), y=list(down[1]), z=z, **hover, **look)
     figure.update_xaxes(title=across[0], type="category", nticks=12)
     figure.update_yaxes(title=down[0], type="category", nticks=16)
     return figure_html(figure, 460, "heat-map")

@@ -8,15 +8,27 @@ from typing import Any
 
 import numpy as np
 
-from strata.adapters.post_training.iteration import ALL, SAMPLING, TRAINING, Iteration, PostTrainingPhase
+from strata.adapters.post_training.iteration import ALL, SAMPLING, TRAINING, Iteration
 from strata.adapters.post_training.run import PostTraining
-from strata.app.render.tables import cells_of, floats, picked, rows_table
+from strata.app.render.tables import cells_of, floats, picked, rows_table, table
 from strata.app.terminal import titled
 from strata.drawing import COLOURS, DARK, GREY, Canvas
 from strata.mapping.plan import plan_text
 from strata.units import show
 
 SHOWN = 8  # ways that are listed
+WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 860.0, 210.0, 24.0, 58.0, 30.0, 14.0
+TICKS = 6
+PHASES = {
+    "read prompts": COLOURS[9],
+    "rollouts": COLOURS[0],
+    "rollout tail": "#9dbbe0",
+    "scoring": COLOURS[2],
+    "training": COLOURS[1],
+    "moving state": COLOURS[5],
+    "weight transfer": COLOURS[3],
+}
+MOST_WAYS = 4  # that are drawn: the best of each kind
 
 
 def post_training_tables(found: PostTraining) -> list[Any]:
@@ -28,8 +40,17 @@ def post_training_tables(found: PostTraining) -> list[Any]:
         parts.append(f"{len(found.ways) - SHOWN} more; --json has all of them")
     if not best.fits:
         return parts
-    parts.append(titled(f"the best: {pools_text(best)}", _phases_table(best)))
-    parts.append(titled("memory of a device", _memory_table(best)))
+    phases = (
+        (*cells_of(p, "name pool start:s time:s"), f"{p.time / best.time:.1%}", p.bound_by)
+        for p in best.phases
+    )
+    memory = []
+    for phase, sizes in best.memory.items():
+        largest = sorted(sizes.items(), key=lambda item: -item[1])
+        of_which = ", ".join(f"{show(size, 'B')} {name}" for name, size in largest)
+        memory.append((phase, show(sum(sizes.values()), "B"), show(best.limits[phase], "B"), of_which))
+    parts.append(table(f"the best: {pools_text(best)}", "<phase|<on|>start|>time|)share|bound by", phases))
+    parts.append(table("memory of a device", "<phase|>used|>may fill|of which", memory))
     return [*parts, *_remarks(best)]
 
 
@@ -41,40 +62,20 @@ def pools_text(way: Iteration) -> str:
 
 
 def _ways_table(ways: list[Iteration]) -> Any:
+    fields = "time:s samples_per_s:.3g tokens_per_s_per_device:,.0f usd:.3g kwh:.3g bound_by"
     rows = []
     for way in ways:
         plans = (plan_text(way.rollout_plan), plan_text(replace(way.training_plan, microbatches=0.0)))
-        cells = [*["-"] * 5, "does not fit"]
-        if way.fits:
-            cells = cells_of(
-                way, "time:s samples_per_s:.3g tokens_per_s_per_device:,.0f usd:.3g kwh:.3g bound_by"
-            )
+        cells = cells_of(way, fields) if way.fits else [*["-"] * 5, "does not fit"]
         rows.append((pools_text(way), *plans, *cells))
     head = "<devices|rollout plan~|training plan~|>iteration|>samples/s|>tokens/s/device|>USD|>kWh|<bound by"
     return rows_table(head, rows)
 
 
-def _phases_table(way: Iteration) -> Any:
-    rows = (
-        (*cells_of(p, "name pool start:s time:s"), f"{p.time / way.time:.1%}", p.bound_by) for p in way.phases
-    )
-    return rows_table("<phase|<on|>start|>time|)share|bound by", rows)
-
-
-def _memory_table(way: Iteration) -> Any:
-    rows = []
-    for phase, held in way.memory.items():
-        parts = ", ".join(f"{show(v, 'B')} {k}" for k, v in sorted(held.items(), key=lambda kv: -kv[1]))
-        rows.append((phase, show(sum(held.values()), "B"), show(way.limits[phase], "B"), parts))
-    return rows_table("<phase|>used|>may fill|of which", rows)
-
-
 def _remarks(way: Iteration) -> list[str]:
     said = [] if way.keep else ["moved out: what a phase does not need lies in the hosts' memory meanwhile"]
-    said += [
-        f"{way.slots:,.0f} responses at once, of {float(way.recipe.samples):,.0f}; "
-        f"an iteration takes {way.usd:.3g} USD and {way.kwh:.3g} kWh"
-    ]
+    at_once = f"{way.slots:,.0f} responses at once, of {float(way.recipe.samples):,.0f}"
+    said.append(f"{at_once}; an iteration takes {way.usd:.3g} USD and {way.kwh:.3g} kWh")
     if not way.colocated:
         idle = ", ".join(f"the {pool} {way.idle_share(pool):.0%}" for pool in (SAMPLING, TRAINING))
         said.append(f"waiting: {idle} of the time")
@@ -97,19 +98,14 @@ def post_training_dict(found: PostTraining) -> dict[str, Any]:
 
 def _way(way: Iteration) -> dict[str, Any]:
     rates = "samples_per_s tokens_per_s tokens_per_s_per_device"
+    phase = "phase=name pool start_s=start time_s=time bound_by"
     return {
         "pools": "one" if way.colocated else "two",
         **picked(way, "asynchronous keep rollout_devices training_devices"),
-        "rollout_plan": plan_text(way.rollout_plan),
-        "training_plan": plan_text(way.training_plan),
+        **picked(way, "rollout_plan training_plan", plan_text),
         **picked(way, f"fits why_not time_s=time {rates} cost_USD=usd energy_J=energy bound_by slots"),
-        "phases": [
-            picked(p, "phase=name pool start_s=start time_s=time bound_by")
-            for p in way.phases
-            if np.isfinite(p.time)
-        ],
-        "memory_B": way.memory,
-        "limit_B": way.limits,
+        "phases": [picked(p, phase) for p in way.phases if np.isfinite(p.time)],
+        **picked(way, "memory_B=memory limit_B=limits"),
     }
 
 
@@ -121,20 +117,6 @@ def post_training_rows(told: dict[str, Any]) -> list[dict[str, Any]]:
         | {f"{p['phase'].replace(' ', '_')}_s": p["time_s"] for p in way["phases"]}
         for way in told["ways"]
     ]
-
-
-WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 860.0, 210.0, 24.0, 58.0, 30.0, 14.0
-TICKS = 6
-PHASES = {
-    "read prompts": COLOURS[9],
-    "rollouts": COLOURS[0],
-    "rollout tail": "#9dbbe0",
-    "scoring": COLOURS[2],
-    "training": COLOURS[1],
-    "moving state": COLOURS[5],
-    "weight transfer": COLOURS[3],
-}
-MOST_WAYS = 4  # that are drawn: the best of each kind
 
 
 def draw_post_training(found: PostTraining, path: Path) -> Path:
@@ -165,21 +147,14 @@ def pools_of(way: Iteration) -> tuple[str, ...]:
 
 
 def _line(canvas: Canvas, way: Iteration, name: str, y: float, scale: float) -> None:
-    count = {SAMPLING: way.rollout_devices, TRAINING: way.training_devices}.get(
-        name, way.rollout_devices if way.colocated else 0
-    )
+    count = way.training_devices if name == TRAINING else way.rollout_devices
     canvas.text((14.0, y + 18.0), f"{name} ({count})", 9.0, GREY)
     canvas.box((LEFT, y + 4.0), (way.time * scale, ROW - 8.0), fill="#f2f2f2")
-    for p in way.phases:
-        if p.pool in (name, ALL):
-            _phase(canvas, p, y, scale)
-
-
-def _phase(canvas: Canvas, p: PostTrainingPhase, y: float, scale: float) -> None:
-    x, wide = LEFT + p.start * scale, p.time * scale
-    canvas.box((x, y + 4.0), (wide, ROW - 8.0), fill=PHASES.get(p.name, GREY), edge="#ffffff", width=0.6)
-    if wide > 40.0:
-        canvas.text((x + 0.5 * wide, y + 18.5), show(p.time, "s"), 8.0, "#ffffff", centred=True)
+    for p in (p for p in way.phases if p.pool in (name, ALL)):
+        x, wide = LEFT + p.start * scale, p.time * scale
+        canvas.box((x, y + 4.0), (wide, ROW - 8.0), fill=PHASES.get(p.name, GREY), edge="#ffffff", width=0.6)
+        if wide > 40.0:
+            canvas.text((x + 0.5 * wide, y + 18.5), show(p.time, "s"), 8.0, "#ffffff", centred=True)
 
 
 def _legend(canvas: Canvas, names: list[str]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from strata import __version__
 from strata.app.render.tables import card, picked
+from strata.app.terminal import words
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, division_text
 from strata.params import stated
@@ -20,6 +21,18 @@ from strata.units import show
 from strata.workload.model import Model
 
 PRECISIONS = ("weights", "expert_weights", "activations", "kv", "embedding_dtype", "precision")
+# The numbers of a prediction worth a line, in the order of reading.
+HEADLINE = (
+    "ttft tpot step_time tokens_per_s tokens_per_s_per_user tokens_per_s_per_device items_per_s mfu mbu "
+    "energy_per_token energy_per_item power temperature cost_per_mtoken cost_per_mitem cost_per_device_hour"
+)
+# What any program has and a language model says in tokens.
+SAID_IN_TOKENS = {
+    "items_per_s": "tokens_per_s",
+    "energy_per_item": "energy_per_token",
+    "cost_per_mitem": "cost_per_mtoken",
+}
+SHARES = ("mfu", "mbu")  # written in per cent
 
 
 def finite(value: Any) -> float | None:
@@ -30,9 +43,7 @@ def finite(value: Any) -> float | None:
 
 def sourced_numbers(record: Any) -> dict[str, Any]:
     """The quantities behind a record, with unit and source, by path."""
-    return {
-        path: {"value": p.value, "unit": p.unit, "source": p.source} for path, p in stated(record).items()
-    }
+    return {path: picked(p, "value unit source") for path, p in stated(record).items()}
 
 
 def inputs_digest(record: Any) -> str:
@@ -48,48 +59,33 @@ def prediction_dict(result: Result) -> dict[str, Any]:
     system, model, work, summary = result.system, result.model, result.workload, result.summary
     metrics = {k: finite(getattr(result.metrics, k)) for k in metrics_of(result.metrics)}
     decoding = work.phase == "decode"
-    records = {"chip": system.chip, "fabric": system.fabric, "engine": result.engine}
+    question = {"system": system.name, "devices": finite(system.devices), "model": model.name}
+    question |= picked(work, "phase batch") | {"input": None if decoding else work.sequence}
+    question |= {"output": work.output if work.phase == "serve" else None}
+    question |= {"context": work.context if decoding else None, "plan": division_text(result.plan)}
+    question |= {"degrees": _degrees(result.plan), "engine": result.engine.name}
+    inputs: dict[str, Any] = {}
+    for kind, record in (("chip", system.chip), ("fabric", system.fabric), ("engine", result.engine)):
+        stated_by = {"hash": inputs_digest(record), "numbers": sourced_numbers(record)}
+        inputs[kind] = {"name": record.name, **stated_by}
     return {
         "strata": __version__,
-        "question": {
-            "system": system.name,
-            "devices": finite(system.devices),
-            "model": model.name,
-            "phase": work.phase,
-            "batch": work.batch,
-            "input": None if decoding else work.sequence,
-            "output": work.output if work.phase == "serve" else None,
-            "context": work.context if decoding else None,
-            "plan": division_text(result.plan),
-            "degrees": _degrees(result.plan),
-            "engine": result.engine.name,
-            "precision": {k: getattr(model, k) for k in PRECISIONS if hasattr(model, k)},
-        },
+        "question": question | {"precision": {k: getattr(model, k) for k in PRECISIONS if hasattr(model, k)}},
         "fits": bool(result.fits),
-        "infeasible": [
-            {**picked(i, "what demand limit unit"), "levers": list(i.levers)} for i in result.infeasible
-        ],
+        "infeasible": [picked(i, "what demand limit unit levers") for i in result.infeasible],
         "metrics": metrics,
         "units": {k: METRICS[k].unit for k in metrics},
         "bound_by": result.bound_by,
-        "resources_s": _finite_parts(summary.resources),
-        "kinds_s": _finite_parts(summary.time_by_kind),
-        "energy_J": _finite_parts(summary.energy),
-        "memory_B": _finite_parts(summary.memory),
+        **picked(summary, "resources_s=resources kinds_s=time_by_kind", finite_parts),
+        **picked(summary, "energy_J=energy memory_B=memory", finite_parts),
         "notes": result.notes,
-        "inputs": {
-            **{kind: _input_dict(record) for kind, record in records.items()},
-            "model": {"name": model.name, "sizes": _sizes(model)},
-        },
+        "inputs": inputs | {"model": {"name": model.name, "sizes": _sizes(model)}},
     }
 
 
-def _finite_parts(parts: Any) -> dict[str, Any]:
+def finite_parts(parts: Any) -> dict[str, Any]:
+    """Parts of a sum by name, as plain numbers."""
     return {name: finite(value) for name, value in parts.items()}
-
-
-def _input_dict(record: Any) -> dict[str, Any]:
-    return {"name": record.name, "hash": inputs_digest(record), "numbers": sourced_numbers(record)}
 
 
 def _sizes(program: Any) -> dict[str, Any]:
@@ -126,9 +122,7 @@ def headline_table(result: Result) -> Any:
 
 def dimmed(lines: list[str]) -> list[Any]:
     """What should be said beside a prediction, dimmed."""
-    from rich.text import Text
-
-    return [Text(line, style="dim") for line in lines]
+    return [words(line, "dim") for line in lines]
 
 
 def _dies(result: Result) -> str:
@@ -195,34 +189,6 @@ def prediction_title(result: Result) -> str:
     return f"{asked}, {workload_text(result)}, engine {result.engine.name}"
 
 
-# The numbers of a prediction worth a line, in the order of reading.
-HEADLINE = (
-    "ttft",
-    "tpot",
-    "step_time",
-    "tokens_per_s",
-    "tokens_per_s_per_user",
-    "tokens_per_s_per_device",
-    "items_per_s",
-    "mfu",
-    "mbu",
-    "energy_per_token",
-    "energy_per_item",
-    "power",
-    "temperature",
-    "cost_per_mtoken",
-    "cost_per_mitem",
-    "cost_per_device_hour",
-)
-# What any program has and a language model says in tokens.
-SAID_IN_TOKENS = {
-    "items_per_s": "tokens_per_s",
-    "energy_per_item": "energy_per_token",
-    "cost_per_mitem": "cost_per_mtoken",
-}
-SHARES = ("mfu", "mbu")  # written in per cent
-
-
 def metrics_of(record: Any) -> list[str]:
     """The metrics that a record of them has, without those it repeats in tokens.
 
@@ -241,7 +207,7 @@ def shown_metrics(phase: str, record: Any = TokenMetrics) -> list[str]:
     ['ttft', 'tpot', 'step_time']
     """
     own = metrics_of(record)
-    had = [name for name in HEADLINE if name in own and phase in METRICS[name].phases]
+    had = [name for name in HEADLINE.split() if name in own and phase in METRICS[name].phases]
     return [name for name in had if name != "step_time" or not {"ttft", "tpot"} & set(had)]
 
 

@@ -1,25 +1,17 @@
 """A prediction, or a ranking of plans, as a page: its numbers, where time and memory go, what more would buy,
-and the inputs with their sources.
+and the inputs with their sources; what a command prints, in a page.
 """
 
 from __future__ import annotations
 
+import html
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
+from strata.app.render import page
 from strata.app.render.explanation import BOUND_LABELS, SHOWN, busy_text, op_rows, step_text
-from strata.app.render.page import (
-    bars_html,
-    bars_section,
-    cards_html,
-    html_page,
-    legend_html,
-    paragraphs,
-    resource_colour,
-    section,
-    stacked_html,
-)
-from strata.app.render.page_told import printed_html, result_records, sources_html
-from strata.app.render.prediction import headline_rows, prediction_title
+from strata.app.render.prediction import headline_rows, inputs_digest, prediction_title, sourced_numbers
 from strata.app.render.ranking import SEEN_COLUMNS, ranking_table
 from strata.drawing import keep
 from strata.mapping.layout import Layout
@@ -35,9 +27,9 @@ OP_BARS = 16  # shown at most
 
 def prediction_parts(result: Result, lines: list[str] | None = None, sources: bool = True) -> list[str]:
     """Headline, where time and memory go, what more would buy, and the inputs with their sources."""
-    said = paragraphs(result.notes if lines is None else lines, "dim")
+    said = page.paragraphs(result.notes if lines is None else lines, "dim")
     return [
-        section(prediction_title(result), cards_html(headline_rows(result)), said),
+        page.section(prediction_title(result), page.cards_html(headline_rows(result)), said),
         _binding(result),
         _memory(result),
         _ops(result),
@@ -52,53 +44,48 @@ def _binding(result: Result) -> str:
     whole = sum(times.values())
     if not whole:
         return ""
-    colours = {name: resource_colour(name) for name in times}
+    colours = {name: page.resource_colour(name) for name in times}
     says = {name: f"{time / whole:.1%}" for name, time in times.items()}
     parts = {name: [time] for name, time in times.items()}
-    bars = stacked_html(["time"], parts, [show(whole, "s")], whole, colours, says)
+    bars = page.stacked_html(["time"], parts, [show(whole, "s")], whole, colours, says)
     most = max(times, key=lambda name: times[name])
-    told = paragraphs(busy_text(result).splitlines(), "dim")
-    return section(f"What binds: {BOUND_LABELS.get(most, most)}", bars, told)
+    told = page.paragraphs(busy_text(result).splitlines(), "dim")
+    return page.section(f"What binds: {BOUND_LABELS.get(most, most)}", bars, told)
 
 
 def _memory(result: Result) -> str:
     """What a device holds, up to what it may."""
     held = {name: float(size) for name, size in result.summary.memory.items() if float(size) > 0}
     used, limit = float(result.metrics.memory_used), float(result.metrics.memory_limit)
-    parts, says = (
-        {name: [size] for name, size in held.items()},
-        {n: show(size, "B") for n, size in held.items()},
-    )
-    bars = stacked_html(["device"], parts, [f"{used / limit:.0%}"], max(limit, used), says=says)
-    return section(f"Memory of a device: {show(used, 'B')} of {show(limit, 'B')}", bars)
+    parts = {name: [size] for name, size in held.items()}
+    says = {name: show(size, "B") for name, size in held.items()}
+    bars = page.stacked_html(["device"], parts, [f"{used / limit:.0%}"], max(limit, used), says=says)
+    return page.section(f"Memory of a device: {show(used, 'B')} of {show(limit, 'B')}", bars)
 
 
 def _ops(result: Result) -> str:
     ops = op_rows(result)[:OP_BARS]
     bound = dict.fromkeys(o["bound_by"] for o in ops)
-    legend = legend_html({f"bound by {name}": resource_colour(name) for name in bound})
-    bars = bars_html(
-        [f"{o['block']}.{o['op']}" for o in ops],
-        [o["time"] for o in ops],
-        [f"{show(o['time'], 's')}, {o['time'] / result.timeline.time:.1%}" for o in ops],
-        [resource_colour(o["bound_by"]) for o in ops],
-    )
-    return section(step_text(result), legend, bars)
+    legend = page.legend_html({f"bound by {name}": page.resource_colour(name) for name in bound})
+    rows = []
+    for o in ops:
+        share = f"{show(o['time'], 's')}, {o['time'] / result.timeline.time:.1%}"
+        rows.append((f"{o['block']}.{o['op']}", o["time"], share))
+    bars = page.bars_html(rows, [page.resource_colour(o["bound_by"]) for o in ops])
+    return page.section(step_text(result), legend, bars)
 
 
 def _buys(result: Result) -> str:
     gains = [g for g in sensitivity(result) if abs(g.speedup) >= SHOWN]  # not those that are out
-    bars = bars_html(
-        [g.resource for g in gains], [g.speedup for g in gains], [f"{g.speedup:+.1%}" for g in gains]
-    )
+    bars = page.bars_html([(g.resource, g.speedup, f"{g.speedup:+.1%}") for g in gains])
     said = "One at a time, with all that follows from it."
-    return bars_section("What 10 % more would buy", said, bars)
+    return page.bars_section("What 10 % more would buy", said, bars)
 
 
 def prediction_report(result: Result, path: Path, lines: list[str] | None = None) -> Path:
     """One prediction as a page; `lines` are said beside its numbers."""
     title = f"{result.model.name} on {result.system.name}"
-    return keep(path, html_page(f"Strata prediction: {title}", prediction_parts(result, lines)))
+    return keep(path, page.html_page(f"Strata prediction: {title}", prediction_parts(result, lines)))
 
 
 def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None) -> Path:
@@ -106,14 +93,14 @@ def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None
     best, served = ranking.choices[0].result, ranking.choices[0].served
     closer = "The best plan, closer" if served is None else "A step that generates, with the best plan"
     parts = [
-        cards_html(_headline(ranking)),
-        paragraphs(lines or [], "dim"),
+        page.cards_html(_headline(ranking)),
+        page.paragraphs(lines or [], "dim"),
         _bars(ranking),
         printed_html(ranking_table(ranking)),
-        section(closer, *prediction_parts(best, sources=False)),
+        page.section(closer, *prediction_parts(best, sources=False)),
         sources_html(result_records(best)),
     ]
-    return keep(path, html_page(f"Strata plans: {best.model.name} on {best.system.name}", parts))
+    return keep(path, page.html_page(f"Strata plans: {best.model.name} on {best.system.name}", parts))
 
 
 def _name(choice: RankedPlan) -> str:
@@ -141,15 +128,92 @@ def _headline(ranking: PlanRanking) -> list[tuple[str, str, str]]:
 
 def _bars(ranking: PlanRanking) -> str:
     """Throughput of each plan listed, the best in the accent."""
-    values, what = [], "tokens/s"
+    of_items = isinstance(ranking.choices[0].result.plan, Layout) and ranking.served is None
+    values = []
     for choice in ranking.choices:
-        if choice.served is not None:
-            values.append(float(choice.served.load.tokens_per_s))
-        elif isinstance(choice.result.plan, Layout):
-            values.append(float(choice.result.metrics.items_per_s))
-            what = "items/s"
-        else:
-            values.append(float(choice.result.metrics.tokens_per_s))
+        of: Any = choice.result.metrics if choice.served is None else choice.served.load
+        values.append(float(of.items_per_s if of_items else of.tokens_per_s))
     colours = ["var(--accent)", *["var(--c-overhead)"] * (len(values) - 1)]
-    bars = bars_html([_name(c) for c in ranking.choices], values, [show(v) for v in values], colours)
-    return bars_section(f"{what} of the best plans", "Best first, by the goal and under the limits.", bars)
+    rows = [(_name(c), value, show(value)) for c, value in zip(ranking.choices, values, strict=True)]
+    what = "items/s" if of_items else "tokens/s"
+    order = "Best first, by the goal and under the limits."
+    return page.bars_section(f"{what} of the best plans", order, page.bars_html(rows, colours))
+
+
+def printed_html(part: Any) -> str:
+    """A table, a text or a group of them as it would be printed, as HTML.
+
+    >>> printed_html("1 < 2")
+    '<p>1 &lt; 2</p>'
+    """
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    if isinstance(part, Group):
+        first, *rest = part.renderables
+        title = first.plain if isinstance(first, Text) else ""
+        if not title:
+            return "".join(printed_html(one) for one in part.renderables)
+        heading, *more = title.splitlines()
+        below = [
+            page.paragraphs(one.plain.splitlines(), "dim") if isinstance(one, Text) else printed_html(one)
+            for one in rest
+        ]
+        return page.section(heading, page.paragraphs(more, "dim"), *below)
+    if isinstance(part, Table):
+        return _table(part)
+    return page.paragraphs((part.plain if isinstance(part, Text) else str(part)).splitlines())
+
+
+def _table(table: Any) -> str:
+    """A printed table: its header, its cells, which columns hold numbers."""
+    columns = [[_said(cell) for cell in column.cells] for column in table.columns]
+    header = [_said(column.header) for column in table.columns] if table.show_header else []
+    words = [i for i, column in enumerate(table.columns) if column.justify != "right"]
+    return page.html_table(header, list(zip(*columns, strict=True)), words)
+
+
+def _said(cell: Any) -> str:
+    return cell if isinstance(cell, str) else str(cell.plain)
+
+
+def sources_html(records: dict[str, Any], said: Iterable[str] = ()) -> str:
+    """Every number an answer rests on, with its source; those that are assumed stand first and out."""
+    rows, assumed, hashes = [], [], []
+    for owner, record in records.items():
+        numbers = sourced_numbers(record)
+        called = " ".join(dict.fromkeys((owner, getattr(record, "name", owner))))
+        hashes.append(f"{called} {inputs_digest(record)}")
+        for path, number in numbers.items():
+            guess = str(number["source"]).startswith("assumed")
+            row = (
+                f"<tr{' class=assumed' * guess}><td class='w'>{html.escape(f'{owner}.{path}')}</td>"
+                f"<td class='n'>{html.escape(show(float(number['value']), number['unit']))}</td>"
+                f"<td class='src'>{html.escape(str(number['source']))}</td></tr>"
+            )
+            rows.append(row)
+            assumed += [row] if guess else []
+    if not rows:
+        return ""
+    head = "<thead><tr><th>number</th><th class='n'>value</th><th>source</th></tr></thead>"
+
+    def table(some: list[str]) -> str:
+        return f"<div class='wide'><table>{head}<tbody>{''.join(some)}</tbody></table></div>"
+
+    guesses = f"<p>All {len(rows)} numbers have a source.</p>"
+    if assumed:
+        guesses = f"<p><span class='mark assumed'>assumed</span> {len(assumed)} of {len(rows)} numbers are "
+        guesses += "assumed, not published or measured: the answer changes with them.</p>"
+        few = {"shown": len(assumed) <= 12, "printed": True}
+        guesses += page.folded_html(f"{len(assumed)} assumptions", table(assumed), **few)
+    every = page.folded_html(f"{len(rows)} numbers with their sources", table(rows))
+    known = f"<p class='dim'>hashes: {html.escape(', '.join(hashes))}</p>"
+    return page.section(
+        "Inputs, sources and assumptions", page.paragraphs(said, "dim"), guesses, every, known
+    )
+
+
+def result_records(result: Any) -> dict[str, Any]:
+    """The records a prediction rests on, by what they are called."""
+    return {"chip": result.system.chip, "fabric": result.system.fabric, "engine": result.engine}

@@ -22,6 +22,7 @@ from strata.workload.model import Model
 from strata.workload.program import program
 
 TOKENS = 1024.0  # of a sequence of a language model whose graph is shown
+NOT_TIMED = "counted from vision_config; in memory, not timed"
 
 
 def graph_of_program(name: str, batch: str, phase: str) -> Graph:
@@ -39,19 +40,16 @@ def graph_of_program(name: str, batch: str, phase: str) -> Graph:
 
 def kernel_rows(graph: Graph) -> list[dict[str, Any]]:
     """Every kernel with what it reads, its operations [FLOP], weights and what it writes [B], once."""
-    return [
-        {
-            "block": block.name,
-            "times": float(block.times),
-            "name": op.name,
-            "kind": op.kind,
-            "reads": list(op.inputs),
+    rows = []
+    for block, op in graph.ops():
+        sizes = {
             "flop": op_work(op),
             "weight_bytes": held_weight(op),
             "output_bytes": float(op.output_bytes()),
         }
-        for block, op in graph.ops()
-    ]
+        place = {"block": block.name, "times": float(block.times)}
+        rows.append({**place, "name": op.name, "kind": op.kind, "reads": list(op.inputs), **sizes})
+    return rows
 
 
 def kernel_table(rows: list[dict[str, Any]]) -> Any:
@@ -76,18 +74,12 @@ def write_graph(graph: Graph, name: str, path: Path, *, by_graphviz: bool) -> Pa
     text = graph_dot(graph, title=title)
     if path.suffix in (".dot", ".gv"):
         return keep(path, text)
+    hint = f"--dot {path.stem}.dot writes its text, --svg draws without"
     if shutil.which("dot") is None:
-        raise BadValue(
-            f"graphviz is not installed: --dot {path.stem}.dot writes its text, --svg draws without"
-        )
+        raise BadValue(f"graphviz is not installed: {hint}")
     path.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(
-        ["dot", f"-T{path.suffix[1:]}", "-o", str(path)],
-        input=text,
-        text=True,
-        check=True,
-        capture_output=True,
-    )
+    drawn = ["dot", f"-T{path.suffix[1:]}", "-o", str(path)]
+    subprocess.run(drawn, input=text, text=True, check=True, capture_output=True)
     return path
 
 
@@ -122,9 +114,6 @@ def layer_kinds(period: tuple[tuple[str, str], ...]) -> str:
         else:
             runs.append([1, kind])
     return " ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in runs)
-
-
-NOT_TIMED = "counted from vision_config; in memory, not timed"
 
 
 def config_facts(name: str) -> tuple[dict[str, Any], dict[str, tuple[float, str, str]]]:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strata.app.render.accuracy import interval_of, intervals_told
 from strata.app.render.prediction import prediction_dict, shown_metrics, workload_text
-from strata.app.render.tables import floats, table
+from strata.app.render.tables import floats, picked, table
+from strata.app.terminal import words
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, order_text, plan_text
 from strata.result import Result
@@ -18,22 +20,45 @@ from strata.serving.load_metrics import LoadMetrics, limits_text
 from strata.units import show
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from strata.hardware.system import System
     from strata.serving.served_plans import ServedPlan, ServedPlans
     from strata.workload.model import Model
+
+COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
+    "batch": ("batch", lambda r: f"{r.workload.batch:g}"),
+    "items_per_s": ("items/s", lambda r: show(float(r.metrics.items_per_s))),
+    "step_time": ("step", lambda r: seconds_text(r.metrics.step_time)),
+    "tokens_per_s": ("tokens/s", lambda r: show(float(r.metrics.tokens_per_s))),
+    "ttft": ("TTFT", lambda r: seconds_text(r.metrics.ttft)),
+    "tpot": ("TPOT", lambda r: seconds_text(r.metrics.tpot)),
+    "memory_used": ("memory", lambda r: show(float(r.metrics.memory_used), "B")),
+    "cost_per_mtoken": ("USD/Mtok", lambda r: dollars_text(r.metrics.cost_per_mtoken, "")),
+}
+BEHIND = "against the best, and the op that takes most more time for a sequence (what it waits for)"
+SEEN_UNITS = {
+    **dict.fromkeys(("requests_per_s", "tokens_per_s"), "1/s"),
+    **dict.fromkeys(("tokens_per_s_per_device", "tokens_per_s_per_user"), "1/s"),
+    **dict.fromkeys(("ttft", "ttft_p95", "tpot"), "s"),
+    "in_flight": "1",
+    "power": "W",
+    "energy_per_mtoken": "J",
+    "cost_per_mtoken": "USD",
+    "cost_per_device_hour": "USD",
+}
+SEEN_COLUMNS: dict[str, Callable[[LoadMetrics], str]] = {
+    "TTFT": lambda load: show(float(load.ttft), "s"),
+    "95 %": lambda load: show(float(load.ttft_p95), "s"),
+    "TPOT": lambda load: show(float(load.tpot), "s"),
+    "USD/Mtok": lambda load: dollars_text(load.cost_per_mtoken),
+    "J/Mtok": lambda load: joules_text(load.energy_per_mtoken),
+}
 
 
 def choice_dict(choice: RankedPlan | None) -> dict[str, Any] | None:
     """What a plan was chosen from."""
     if choice is None:
         return None
-    return {
-        "considered": choice.considered,
-        "feasible": choice.feasible,
-        "plan": division_text(choice.result.plan),
-    }
+    return picked(choice, "considered feasible") | {"plan": division_text(choice.result.plan)}
 
 
 def choice_text(choice: RankedPlan) -> str:
@@ -57,15 +82,23 @@ def part_text(part: Result, whole: Result) -> str:
     )
 
 
-def ranking_dict(ranking: PlanRanking) -> dict[str, Any]:
+def ranking_interval(ranking: PlanRanking) -> tuple[dict[str, Any] | None, list[str]]:
+    """Where cases like the best plan were measured: for machines, and lines for people; of what is served the
+    table has its own.
+    """
+    if ranking.served is not None:
+        return trust_of(ranking.served)[0], []
+    return (None, []) if ranking.why_none else interval_of(ranking.nearest)
+
+
+def ranking_dict(ranking: PlanRanking, interval: dict[str, Any] | None) -> dict[str, Any]:
     """Plans for machines, best first."""
     return {
         "goal": ranking.goal,
-        "limits": {"ttft": ranking.ttft, "tpot": ranking.tpot, "share": ranking.share},
+        "limits": picked(ranking, "ttft tpot share"),
         "plans": [_choice_dict(choice, ranking) for choice in ranking.choices],
-        "considered": ranking.considered,
-        "feasible": ranking.feasible,
-        "interval": None if ranking.served is None else trust_of(ranking.served)[0],
+        **picked(ranking, "considered feasible"),
+        "interval": interval,
         "why_none": ranking.why_none or None,
     }
 
@@ -79,32 +112,14 @@ def _choice_dict(choice: RankedPlan, ranking: PlanRanking) -> dict[str, Any]:
     question = {"phase": "serve", "batch": choice.served.clients, "context": None}
     question |= {"input": asked.input, "output": asked.output}
     own = {name: seen[name] for name in SEEN_UNITS} | {"memory_used": step["metrics"]["memory_used"]}
-    told = {
-        "question": step["question"] | question,
-        "metrics": own,
-        "units": SEEN_UNITS | {"memory_used": "B"},
-    }
-    return step | told | {"slots": seen["slots"], "limited_by": seen["limited_by"]}
+    step |= {"question": step["question"] | question, "metrics": own}
+    step |= {"units": SEEN_UNITS | {"memory_used": "B"}}
+    return step | {key: seen[key] for key in ("slots", "limited_by")}
 
 
-def _seconds(value: Any) -> str:
+def seconds_text(value: Any) -> str:
+    """A time as people read it, a dash where there is none."""
     return show(float(value), "s") if np.isfinite(value) else "-"
-
-
-def _dollars(value: Any) -> str:
-    return "" if np.isnan(value) else f"{float(value):.3g}"
-
-
-COLUMNS: dict[str, tuple[str, Callable[[Result], str]]] = {
-    "batch": ("batch", lambda r: f"{r.workload.batch:g}"),
-    "items_per_s": ("items/s", lambda r: show(float(r.metrics.items_per_s))),
-    "step_time": ("step", lambda r: _seconds(r.metrics.step_time)),
-    "tokens_per_s": ("tokens/s", lambda r: show(float(r.metrics.tokens_per_s))),
-    "ttft": ("TTFT", lambda r: _seconds(r.metrics.ttft)),
-    "tpot": ("TPOT", lambda r: _seconds(r.metrics.tpot)),
-    "memory_used": ("memory", lambda r: show(float(r.metrics.memory_used), "B")),
-    "cost_per_mtoken": ("USD/Mtok", lambda r: _dollars(r.metrics.cost_per_mtoken)),
-}
 
 
 def served_ranking_table(ranking: PlanRanking) -> Any:
@@ -112,10 +127,9 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     found, first = ranking.served, ranking.choices[0]
     assert found is not None and first.served is not None
     asked, best, limited = found.curve.requests, first.result, bool(first.served.limited_by)
-    title = f"{best.model.name} on {best.system.name}, input {asked.input:g}, output {asked.output:g}"
-    title += (
-        f", engine {best.engine.name}{found.limits.text}\nbest {len(ranking.choices)} by {found.goal.means}"
-    )
+    title = f"{best.model.name} on {best.system.name}, input {asked.input:g}, output {asked.output:g}, "
+    title += f"engine {best.engine.name}{found.limits.text}\n"
+    title += f"best {len(ranking.choices)} by {found.goal.means}"
     several = found.considered > 1
     title += f" of {found.considered:,} plans, {found.feasible:,} of which fit" if several else " of 1 plan"
     title += " and keep the limits" if several and found.limits.text else ""
@@ -140,9 +154,6 @@ def served_ranking_table(ranking: PlanRanking) -> Any:
     return table(title, head, rows, "\n".join([*below, *trust_of(found)[1]]))
 
 
-BEHIND = "against the best, and the op that takes most more time for a sequence (what it waits for)"
-
-
 def ranking_table(ranking: PlanRanking) -> Any:
     """Plans for people, a line each, with what the later ones lose."""
     if ranking.served is not None:
@@ -162,51 +173,31 @@ def ranking_table(ranking: PlanRanking) -> Any:
     columns = [column for name, column in COLUMNS.items() if name in {*shown, "batch", "memory_used"}]
     rows = []
     for r in (choice.result for choice in ranking.choices):
-        rows.append(
-            [division_text(r.plan), *(text(r) for _, text in columns), str(r.bound_by), why_behind(r, best)]
-        )
+        cells = [text(r) for _, text in columns]
+        rows.append([division_text(r.plan), *cells, str(r.bound_by), why_behind(r, best)])
     below = f"behind by: throughput lost {BEHIND}" if len(ranking.choices) > 1 else ""
     head = ["<plan", *(f">{label}" for label, _ in columns), "bound by", "behind by"]
     return table(title, head, rows, below)
 
 
-def hint_text(ranking: PlanRanking, typed: str) -> Text:
+def hint_text(ranking: PlanRanking, typed: str) -> Any:
     """The next command, on one line however narrow the screen, to be copied."""
-    from rich.text import Text
-
     r, served = ranking.choices[0].result, ranking.choices[0].served
     if served is not None:
         more = f"--plan {plan_text(served.plan)} --clients {served.clients:g}"
-        return Text(f"look closer: strata serving {typed} {more}", no_wrap=True)
+        return words(f"look closer: strata serving {typed} {more}", no_wrap=True)
     more = f"--batch {r.workload.batch:g} --plan {division_text(r.plan)} --explain"
-    return Text(f"look closer: strata predict {typed} {more}", no_wrap=True)
-
-
-SEEN_UNITS = {
-    "requests_per_s": "1/s",
-    "tokens_per_s": "1/s",
-    "tokens_per_s_per_device": "1/s",
-    "tokens_per_s_per_user": "1/s",
-    "ttft": "s",
-    "ttft_p95": "s",
-    "tpot": "s",
-    "in_flight": "1",
-    "power": "W",
-    "energy_per_mtoken": "J",
-    "cost_per_mtoken": "USD",
-    "cost_per_device_hour": "USD",
-}
+    return words(f"look closer: strata predict {typed} {more}", no_wrap=True)
 
 
 def seen_dict(load: LoadMetrics) -> dict[str, float]:
     """What clients see and what it costs; units in `SEEN_UNITS`."""
     return {
-        "requests_per_s": float(load.rate),
-        "tokens_per_s": float(load.tokens_per_s),
+        **floats(load, "requests_per_s=rate tokens_per_s"),
         "tokens_per_s_per_device": float(load.tokens_per_s / load.devices),
         "tokens_per_s_per_user": float(1.0 / load.tpot),
         **floats(load, "ttft ttft_p95 tpot in_flight=active power energy_per_mtoken cost_per_mtoken"),
-        "cost_per_device_hour": float(load.cost_per_device_hour),
+        **floats(load, "cost_per_device_hour"),
     }
 
 
@@ -218,8 +209,7 @@ def served_dict(one: ServedPlan) -> dict[str, Any]:
         "batch": one.clients,
         "limited_by": one.limited_by or None,
         "slots": one.slots,
-        "devices": float(one.load.devices),
-        "devices_used": float(one.plan.devices),
+        **floats(one, "devices=load.devices devices_used=plan.devices"),
         **seen_dict(one.load),
         "simulated": one.simulated,
         "closed_form": None
@@ -251,29 +241,19 @@ def simulated_text(found: ServedPlans) -> str:
     return "\n".join(lines)
 
 
-def dollars_text(value: Any) -> str:
-    return f"{float(value):.3g}" if np.isfinite(value) else "-"
+def dollars_text(value: Any, none: str = "-") -> str:
+    """US dollars, or a word where there is no price."""
+    return f"{float(value):.3g}" if np.isfinite(value) else none
 
 
 def joules_text(value: Any) -> str:
     return show(float(value), "J") if np.isfinite(value) else "-"
 
 
-SEEN_COLUMNS: dict[str, Callable[[LoadMetrics], str]] = {
-    "TTFT": lambda load: show(float(load.ttft), "s"),
-    "95 %": lambda load: show(float(load.ttft_p95), "s"),
-    "TPOT": lambda load: show(float(load.tpot), "s"),
-    "USD/Mtok": lambda load: dollars_text(load.cost_per_mtoken),
-    "J/Mtok": lambda load: joules_text(load.energy_per_mtoken),
-}
-
-
 def device_hour_text(found: ServedPlans) -> str:
     """What a device of the best plan costs an hour, and what columns mean."""
-    text = (
-        "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting included "
-    )
-    text += "(mean, 95th percentile of TTFT, mean)"
+    text = "batch: clients that each wait for their answer; TTFT, 95 %, TPOT: what they see, waiting "
+    text += "included (mean, 95th percentile of TTFT, mean)"
     text += f"\n{simulated_text(found)}" if found.choices else ""
     if not found.choices or not np.isfinite(found.choices[0].load.cost_per_device_hour):
         return f"{text}; no price is known"
@@ -302,7 +282,6 @@ def served_interval(
     """How far first tokens and token times of a served model were off in runs like it, for machines and for
     people.
     """
-    from strata.app.render.accuracy import intervals_told
     from strata.validation.accuracy.trust import trust_served
 
     asked = (("ttft", ttft, "request"), ("tpot", tpot, "decode"))

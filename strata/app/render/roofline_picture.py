@@ -25,6 +25,11 @@ DIRECTIONS = ((1, 0), (-1, 0), (1, 1), (1, -1), (-1, 1), (-1, -1), (0, 1), (0, -
 # What a place costs: a square point of another name or dot, a point of a line under it, a point of distance.
 COVERED, CROSSED, AWAY = 10.0, 2.0, 1.0
 Box = tuple[float, float, float, float]  # left, bottom, right, top, in points
+FONT = 7.5  # points
+NAMED = 8  # dots that are named: those that take most time
+LEAST_SHARE = 0.005  # of the time, of a dot with a name
+NEAR = (0.4, 0.2)  # decades of intensity and of rate, within which dots share a name
+BOUND = {"compute": COLOURS[3], "cache": COLOURS[1], "memory": COLOURS[0], "overhead": COLOURS[7]}
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ def place_names(
 
     >>> two = [DotLabel("a", 50.0, 50.0, 3.0), DotLabel("b", 52.0, 50.0, 3.0)]
     >>> boxes = place_names(two, [], np.zeros((0, 2)), (0.0, 0.0, 100.0, 100.0), 8.0)
-    >>> _shared(boxes[0], boxes[1])
+    >>> shared_area(boxes[0], boxes[1])
     0.0
     """
     taken, found = list(dots), []
@@ -81,25 +86,18 @@ def _around(label: DotLabel, size: tuple[float, float]) -> list[tuple[Box, float
 
 
 def _cost(box: Box, away: float, taken: Sequence[Box], lines: Array, frame: Box) -> float:
-    covered = sum(_shared(box, other) for other in taken)
+    covered = sum(shared_area(box, other) for other in taken)
     outside = max(frame[0] - box[0], frame[1] - box[1], box[2] - frame[2], box[3] - frame[3], 0.0)
     x, y = lines[:, 0], lines[:, 1]
     crossed = np.count_nonzero((x > box[0]) & (x < box[2]) & (y > box[1]) & (y < box[3]))
     return COVERED * covered + CROSSED * crossed + AWAY * away + 1e3 * outside
 
 
-def _shared(a: Box, b: Box) -> float:
+def shared_area(a: Box, b: Box) -> float:
     """The area that two boxes share."""
     wide = min(a[2], b[2]) - max(a[0], b[0])
     high = min(a[3], b[3]) - max(a[1], b[1])
     return max(wide, 0.0) * max(high, 0.0)
-
-
-FONT = 7.5  # points
-NAMED = 8  # dots that are named: those that take most time
-LEAST_SHARE = 0.005  # of the time, of a dot with a name
-NEAR = (0.4, 0.2)  # decades of intensity and of rate, within which dots share a name
-BOUND = {"compute": COLOURS[3], "cache": COLOURS[1], "memory": COLOURS[0], "overhead": COLOURS[7]}
 
 
 def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:
@@ -158,7 +156,11 @@ def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[
     slope = float(np.degrees(np.arctan2(end[1] - start[1], end[0] - start[0])))
     along, up = np.cos(np.radians(slope)), np.sin(np.radians(slope))
     above, room = np.inf, 0.0
-    for roof, colour in zip(roofline.roofs, _shades(len(roofline.roofs))[::-1], strict=True):
+    shades = np.linspace(60, 165, len(roofline.roofs)).astype(
+        int
+    )  # from DRAM inwards: the slowest is darkest
+    colours = [f"#{v:02x}{v:02x}{v + 12:02x}" for v in shades][::-1]
+    for roof, colour in zip(roofline.roofs, colours, strict=True):
         begin = (low, low * roof.bandwidth)
         axes.plot([low, peak / roof.bandwidth], [begin[1], peak], color=colour, linewidth=1.5, zorder=2)
         said, left = f"{roof.name} {show(roof.bandwidth, 'B/s')}", _on_page(axes, *begin)[0]
@@ -176,11 +178,6 @@ def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[
         (x, y), (width, height) = _on_page(axes, high, ceiling.peak)[0], text_size(said, FONT)
         boxes.append((x - 4 - width, y + 3, x, y + 4 + height))
     return boxes
-
-
-def _shades(count: int) -> list[str]:
-    """From DRAM inwards: the darkest is the slowest."""
-    return [f"#{v:02x}{v:02x}{v + 12:02x}" for v in np.linspace(60, 165, count).astype(int)]
 
 
 def _name_points(axes: Any, roofline: Roofline, said: list[Box], lines: Array) -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from strata.app.render import search_figures
 from strata.app.render.page import (
     bars_html,
     cards_html,
@@ -20,52 +20,34 @@ from strata.app.render.page import (
 )
 from strata.app.render.prediction import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction_report import prediction_parts
-from strata.app.render.search_figures import (
-    AXES,
-    THREADS,
-    Trait,
-    came_figure,
-    choices_html,
-    cloud_figure,
-    importance,
-    pair_html,
-    relative_worths,
-    threads_figure,
-    trade_metrics,
-    traits_of,
-)
 from strata.app.render.tables import picked, rows_table
-from strata.app.terminal import titled
+from strata.app.terminal import titled, words
 from strata.drawing import keep
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.units import show
 
 if TYPE_CHECKING:
-    from rich.text import Text
-
     from strata.search.outcome import Progress, SearchOutcome
     from strata.search.points import Evaluated
     from strata.search.run import Search
     from strata.search.sensitivity import Gain
 
 SHOWN_POINTS = 20
+FRONTIER_ROWS, EMPTY_ROWS, REASON_BARS = 20, 24, 8  # shown at most
 
 
-def progress_line(searching: Search, at: Progress) -> Text:
+def progress_line(searching: Search, at: Progress) -> Any:
     """Where a search stands, in a line."""
-    from rich.text import Text
-
     metric = searching.goal.metrics[0]
     unit = GOAL_METRICS[metric].unit
     parts = [f"round {at.rounds:,}", f"{at.rows:,} points"]
-    parts += [f"{at.bounded:,} bounds"] if at.bounded else []
-    parts += [f"{at.rate:,.0f}/s"]
+    parts += [*([f"{at.bounded:,} bounds"] if at.bounded else []), f"{at.rate:,.0f}/s"]
     parts += [f"best {metric} {show(at.best, unit)}"] if at.best == at.best else ["nothing fits yet"]
     if at.bound == at.bound:
         parts += [f"bound {show(at.bound, unit)}", f"gap {at.gap:.2%}", f"{at.open:,} regions open"]
     parts += [f"{clock_text(at.seconds)} gone"]
     parts += [f"{clock_text(at.left)} left"] if at.left == at.left else []
-    return Text("  ".join(parts))
+    return words("  ".join(parts))
 
 
 def clock_text(seconds: float) -> str:
@@ -79,40 +61,27 @@ def clock_text(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-def search_tables(outcome: SearchOutcome) -> Iterable[Any]:
+def search_tables(outcome: SearchOutcome) -> list[Any]:
     """What was found, how sure that is, what is out and why, and what more would buy."""
-    made = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
-    yield titled(
-        f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}", made
-    )
-    if outcome.counts:
-        yield ""
-        yield _out(outcome)
-    if outcome.remarks:
-        yield ""
-        yield from outcome.remarks
+    best = _one(outcome) if len(outcome.goal.metrics) == 1 else _several(outcome)
+    title = f"{outcome.goal.words()}: {outcome.space.title or outcome.space.name}\n{_said(outcome)}"
+    out = ["", _out(outcome)] if outcome.counts else []
+    remarks = ["", *outcome.remarks] if outcome.remarks else []
     axes, resources = outcome.gains()
     first, bound = outcome.goal.metrics[0], outcome.result().bound_by
-    yield ""
-    what = f"What 10 % more of each axis buys in {first} at the best point, all that follows from it included"
-    yield _gains(what, axes)
-    yield ""
-    what = "What 10 % more of each resource buys in speed there; most of its time is credited to "
-    yield _gains(f"{what}{bound}", resources)
+    of_axes = f"What 10 % more of each axis buys in {first} at the best point, all that follows from it "
+    of_resources = "What 10 % more of each resource buys in speed there; most of its time is credited to "
+    gains = [_gains(f"{of_axes}included", axes), "", _gains(f"{of_resources}{bound}", resources)]
+    return [titled(title, best), *out, *remarks, "", *gains]
 
 
 def search_why(outcome: SearchOutcome) -> dict[str, Any]:
     """The same for machines: bottleneck and gains at the best point."""
-    axes, resources = (
-        [picked(g, "what=resource more gain=speedup note") for g in gains] for gains in outcome.gains()
-    )
-    bound = outcome.result().bound_by
-    return {
-        "bound_by": bound,
-        "gains_of_axes": axes,
-        "gains_of_resources": resources,
-        "remarks": outcome.remarks,
-    }
+    fields = "what=resource more gain=speedup note"
+    told: dict[str, Any] = {"bound_by": outcome.result().bound_by}
+    for name, gains in zip(("gains_of_axes", "gains_of_resources"), outcome.gains(), strict=True):
+        told[name] = [picked(gain, fields) for gain in gains]
+    return told | {"remarks": outcome.remarks}
 
 
 def _said(outcome: SearchOutcome) -> str:
@@ -147,13 +116,11 @@ def _value(point: dict[str, Any], metric: str) -> str:
 
 def _one(outcome: SearchOutcome) -> Any:
     point, space = outcome.best, outcome.space
-    rows = [
-        (name, f"x {label}" if space.axes[space.axis(name)].kind == "times" else label)
-        for name, label in point["design"].items()
-    ]
-    rows.append(("", ""))
-    told = ((metric_label(metric), _value(point, metric)) for metric in listed_metrics(outcome))
-    made = rows_table("<|", [*rows, *((label, text) for label, text in told if text)], headed=False)
+    times = {axis.name for axis in space.axes if axis.kind == "times"}
+    rows = [(name, f"x {label}" if name in times else label) for name, label in point["design"].items()]
+    values = ((metric_label(metric), _value(point, metric)) for metric in listed_metrics(outcome))
+    rows += [("", ""), *((label, text) for label, text in values if text)]
+    made = rows_table("<|", rows, headed=False)
     made.columns[0].style, made.columns[1].style = "dim", "bold"
     return made
 
@@ -181,10 +148,9 @@ def varied_axes(points: list[dict[str, Any]]) -> list[str]:
 
 
 def _out(outcome: SearchOutcome) -> Any:
-    rows = (
-        (f"{points:,}", rule, f"{alone:,} by this alone" if alone < points else "")
-        for rule, (points, alone) in outcome.reasons.items()
-    )
+    rows = []
+    for rule, (points, alone) in outcome.reasons.items():
+        rows.append((f"{points:,}", rule, f"{alone:,} by this alone" if alone < points else ""))
     made = rows_table(">||<", rows, headed=False)
     made.columns[2].style = "dim"
     return titled(f"{sum(outcome.counts.values()):,} of {outcome.rows:,} points are out", made)
@@ -203,86 +169,87 @@ def _gains(title: str, gains: list[Gain]) -> Any:
 
 def why_no_design(outcome: SearchOutcome) -> str:
     """Why there is no answer, in one line."""
+    kept, levers = (
+        f"fits and keeps the limits ({outcome.goal.words()})",
+        "levers: looser limits, more choices",
+    )
     if outcome.bound == -outcome.goal.value(float("inf")):
-        return (
-            f"proven: no point of {outcome.space.name} fits and keeps the limits "
-            f"({outcome.goal.words()}); levers: looser limits, more choices"
-        )
+        return f"proven: no point of {outcome.space.name} {kept}; {levers}"
     if not outcome.rows:
         return f"no point of {outcome.space.name} was evaluated"
     most = "; ".join(f"{points:,} x {rule}" for rule, (points, _) in list(outcome.reasons.items())[:3])
-    return (
-        f"none of {outcome.rows:,} points fits and keeps the limits ({outcome.goal.words()}): {most}; "
-        "levers: looser limits, more choices, --budget"
-    )
-
-
-FRONTIER_ROWS, EMPTY_ROWS, REASON_BARS = 20, 24, 8  # shown at most
+    return f"none of {outcome.rows:,} points {kept}: {most}; {levers}, --budget"
 
 
 def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | None = None) -> Path:
     """A search as a page that opens offline; `history` is its progress after each round."""
     seen = outcome.evaluated()
-    worth = relative_worths(outcome.goal, seen) if len(seen) else np.empty(0)
-    kinds = traits_of(outcome.space, seen.digits) if len(seen) else []
+    worth = search_figures.relative_worths(outcome.goal, seen) if len(seen) else np.empty(0)
+    kinds = search_figures.traits_of(outcome.space, seen.digits) if len(seen) else []
     parts = [_headline(outcome), _best(outcome)]
     if np.any(worth > 0):
         parts += _pictures_html(outcome, seen, worth, kinds)
     known = np.isfinite([h.best for h in history or []])
     if history and known.any():
         # a single round is no line
-        drawn = figure_html(came_figure(outcome.goal, history), 340, "progress") if known.sum() > 1 else ""
+        drawn = (
+            figure_html(search_figures.came_figure(outcome.goal, history), 340, "progress")
+            if known.sum() > 1
+            else ""
+        )
         parts.append(section("How the answer came", paragraphs([_came_words(outcome)], "dim"), drawn))
     if len(outcome.goal.metrics) > 1 and outcome.found:
         parts.append(_frontier_table(outcome))
     if len(seen):
         parts.append(_empty(outcome, seen, kinds))
     if outcome.found:
-        axes, _ = outcome.gains()
-        more = (
-            f"What 10 % more of each axis buys in {metric_label(outcome.goal.metrics[0])} at the best point"
-        )
+        first = metric_label(outcome.goal.metrics[0])
         parts += [
-            section(more, _gains_html(axes)),
+            section(f"What 10 % more of each axis buys in {first} at the best point", _gains_html(outcome)),
             section("The best point as a prediction", *prediction_parts(outcome.result())),
         ]
     return keep(path, html_page(f"Strata search: {outcome.space.title or outcome.space.name}", parts))
 
 
 def _pictures_html(
-    outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[Trait]
+    outcome: SearchOutcome, seen: Evaluated, worth: np.ndarray, kinds: list[search_figures.Trait]
 ) -> list[str]:
     """What shows the points: the cloud, what matters, choices alone and in pairs, designs."""
-    first, second = trade_metrics(outcome.goal)
+    first, second = search_figures.trade_metrics(outcome.goal)
     several = len(outcome.goal.metrics) > 1
     legend = (
         "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
     )
     legend += "The frame holds the line and most of the dots; a double click shows all."
     heading = f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}"
-    drawn = figure_html(cloud_figure(outcome, seen, first, second), 460, "frontier")
+    drawn = figure_html(search_figures.cloud_figure(outcome, seen, first, second), 460, "frontier")
     cloud = [section(heading, paragraphs([legend], "dim"), drawn)]
     if not kinds:
         return cloud
-    matters = sorted(((importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
-    shares = [max(share, 0.0) * 100 for share, _ in matters]
+    matters = sorted(((search_figures.importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
     goal = metric_label(outcome.goal.metrics[0])
     ordered = [t for _, t in matters]
-    sampled = "A sampler that looks where it is good has seen little of the rest."
     explained = (
-        f"The share of the variance of log {goal} over the points that are in which the choice of one "
+        f"The share of the variance of log {goal} over the points that are in which the choice of one axis "
+        "alone explains. A sampler that looks where it is good has seen little of the rest."
     )
-    explained += f"axis alone explains. {sampled}"
     relative = "Relative to the best of all. Where cells differ much, the choice must be right."
-    pair, heat = pair_html(ordered, worth)
-    lines = f"A line a design, the {min(THREADS, int(np.sum(worth > 0))):,} best of those evaluated over the "
-    lines += f"{AXES} axes that matter most at most; strong is best. Drag along an axis to keep part of it."
-    threads = figure_html(threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760)
-    bars = bars_html([t.name for t in ordered], shares, [f"{s:.0f} %" for s in shares])
+    pair, heat = search_figures.pair_html(ordered, worth)
+    choices = search_figures.choices_html(ordered, worth)
+    shown = min(search_figures.THREADS, int(np.sum(worth > 0)))
+    lines = (
+        f"A line a design, the {shown:,} best of those evaluated over the {search_figures.AXES} axes that "
+    )
+    lines += "matter most at most; strong is best. Drag along an axis to keep part of it."
+    threads = figure_html(
+        search_figures.threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760
+    )
+    shares = [(t.name, max(share, 0.0) * 100) for share, t in matters]
+    bars = bars_html([(name, share, f"{share:.0f} %") for name, share in shares])
     return [
         *cloud,
         section("What matters", paragraphs([explained], "dim"), bars),
-        section(f"Best {goal} with each choice", paragraphs([relative], "dim"), choices_html(ordered, worth)),
+        section(f"Best {goal} with each choice", paragraphs([relative], "dim"), choices),
         section(f"Best {goal} over {pair}", paragraphs([relative], "dim"), heat) if heat else "",
         section("Designs", paragraphs([lines], "dim"), threads),
     ]
@@ -334,24 +301,22 @@ def _frontier_table(outcome: SearchOutcome) -> str:
     places = np.unique(np.rint(np.linspace(0, many - 1, min(many, FRONTIER_ROWS))).astype(int))
     points = [outcome.point(int(i)) for i in places]
     varied = varied_axes(points)
-    rows = [
-        [*(metric_text(p["metrics"][m], m) for m in goal), *(p["design"][n] for n in varied)] for p in points
-    ]
+    rows = []
+    for p in points:
+        rows.append([*(metric_text(p["metrics"][m], m) for m in goal), *(p["design"][n] for n in varied)])
     header = [*(metric_label(m) for m in goal), *varied]
-    heading = f"{many:,} points that no other beats" + (
-        f", {len(points)} of them" if len(points) < many else ""
-    )
+    few = f", {len(points)} of them" if len(points) < many else ""
+    heading = f"{many:,} points that no other beats{few}"
     return section(heading, html_table(header, rows, range(len(goal), len(header))))
 
 
-def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
+def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[search_figures.Trait]) -> str:
     """Why points are out, and the choices with which all or most are."""
     heading, total = "Why regions are empty", sum(outcome.counts.values())
     if not total:
         return section(heading, paragraphs(["None is: every point evaluated fits and keeps the limits."]))
-    most = dict(list(outcome.counts.items())[:REASON_BARS])
-    texts = [f"{c:,} points, {c / outcome.rows:.1%}" for c in most.values()]
-    bars = bars_html(list(most), list(most.values()), texts, "var(--bad)")
+    most = list(outcome.counts.items())[:REASON_BARS]
+    bars = bars_html([(why, c, f"{c:,} points, {c / outcome.rows:.1%}") for why, c in most], "var(--bad)")
     reasons = np.asarray(outcome.goal.reasons(seen), dtype=object)
     out = np.array([bool(words) for words in reasons])
     usual = float(out.mean()) * 1.1  # a choice that is told is worse than most
@@ -362,27 +327,21 @@ def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[Trait]) -> str:
             share, count = float(out[here].mean()), int(here.sum())
             if share >= max(0.5, usual):
                 why, often = Counter(reasons[here & out]).most_common(1)[0]
-                cells = [
-                    f"{trait.name} {label}",
-                    f"{count:,}",
-                    f"{share:.0%}",
-                    f"{why} ({often / count:.0%})",
-                ]
-                rows.append((share, count, cells))
+                cells = [f"{trait.name} {label}", f"{count:,}", f"{share:.0%}"]
+                rows.append((share, count, [*cells, f"{why} ({often / count:.0%})"]))
     rows.sort(key=lambda row: (-row[0], -row[1]))
     told = f"{total:,} of {outcome.rows:,} points are out."
     if not rows:
-        none = " No choice by itself makes the difference."
-        return section(heading, bars, paragraphs([told + none]))
+        return section(heading, bars, paragraphs([f"{told} No choice by itself makes the difference."]))
     told += " Choices with which most of them are:"
     header = ["choice", "points", "out", "most often because"]
     table = html_table(header, [cells for *_, cells in rows[:EMPTY_ROWS]], (0, 3))
     return section(heading, bars, paragraphs([told]), table)
 
 
-def _gains_html(gains: list[Gain]) -> str:
+def _gains_html(outcome: SearchOutcome) -> str:
     """A line for each numeric axis; where more is not legal, why."""
-    rows = [
-        [g.resource, f"{g.more:+.0%}", f"{g.speedup:+.1%}" if not g.note else "out", g.note] for g in gains
-    ]
+    rows = []
+    for g in outcome.gains()[0]:
+        rows.append([g.resource, f"{g.more:+.0%}", "out" if g.note else f"{g.speedup:+.1%}", g.note])
     return html_table(["axis", "more", "buys", ""], rows, (0, 3))

@@ -23,6 +23,13 @@ if TYPE_CHECKING:
     from strata.search.points import Evaluated
     from strata.search.space import Space
 
+DOTS = 3000  # points of a cloud
+THREADS = 1500  # lines of the parallel coordinates
+LABELS = 10  # of one of their axes
+AXES = 8  # of them: those that matter most, so that names have room beside each other
+LETTERS = 18  # of a name on one of them
+GOOD, POOR, GREY, MARKED = "var(--accent)", "var(--line)", "var(--faint)", "var(--c-memory)"
+
 
 @dataclass(frozen=True, eq=False)
 class Trait:
@@ -54,18 +61,14 @@ def traits_of(space: Space, digits: np.ndarray) -> list[Trait]:
     for i, axis in enumerate(space.axes):
         at = digits[:, i]
         if axis.kind != "plan":
-            listed.append(
-                _trait(axis.name, at, [f"x {text}" if axis.kind == "times" else text for text in axis.labels])
-            )
+            cross = "x " if axis.kind == "times" else ""
+            listed.append(_trait(axis.name, at, [f"{cross}{text}" for text in axis.labels]))
             continue
         for name, column_of in zip(PLAN_FIELDS, np.array(axis.values, float).T, strict=True):
             values, codes = np.unique(column_of, return_inverse=True)
             words = ["-".join(o) for o in ORDERS] if name == "order" else WORDS.get(name)
-            listed.append(
-                _trait(
-                    f"{axis.name}.{name}", codes[at], [words[int(v)] if words else f"{v:g}" for v in values]
-                )
-            )
+            labels = [words[int(v)] if words else f"{v:g}" for v in values]
+            listed.append(_trait(f"{axis.name}.{name}", codes[at], labels))
     apart: dict[bytes, Trait] = {}
     for trait in listed:
         if len(trait.labels) > 1:
@@ -105,18 +108,6 @@ def trade_metrics(goal: Goal) -> tuple[str, str]:
         return goal.metrics[0], goal.metrics[1]
     paid = {"energy_per_token": "tokens_per_s", "tokens_per_joule": "tokens_per_s"}
     return goal.metrics[0], paid.get(goal.metrics[0], "energy_per_token")
-
-
-DOTS = 3000  # points of a cloud
-
-
-THREADS = 1500  # lines of the parallel coordinates
-LABELS = 10  # of one of their axes
-AXES = 8  # of them: those that matter most, so that names have room beside each other
-LETTERS = 18  # of a name on one of them
-
-
-GOOD, POOR, GREY, MARKED = "var(--accent)", "var(--line)", "var(--faint)", "var(--c-memory)"
 
 
 def cloud_figure(outcome: SearchOutcome, seen: Evaluated, first: str, second: str) -> Any:
@@ -204,10 +195,9 @@ def threads_figure(goal: Goal, ordered: list[Trait], seen: Evaluated, worth: np.
         ticked = {"tickvals": ticks, "ticktext": [_short(trait.labels[k]) for k in ticks]}
         place = {"values": trait.of[which].tolist(), "range": [0, len(trait.labels) - 1]}
         lines.append({"label": _short(trait.name), **place, **ticked})
-    lines += [
-        {"label": _short(metric_label(m)), "values": _told(metric_column(seen.columns, m)[which], m)}
-        for m in goal.metrics
-    ]
+    for m in goal.metrics:
+        values = _told(metric_column(seen.columns, m)[which], m)
+        lines.append({"label": _short(metric_label(m)), "values": values})
     colour = {"color": worth[which].tolist(), "cmin": float(worth[which].min()), "cmax": 1.0}
     colour |= {"colorscale": [[0, POOR], [0.7, GREY], [1, GOOD]], "showscale": False}
     look = {
@@ -237,10 +227,8 @@ def came_figure(goal: Goal, history: list[Progress]) -> Any:
     figure, metric = plotly_graphs().Figure(), goal.metrics[0]
     kept = [*history[: -1 : -(-len(history) // 1000)], history[-1]]
     seconds = [h.seconds for h in kept]
-    for name, values, colour in (
-        ("best found", [h.best for h in kept], GOOD),
-        ("proven bound", [h.bound for h in kept], MARKED),
-    ):
+    lines = (("best found", [h.best for h in kept], GOOD), ("proven bound", [h.bound for h in kept], MARKED))
+    for name, values, colour in lines:
         if np.isfinite(values).any():
             shown = zip(values, _told(np.array(values), metric), strict=True)
             told = [t if np.isfinite(v) else None for v, t in shown]
@@ -278,6 +266,5 @@ def _spread(values: np.ndarray, leading: np.ndarray) -> dict[str, Any]:
 
 
 def _design(space: Space, digits: np.ndarray) -> str:
-    return "<br>".join(
-        f"{a.name} {a.labels[int(d)]}" for a, d in zip(space.axes, digits, strict=True) if len(a) > 1
-    )
+    chosen = ((a, a.labels[int(d)]) for a, d in zip(space.axes, digits, strict=True) if len(a) > 1)
+    return "<br>".join(f"{axis.name} {label}" for axis, label in chosen)

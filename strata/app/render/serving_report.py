@@ -7,17 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render import page
 from strata.app.render.figures import colour_of, note, picture
-from strata.app.render.page import (
-    cards_html,
-    figure_html,
-    html_page,
-    html_table,
-    paragraphs,
-    plotly_graphs,
-    section,
-)
-from strata.app.render.page_told import printed_html, sources_html
+from strata.app.render.prediction_report import printed_html, sources_html
 from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
 from strata.app.render.tables import cells_of
@@ -29,6 +21,8 @@ from strata.serving.under_load import ServingFrontier, ServingPoint, UnderLoad
 from strata.units import show
 
 LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96)  # of the most it takes
+XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"
+SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left out
 
 
 def serving_report(found: UnderLoad, path: Path) -> Path:
@@ -36,14 +30,14 @@ def serving_report(found: UnderLoad, path: Path) -> Path:
     made = found.curve
     records = {"chip": made.system.chip, "fabric": made.system.fabric, "engine": made.engine}
     parts = [
-        cards_html(_headline(found)),
+        page.cards_html(_headline(found)),
         _latency(found),
         _frontier(found.frontier) if found.frontier is not None else "",
         *(printed_html(part) for part in under_load_tables(found) if part != ""),
         sources_html(records),
     ]
     title = f"Strata serving: {made.model.name} on {made.system.name}"
-    return keep(path, html_page(title, parts, found.question))
+    return keep(path, page.html_page(title, parts, found.question))
 
 
 def _headline(found: UnderLoad) -> list[tuple[str, str, str]]:
@@ -84,17 +78,17 @@ def _latency(found: UnderLoad) -> str:
         _over_rate(rates, "time to first token", {"mean": ttft, "95 % within": within}, found.limits.ttft),
         _over_rate(rates, "time per output token", {"mean": tpot}, found.limits.tpot),
     ]
-    drawn = "".join(figure_html(chart, 340, f"load-{i}") for i, chart in enumerate(charts))
-    said = (
-        f"Plan {plan_text(one.plan_at(0))}, requests arriving at random, up to the {most:.3g} a second that "
+    drawn = "".join(page.figure_html(chart, 340, f"load-{i}") for i, chart in enumerate(charts))
+    said = f"Plan {plan_text(one.plan_at(0))}, requests arriving at random, up to the {most:.3g} a second "
+    said += "that it takes."
+    return page.section(
+        "Latency against load", page.paragraphs([said], "dim"), f"<div class='two'>{drawn}</div>"
     )
-    said += "it takes."
-    return section("Latency against load", paragraphs([said], "dim"), f"<div class='two'>{drawn}</div>")
 
 
 def _over_rate(rates: np.ndarray, title: str, lines: dict[str, list[float]], limit: float) -> Any:
     """Lines over requests a second, and the limit where there is one."""
-    figure = plotly_graphs().Figure()
+    figure = page.plotly_graphs().Figure()
     for place, (name, values) in enumerate(lines.items()):
         y = [v if np.isfinite(v) else None for v in values]
         colour = ("var(--accent)", "var(--c-memory)")[place % 2]
@@ -112,9 +106,9 @@ def _over_rate(rates: np.ndarray, title: str, lines: dict[str, list[float]], lim
 def _frontier(frontier: ServingFrontier) -> str:
     said = "Each point is a plan with so many requests at once; on the line no other is better for users and "
     said += "for devices."
-    drawn = figure_html(frontier_figure(frontier), 480, "frontier")
+    drawn = page.figure_html(frontier_figure(frontier), 480, "frontier")
     heading = "Throughput against interactivity"
-    return section(heading, paragraphs([said], "dim"), drawn, frontier_table(frontier))
+    return page.section(heading, page.paragraphs([said], "dim"), drawn, frontier_table(frontier))
 
 
 def frontier_table(frontier: ServingFrontier) -> str:
@@ -122,31 +116,21 @@ def frontier_table(frontier: ServingFrontier) -> str:
     fields = "plan clients:.4g per_user:.4g per_device:.4g ttft:s tpot:s"
     rows = [cells_of(p, fields) for p in frontier.best]
     header = ["plan", "requests at once", XLABEL, YLABEL, "TTFT", "TPOT"]
-    table = html_table(header, rows)
+    table = page.html_table(header, rows)
     return f"<details><summary>The frontier's {len(rows)} points</summary>{table}</details>"
-
-
-def frontier_page(frontier: ServingFrontier, question: str, path: Path) -> Path:
-    """The frontier alone as a page that opens offline."""
-    return keep(path, html_page("Strata: throughput against interactivity", [_frontier(frontier)], question))
-
-
-XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"
-
-
-SPREAD = 0.05  # labels of neighbours closer than this share of an axis are left out
 
 
 def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Path:
     """The picture in the format its name asks for."""
     if path.suffix.lower() != ".html":
         return draw_frontier(frontier, question, path)
-    return frontier_page(frontier, question, path)
+    parts = [_frontier(frontier)]
+    return keep(path, page.html_page("Strata: throughput against interactivity", parts, question))
 
 
 def frontier_figure(frontier: ServingFrontier) -> Any:
     """The frontier as a chart; plans that are not on it stand faintly behind."""
-    figure = plotly_graphs().Figure()
+    figure = page.plotly_graphs().Figure()
     leading = list(dict.fromkeys(p.plan for p in frontier.best))
     groups = {"other plans": [p for p in frontier.points if p.plan not in leading]}
     groups |= {name: [p for p in frontier.points if p.plan == name] for name in leading}
@@ -163,18 +147,13 @@ def frontier_figure(frontier: ServingFrontier) -> Any:
 
 def _add_dots(figure: Any, name: str, points: list[ServingPoint], colour: str) -> None:
     """Points of one plan, or of several, with what they are when pointed at."""
-    figure.add_scatter(
-        x=[p.per_user for p in points],
-        y=[p.per_device for p in points],
-        mode="markers",
-        name=name,
-        text=[
-            f"{p.plan}, {p.clients:.4g} at once, TTFT {show(p.ttft, 's')}, TPOT {show(p.tpot, 's')}"
-            for p in points
-        ],
-        marker={"color": colour, "size": 4 if colour.startswith("var") else 6},
-        hovertemplate="%{text}<br>%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<extra></extra>",
-    )
+    x, y, texts = [p.per_user for p in points], [p.per_device for p in points], []
+    for p in points:
+        ttft, tpot = cells_of(p, "ttft:s tpot:s")
+        texts.append(f"{p.plan}, {p.clients:.4g} at once, TTFT {ttft}, TPOT {tpot}")
+    hover = "%{text}<br>%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<extra></extra>"
+    dot = {"color": colour, "size": 4 if colour.startswith("var") else 6}
+    figure.add_scatter(x=x, y=y, mode="markers", name=name, text=texts, marker=dot, hovertemplate=hover)
 
 
 def draw_frontier(frontier: ServingFrontier, question: str, path: Path) -> Path:

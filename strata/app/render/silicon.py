@@ -9,7 +9,7 @@ import numpy as np
 
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction import finite
-from strata.app.render.tables import cells_of, each_float, floats, table
+from strata.app.render.tables import cells_of, floats, picked, table
 from strata.drawing import COLOURS
 from strata.hardware import noc as equations
 from strata.hardware.chip import Chip
@@ -32,18 +32,17 @@ from strata.hardware.technology import bonding
 from strata.units import show
 
 MM2 = 1e6  # mm2 a m2
+SHORTEST = 16.0  # bytes of a visit the picture starts from
 
 
 def area_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any]:
     """A die for machines, in SI units."""
     why = why_not_built(area, area_as_stated(chip, silicon))
     return {
-        "die_m2": float(area.die),
-        "dies": float(silicon.dies),
-        "cores": float(area.cores),
-        "cores_stated": float(chip.compute.cores),
+        **floats(area, "die_m2=die") | floats(silicon, "dies") | floats(area, "cores"),
+        **floats(chip, "cores_stated=compute.cores"),
         "cores_sold": float(usable_cores(area, silicon)),
-        "core_m2": float(area.core),
+        **floats(area, "core_m2=core"),
         "parts_m2": {k: float(v) for k, v in area.parts.items()},
         **floats(area, "vias edge_m=edge edge_used_m=edge_used"),
         "infeasible": None if why is None else str(why),
@@ -57,7 +56,7 @@ def energies_dict(chip: Chip, silicon: Silicon) -> dict[str, Any]:
     told = {}
     for e in energies_of(chip, silicon):
         unit = _unit(e).replace("/", "_per_")
-        told[e.name.replace(" ", "_")] = each_float(e, f"geometry_{unit}=geometry stated_{unit}=stated")
+        told[e.name.replace(" ", "_")] = floats(e, f"geometry_{unit}=geometry stated_{unit}=stated")
     return told
 
 
@@ -82,8 +81,7 @@ def network_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any] | N
         return None
     spread = 1.0 / cores  # the share of a core's own vault when data is anywhere
     return {
-        "topology": noc.topology,
-        "placement": noc.placement,
+        **picked(noc, "topology placement"),
         "link_B_per_s": float(equations.link_bandwidth(noc)),
         "bisection_B_per_s": float(equations.noc_bisection(noc, cores)),
         "hops": float(equations.noc_hops(noc, cores)),
@@ -157,11 +155,8 @@ def draw_die_areas(name: str, layers: list[float], areas: list[Area], path: Path
         for place, top, each in zip(places, below, areas, strict=True):
             axes.text(place, top, f"{float(each.cores):g}", ha="center", va="bottom", fontsize=8)
         axes.set_xticks(places, [f"{n:g}" for n in layers] or [name])
-        title, xlabel = (
-            f"{name}: its logic die, and the cores that fit",
-            "layers of the stack" if layers else "",
-        )
-        axes.set(title=title, ylabel="mm2", xlabel=xlabel)
+        axes.set(title=f"{name}: its logic die, and the cores that fit", ylabel="mm2")
+        axes.set_xlabel("layers of the stack" if layers else "")
         axes.grid(axis="x", visible=False)
         handles, names = axes.get_legend_handles_labels()
         axes.legend(handles[::-1], names[::-1], loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
@@ -186,9 +181,8 @@ def cost_tables(chip: Chip, silicon: Silicon, counts: list[float], costs: list[C
     price = chip.package.price
     own = f"no price of its own: {economics().markup:g} times that where one is needed"
     bought = own if price is None else f"it is bought for {show(price, 'USD')}"
-    below = (
-        f"{silicon.technology}, {silicon.bonding}, {silicon.packaging}; without margin, masks and design; "
-    )
+    made = ", ".join((silicon.technology, silicon.bonding, silicon.packaging))
+    below = f"{made}; without margin, masks and design; "
     head = ["<part", *(f">{each}" for each in [f"{n:g} layers" for n in counts] or ["USD"])]
     title = f"{chip.name}: what one packaged chip costs to make [USD]"
     return [table(title, head, rows, below + bought, styles)]
@@ -201,19 +195,15 @@ def system_cost_dict(system: System, cost: SystemCost) -> dict[str, Any]:
         "system": system.name,
         "chip": system.chip.name,
         "devices": float(cost.devices),
-        **each_float(cost, "made_USD=made bought_USD=bought fabric_USD=fabric hosts_USD=hosts"),
+        **floats(cost, "made_USD=made bought_USD=bought fabric_USD=fabric hosts_USD=hosts"),
         "device_hour_USD": {"at_rest": at_rest, "at_power_limit": at_limit},
     }
 
 
 def system_cost_table(system: System, cost: SystemCost) -> Any:
     """Costs of a system for people."""
-    names = {
-        "made": "chips, to make",
-        "bought": "chips, to buy",
-        "fabric": "fabric, as priced",
-        "hosts": "hosts",
-    }
+    names = {"made": "chips, to make", "bought": "chips, to buy"}
+    names |= {"fabric": "fabric, as priced", "hosts": "hosts"}
     rows = []
     for key, name in names.items():
         value = getattr(cost, key)
@@ -227,30 +217,22 @@ def system_cost_table(system: System, cost: SystemCost) -> Any:
     return table(title, "<part|>USD|>a device", rows)
 
 
-SHORTEST = 16.0  # bytes of a visit the picture starts from
-
-
 def channel_dict(
     memory: Dram, read_share: float, runs: list[float], channels: list[Sustained]
 ) -> dict[str, Any]:
     """Bandwidth of a channel by the bytes of a visit, for machines."""
     peak = float(interface_peak(memory))
+    rows = []
+    for run, channel in zip(runs, channels, strict=True):
+        row = {"run_B": run, **floats(channel, "bandwidth_B_per_s=bandwidth")}
+        row |= {"share": float(channel.bandwidth) / peak, "binds": channel.binding}
+        rows.append(row | {"bounds_B_per_s": {k: float(v) for k, v in channel.bounds.items()}})
     return {
-        "memory": memory.name,
-        "title": memory.title,
+        **picked(memory, "memory=name title"),
         "peak_B_per_s": peak,
         "refresh_leaves": float(channels[0].refresh),
         "read_share": read_share,
-        "runs": [
-            {
-                "run_B": run,
-                "bandwidth_B_per_s": float(channel.bandwidth),
-                "share": float(channel.bandwidth) / peak,
-                "binds": channel.binding,
-                "bounds_B_per_s": {k: float(v) for k, v in channel.bounds.items()},
-            }
-            for run, channel in zip(runs, channels, strict=True)
-        ],
+        "runs": rows,
     }
 
 
@@ -258,23 +240,17 @@ def channel_table(told: dict[str, Any]) -> Any:
     """Bandwidth by run, its bounds beside it."""
     bounds = list(told["runs"][0]["bounds_B_per_s"])
     fields = " ".join(f"{name}:B/s" for name in bounds)
-    rows = (
-        (
-            f"{row['run_B']:g} B",
-            *cells_of(row, "bandwidth_B_per_s:B/s share:.1% binds"),
-            *cells_of(row["bounds_B_per_s"], fields),
-        )
-        for row in told["runs"]
-    )
-    below = (
-        f"peak {show(told['peak_B_per_s'], 'B/s')} a channel; refresh leaves {told['refresh_leaves']:.1%}; "
-    )
-    below += f"{told['read_share']:.0%} of the visits read"
+    rows = []
+    for row in told["runs"]:
+        reached = cells_of(row, "bandwidth_B_per_s:B/s share:.1% binds")
+        rows.append((f"{row['run_B']:g} B", *reached, *cells_of(row["bounds_B_per_s"], fields)))
+    peak, leaves = cells_of(told, "peak_B_per_s:B/s refresh_leaves:.1%")
+    below = f"peak {peak} a channel; refresh leaves {leaves}; {told['read_share']:.0%} of the visits read"
     head = [")run", ")bandwidth", ")of peak", "binds", *(f"){name}" for name in bounds)]
     return table(f"{told['memory']}: {told['title']}", head, rows, below)
 
 
-def draw_memories(path: Path, share: float, limits: dict[str, Any], hot: float) -> Path:
+def draw_memories(share: float, limits: dict[str, Any], hot: float, path: Path) -> Path:
     """Every dram_channel memory's share of its peak over the run."""
     from strata.params import names
 

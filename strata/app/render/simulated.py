@@ -32,7 +32,6 @@ LABELS = {
     "queued": "queued",
 }
 
-
 SHORT = {"ttft": "TTFT", "tpot": "TPOT"}
 SHORT_RUN = 10.0  # mean latencies that a run must last to have forgotten its start
 
@@ -60,11 +59,7 @@ def _by_model(run: Served) -> Any:
     """What requests for each of several models saw."""
     rows = []
     for name, one in sorted(run.by_model.items()):
-        pairs = [
-            *_spread(one, "ttft", 0.95),
-            *_spread(one, "tpot", 0.95),
-            show(one.times["latency"].mean, "s"),
-        ]
+        pairs = [*_spread(one, "ttft", 0.95), *_spread(one, "tpot", 0.95), *_spread(one, "latency")]
         rate = show(one.output_tokens / run.end if run.end else 0.0)
         rows.append((name or "-", *cells_of(one, "completed:, refused:,"), rate, *pairs))
     head = "<asked for|>requests|>refused|>tokens/s|>TTFT|>p95|>TPOT|>p95|>end to end"
@@ -134,9 +129,6 @@ def _served(run: Served, share: float) -> Any:
         ("step table", decode, f"mean error of a decode step between priced ones, {mixed} of one that reads"),
     ]
     return card_table(rows)
-
-
-# ---------------------------------------------------------------------------------- rates
 
 
 def curve_dict(runs: list[tuple[float, Served]]) -> dict[str, Any]:
@@ -216,20 +208,14 @@ def _sureness(found: LargestRate) -> str:
     )
 
 
-# ---------------------------------------------------------------------------------- fleets
-
-
 def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
     rows = [
         {
-            "fleet": c.run.fleet_text,
-            "replicas": list(c.copies),
-            "devices": c.devices,
+            **picked(c, "fleet=run.fleet_text replicas=copies devices"),
             "dollars_per_hour": 3600.0 * c.dollars,
             **picked(c, "kept=run.kept holds cost_per_mtoken=run.cost_per_mtoken"),
             "energy_per_token": c.run.energy_per_token,
-            "ttft_p95": c.run.times["ttft"].percentile(0.95),
-            "tpot_p95": c.run.times["tpot"].percentile(0.95),
+            **{f"{name}_p95": c.run.times[name].percentile(0.95) for name in ("ttft", "tpot")},
         }
         for c in [*found.choices, *[t for t in found.tried if not t.holds]]
     ]
@@ -242,7 +228,7 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
     """Fleets that keep the limits, best first."""
     rows = []
     for c in found.choices[:12]:
-        seen = [show(c.run.times[n].percentile(0.95), "s") for n in ("ttft", "tpot")]
+        seen = [_spread(c.run, n, 0.95)[1] for n in ("ttft", "tpot")]
         spent = [dollars_text(3600.0 * c.dollars), dollars_text(c.run.cost_per_mtoken)]
         spent.append(joules_text(c.run.energy_per_token))
         rows.append((c.run.fleet_text, f"{c.devices:g}", *spent, *seen, f"{c.run.kept:.1%}"))
@@ -255,23 +241,18 @@ def fleet_tables(found: FleetAnswer) -> list[Any]:
     return [table(title, head, rows, below)]
 
 
-# ---------------------------------------------------------------------------------- cost, caps
-
-
 def cost_frontier_dict(found: CostFrontier) -> dict[str, Any]:
     best = {id(p) for p in found.best}
     rows = [{**vars(p), "best": id(p) in best} for p in found.points]
     units = {"rate": "1/s", "seen": "s", "cost": "USD", "energy": "J", "share": "1"}
-    return {"latency": found.latency, "share": found.share, "points": rows, "units": units}
+    return {**picked(found, "latency share"), "points": rows, "units": units}
 
 
 def cost_frontier_tables(found: CostFrontier) -> list[Any]:
     """The frontier of cost against a latency."""
     seen = f"{found.latency.upper()} p{100 * found.share:g}"
-    rows = (
-        (*cells_of(p, "fleet rate:.3g seen:s"), dollars_text(p.cost), joules_text(p.energy))
-        for p in found.best
-    )
+    shown = "fleet rate:.3g seen:s"
+    rows = ((*cells_of(p, shown), dollars_text(p.cost), joules_text(p.energy)) for p in found.best)
     below = f"of {len(found.points)} runs those that no other beats in both"
     if not found.best:
         below = "no run is on the frontier: no price is known, or all are saturated or miss the limits"
@@ -280,8 +261,7 @@ def cost_frontier_tables(found: CostFrontier) -> list[Any]:
 
 def caps_dict(runs: list[tuple[str, Served]]) -> dict[str, Any]:
     rows = [{"cap": name} | answer_row(0.0, run) for name, run in runs]
-    for row in rows:
-        del row["rate"]
+    rows = [{key: value for key, value in row.items() if key != "rate"} for row in rows]
     return {"caps": rows, "units": dict(ROW_UNITS)}
 
 
@@ -289,11 +269,7 @@ def caps_tables(runs: list[tuple[str, Served]]) -> list[Any]:
     """The same load at power caps and at fixed clocks."""
     rows = []
     for name, run in runs:
-        seen = (
-            show(run.times["ttft"].percentile(0.95), "s"),
-            *_spread(run, "tpot", 0.95),
-            show(run.power, "W"),
-        )
+        seen = (_spread(run, "ttft", 0.95)[1], *_spread(run, "tpot", 0.95), show(run.power, "W"))
         spent = (joules_text(run.energy_per_token), dollars_text(run.cost_per_mtoken))
         rows.append((name, show(run.tokens_per_s), *seen, *spent))
     head = "<each device|>tokens/s|>TTFT p95|>TPOT|>p95|>power|>J/token|>USD/Mtok"

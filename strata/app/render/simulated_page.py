@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.figures import colour_of, note, picture
+from strata.app.render.figures import colour_of, note, picture, quantity_axis
 from strata.app.render.simulated import LABELS, latencies
+from strata.app.render.tables import cells_of
 from strata.drawing import COLOURS, GREY, keep
 from strata.errors import require
 from strata.pricing.timeline import keep_trace, trace_slice
@@ -26,6 +27,19 @@ MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page
 PHASES = (("queued", "#c9c9c9"), ("reading", COLOURS[1]), ("generating", COLOURS[0]))
 ROW, BAND = 7.0, 46.0  # points of a request and of a curve over time
 Lanes = list[tuple[int, Request]]
+KINDS = {"generating": ("generates", COLOURS[0]), "reading": ("reads", COLOURS[1])}
+KINDS |= {"kv": ("KV cache", COLOURS[2])}
+SMALL = (
+    "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
+    "table.t td,table.t th{padding:2px 14px 2px 0;"
+    "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
+)
+PANELS = [(name, LABELS[name]) for name in ("ttft", "tpot", "latency", "queued")]
+HEAD: dict[str, Any] = {"fontsize": 9.5, "x": 0.01, "ha": "left", "fontweight": "bold"}
+LIMIT = (0, (4, 3))  # dashes of a limit
+MARKED = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
+FINE = 400  # points of a curve
+TAIL = 1e-4  # share of requests at which axes begin
 
 
 def lanes_of(requests: list[Request]) -> Lanes:
@@ -45,23 +59,32 @@ def lanes_of(requests: list[Request]) -> Lanes:
     return found
 
 
+def served_requests(run: Served) -> list[Request]:
+    """Requests that were served, as they came."""
+    return sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
+
+
+def phase_ends(r: Request) -> tuple[float, float, float, float]:
+    """When a request came, was scheduled, had its first token and its last [s]."""
+    return r.arrival, max(r.scheduled, r.arrival), max(r.first, r.scheduled), max(r.last, r.first)
+
+
 def _phases(r: Request) -> list[tuple[str, str, float, float]]:
-    ends = (r.arrival, max(r.scheduled, r.arrival), max(r.first, r.scheduled), max(r.last, r.first))
+    ends = phase_ends(r)
     return [(name, colour, ends[i], ends[i + 1]) for i, (name, colour) in enumerate(PHASES)]
 
 
 def _said(r: Request) -> str:
     again = f", preempted {r.preempted} times" if r.preempted else ""
     cached = f", {r.cached} cached" if r.cached else ""
-    return (
-        f"request {r.key}: {r.input} tokens in{cached}, {r.output} out; TTFT {show(r.ttft, 's')}, "
-        f"TPOT {show(r.tpot, 's')}, end to end {show(r.latency, 's')}{again}"
-    )
+    ttft, tpot, latency = cells_of(r, "ttft:s tpot:s latency:s")
+    sizes = f"{r.input} tokens in{cached}, {r.output} out"
+    return f"request {r.key}: {sizes}; TTFT {ttft}, TPOT {tpot}, end to end {latency}{again}"
 
 
 def service_page(run: Served, path: Path) -> Path:
     """A page that opens offline: curves of batches and caches, and every request as a bar; wheel to zoom."""
-    served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
+    served = served_requests(run)
     require(bool(served), "no request was served: there is nothing to draw", requests=0)
     shown = served[:MOST_REQUESTS]
     end = max(r.last for r in shown)
@@ -101,32 +124,24 @@ def _chart(
         own = [s for s in steps if s.replica == replica]
         band, said = _band(own, kind, y, scale)
         inner.append(band)
-        name = f"replica {replica} {KINDS[kind][0]}"
-        labels.append(
-            f'<text x="6" y="{y + 20.0:.1f}">{escape(name)}</text>'
-            f'<text x="6" y="{y + 34.0:.1f}" fill="{GREY}">{escape(said)}</text>'
-        )
+        labels.append("".join(_labels(y + 20.0, f"replica {replica} {KINDS[kind][0]}", said)))
         y += BAND
     for lane, r in lanes:
         top = y + 12.0 + ROW * lane
         said = escape(_said(r))
         for _, colour, a, b in _phases(r):
             if b > a:
-                inner.append(
-                    f'<rect class="n" x="{a * scale:.2f}" y="{top:.1f}" '
-                    f'width="{max((b - a) * scale, 0.3):.2f}" '
-                    f'height="{ROW - 1.5:.1f}" fill="{colour}"><title>{said}</title></rect>'
-                )
-    labels.append(f'<text x="6" y="{y + 22.0:.1f}">requests</text>')
-    labels.append(f'<text x="6" y="{y + 36.0:.1f}" fill="{GREY}">a bar each, from arrival</text>')
+                size = f'width="{max((b - a) * scale, 0.3):.2f}" height="{ROW - 1.5:.1f}"'
+                place = f'<rect class="n" x="{a * scale:.2f}" y="{top:.1f}" {size} fill="{colour}">'
+                inner.append(f"{place}<title>{said}</title></rect>")
+    labels += _labels(y + 22.0, "requests", "a bar each, from arrival")
     return "\n".join([*inner, "</svg>", *labels])
 
 
-KINDS = {
-    "generating": ("generates", COLOURS[0]),
-    "reading": ("reads", COLOURS[1]),
-    "kv": ("KV cache", COLOURS[2]),
-}
+def _labels(y: float, name: str, said: str) -> list[str]:
+    """A name, and a line about it below."""
+    below = f'<text x="6" y="{y + 14.0:.1f}" fill="{GREY}">{escape(said)}</text>'
+    return [f'<text x="6" y="{y:.1f}">{escape(name)}</text>', below]
 
 
 def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[str, str]:
@@ -142,7 +157,7 @@ def _band(steps: list[StepsRecord], kind: str, y: float, scale: float) -> tuple[
         top = base - tall * v / full
         points += [f"{s.start * scale:.2f},{base:.1f}", f"{s.start * scale:.2f},{top:.2f}"]
         points += [f"{s.end * scale:.2f},{top:.2f}", f"{s.end * scale:.2f},{base:.1f}"]
-    unit = {"generating": "sequences", "reading": "tokens a step", "kv": ""}[kind]
+    unit = "sequences" if kind == "generating" else "tokens a step"
     said = f"up to {most:.1%} of its blocks" if kind == "kv" else f"up to {most:,.0f} {unit}"
     line = f'<line x1="0" y1="{base:.1f}" x2="{PLOT:.0f}" y2="{base:.1f}" stroke="#ddd"/>'
     area = f'<polygon points="{" ".join(points)}" fill="{KINDS[kind][1]}" fill-opacity="0.75"/>'
@@ -162,9 +177,8 @@ def joined_steps(steps: list[StepsRecord], most: int) -> list[StepsRecord]:
 
 def service_trace(run: Served, path: Path) -> Path:
     """Chrome trace JSON: a process of requests, and one of each replica with its steps and counters."""
-    served = sorted((r for r in run.records if r.last >= 0.0), key=lambda r: r.arrival)
     rows: list[dict[str, Any]] = [_named("requests", 0)]
-    for lane, r in lanes_of(served):
+    for lane, r in lanes_of(served_requests(run)):
         told = {"input": r.input, "output": r.output, "cached": r.cached, "preempted": r.preempted}
         for name, _, a, b in _phases(r):
             if b > a:
@@ -177,9 +191,8 @@ def service_trace(run: Served, path: Path) -> Path:
         told = {"sequences": s.generating, "prompt tokens": s.reading, "steps": s.steps}
         rows.append(trace_slice(name, kind, (s.replica + 1, 0), s.start, s.end) | {"args": told})
         for what, value in (("sequences", s.generating), ("waiting", s.waiting), ("KV cache", s.kv)):
-            rows.append(
-                {"name": what, "ph": "C", "pid": s.replica + 1, "ts": s.start * 1e6, "args": {what: value}}
-            )
+            place = {"ph": "C", "pid": s.replica + 1, "ts": s.start * 1e6}
+            rows.append({"name": what, **place, "args": {what: value}})
     return keep_trace(rows, path)
 
 
@@ -187,38 +200,11 @@ def _named(name: str, process: int) -> dict[str, Any]:
     return {"name": "process_name", "ph": "M", "pid": process, "args": {"name": name}}
 
 
-SMALL = (
-    "<style>table.t{border-collapse:collapse;margin:6px 0 10px}"
-    "table.t td,table.t th{padding:2px 14px 2px 0;"
-    "text-align:right;font-weight:normal}table.t th:first-child{text-align:left;color:#777}</style>"
-)
-
-
-PANELS = [(name, LABELS[name]) for name in ("ttft", "tpot", "latency", "queued")]
-
-
-HEAD: dict[str, Any] = {"fontsize": 9.5, "x": 0.01, "ha": "left", "fontweight": "bold"}
-
-
-LIMIT = (0, (4, 3))  # dashes of a limit
-MARKED = ((0.5, "p50"), (0.95, "p95"), (0.99, "p99"))
-FINE = 400  # points of a curve
-TAIL = 1e-4  # share of requests at which axes begin
-
-
-def time_axis(axis: Any, log: bool = False) -> None:
-    """Ticks that read 20 ms and 3 s."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
-
-    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)) if log else MaxNLocator(6))
-    axis.set_major_formatter(FuncFormatter(lambda v, _: show(float(v), "s")))
-    axis.set_minor_formatter(NullFormatter())
-
-
-def _thinned(times: LatencyStatistics) -> tuple[Any, Any]:
+def thinned(times: LatencyStatistics, most: int = FINE) -> tuple[Any, Any]:
+    """The share of requests within a time, in few enough points to draw."""
     x, share = times.distribution()
-    if len(x) > FINE:
-        chosen = np.unique(np.linspace(0, len(x) - 1, FINE).astype(int))
+    if len(x) > most:
+        chosen = np.unique(np.linspace(0, len(x) - 1, most).astype(int))
         x, share = x[chosen], share[chosen]
     return x, share
 
@@ -229,7 +215,7 @@ def draw_latencies(run: Served, path: Path) -> Path:
         for axes, (name, title), colour in zip(panels.flat, PANELS, COLOURS, strict=False):
             _distribution(axes, run.times[name], colour, title)
             if name == "tpot":
-                x, share = _thinned(run.gaps)
+                x, share = thinned(run.gaps)
                 axes.plot(x, share, color=COLOURS[4], linewidth=1.2, label="between any two tokens")
                 axes.plot([], [], color=colour, linewidth=1.8, label="mean of each request")
                 axes.legend(frameon=False, fontsize=7.5, loc="center right")
@@ -245,7 +231,7 @@ def draw_latencies(run: Served, path: Path) -> Path:
 
 
 def _distribution(axes: Any, times: LatencyStatistics, colour: str, title: str) -> None:
-    x, share = _thinned(times)
+    x, share = thinned(times)
     axes.plot(x, share, color=colour, linewidth=1.8)
     axes.set_title(title, fontsize=9)
     axes.set_ylim(0.0, 1.03)
@@ -260,7 +246,7 @@ def _distribution(axes: Any, times: LatencyStatistics, colour: str, title: str) 
             axes.plot([times.percentile(at)], [at], "o", color=colour, markersize=4)
         said = "\n".join(f"{name}  {show(times.percentile(at), 's')}" for at, name in MARKED)
         axes.text(0.98, 0.06, said, transform=axes.transAxes, ha="right", fontsize=8, color="#444")
-    time_axis(axes.xaxis, log)
+    quantity_axis(axes.xaxis, "s", log)
 
 
 def draw_load_latency(runs: list[tuple[float, Served]], slo: dict[str, float], path: Path) -> Path:
@@ -288,7 +274,7 @@ def draw_load_latency(runs: list[tuple[float, Served]], slo: dict[str, float], p
                 axes.set_yscale("log")
             else:
                 axes.set_ylim(bottom=0.0)
-            time_axis(axes.yaxis, log)
+            quantity_axis(axes.yaxis, "s", log)
         panels[0].legend(frameon=False, fontsize=8)
         hollow = "; hollow: saturated or given up" if any(r.saturated or r.given_up for _, r in runs) else ""
         figure.suptitle(f"{runs[0][1].title}{hollow}", **HEAD)
@@ -313,7 +299,7 @@ def draw_cost_frontier(found: CostFrontier, path: Path) -> Path:
                 note(axes, f"{p.rate:.2g}", (p.seen, p.cost), (4, 4), fontsize=7, color="#444")
         axes.set_ylim(bottom=0.0)
         axes.set_xscale("log")
-        time_axis(axes.xaxis, True)
+        quantity_axis(axes.xaxis, "s", True)
         axes.set_xlabel(f"{found.latency.upper()}, {100 * found.share:g}th percentile")
         axes.set_ylabel("USD for a million tokens")
         hollow = "; hollow: saturated" if any(p.saturated for p in found.points) else ""

@@ -6,21 +6,25 @@ import html
 import itertools
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from strata.app.render.figures import colour_of
 from strata.app.render.page import cards_html, html_page, paragraphs, picture_html, section
 from strata.app.render.tables import rows_table, table
+from strata.app.terminal import words
 from strata.drawing import STYLE, keep, pyplot_of, save
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import Names, calculate
 from strata.shipped import needed_model, paper_offers
 from strata.studies import StudyOutcome
 
-if TYPE_CHECKING:
-    from strata.studies import StudyOutcome
+KEYS = (
+    "file points title x y lines xlabel ylabel limit limited label log each box panels bars low high cells "
+    "stacks words rows columns mappings memory network roofs"
+)
+LIMIT = {"color": "#c44e52", "linewidth": 1.0, "linestyle": "--"}
 
 
 def studies_table(known: dict[str, str]) -> Any:
@@ -45,12 +49,10 @@ def claim_text(value: Any) -> str:
 
 def claims_table(outcome: StudyOutcome) -> Any:
     """A line a claim."""
-    from rich.text import Text
-
     rows = []
     for claim in outcome.claims:
-        mark = Text("yes", style="green") if claim["holds"] else Text("no", style="red")
-        said = Text(claim["says"])
+        mark = words("yes", "green") if claim["holds"] else words("no", "red")
+        said = words(claim["says"])
         if claim["note"]:
             said.append(f"\n{claim['note']}", style="dim")
         rows.append((said, claim_text(claim["paper"]), claim_text(claim["ours"]), mark))
@@ -88,43 +90,12 @@ def _claims(outcome: StudyOutcome) -> str:
     for claim in outcome.claims:
         note = f"<br><span class='dim'>{html.escape(claim['note'])}</span>" if claim["note"] else ""
         look, verdict = ("good", "holds") if claim["holds"] else ("bad", "does not")
-        cells = [html.escape(claim["says"]) + note]
-        cells += [html.escape(claim_text(claim[side])) for side in ("paper", "ours")]
-        words = "".join(f"<td class='w'>{cell}</td>" for cell in cells)
-        rows.append(f"<tr>{words}<td class='{look} verdict'>{verdict}</td></tr>")
+        sides = (html.escape(claim_text(claim[side])) for side in ("paper", "ours"))
+        cells = [html.escape(claim["says"]) + note, *sides]
+        texts = "".join(f"<td class='w'>{cell}</td>" for cell in cells)
+        rows.append(f"<tr>{texts}<td class='{look} verdict'>{verdict}</td></tr>")
     head = "<thead><tr><th>claim</th><th>paper</th><th>ours</th><th></th></tr></thead>"
     return f"<div class='wide'><table>{head}<tbody>{''.join(rows)}</tbody></table></div>"
-
-
-KEYS = [
-    "file",
-    "points",
-    "title",
-    "x",
-    "y",
-    "lines",
-    "xlabel",
-    "ylabel",
-    "limit",
-    "limited",
-    "label",
-    "log",
-    "each",
-    "box",
-    "panels",
-    "bars",
-    "low",
-    "high",
-    "cells",
-    "stacks",
-    "words",
-    "rows",
-    "columns",
-    "mappings",
-    "memory",
-    "network",
-    "roofs",
-]
 
 
 def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
@@ -136,8 +107,8 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
         for entry in outcome.study.table.get("picture", []):
             place = f"{outcome.study.name}: picture {entry.get('file', '?')}"
             for key in entry:
-                if key not in KEYS:
-                    raise UnknownName(f"key of {place}", key, KEYS, ", ".join(KEYS))
+                if key not in (known := KEYS.split()):
+                    raise UnknownName(f"key of {place}", key, known, ", ".join(known))
             added = next((key for key in paper_offers("study pictures") if key in entry), "")
             kind = "bars" if "bars" in entry else "x"
             for key in ("file",) if added else ("file", "y", kind):
@@ -147,13 +118,13 @@ def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
     return written
 
 
-def _shared_start(words: np.ndarray) -> int:
+def _shared_start(names: np.ndarray) -> int:
     """How many letters all names begin with, up to the last hyphen.
 
     >>> _shared_start(np.array(["deepflow-n12", "deepflow-n1"]))
     9
     """
-    first, last = min(words.tolist()), max(words.tolist())
+    first, last = min(names.tolist()), max(names.tolist())
     same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
     return "".join(letter for letter, _ in same).rfind("-") + 1
 
@@ -221,9 +192,6 @@ def _lines(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, A
             colour += 1
     if "limit" in entry:
         axes.axhline(float(entry["limit"]), label=entry.get("limited"), **LIMIT)
-
-
-LIMIT = {"color": "#c44e52", "linewidth": 1.0, "linestyle": "--"}
 
 
 def _boxes(axes: Any, many: list[str], entry: dict[str, Any], named: dict[str, Any], place: str) -> None:

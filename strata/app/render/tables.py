@@ -96,11 +96,6 @@ def picked(record: Any, fields: str, of: Callable[[Any], Any] = lambda value: va
     return {name: of(attrgetter(path or name)(record)) for name, _, path in pairs}
 
 
-def floats(record: Any, fields: str) -> dict[str, float]:
-    """The same as floats."""
-    return picked(record, fields, float)
-
-
-def each_float(record: Any, fields: str) -> dict[str, float | None]:
-    """The same, None where there is no number."""
+def floats(record: Any, fields: str) -> dict[str, Any]:
+    """The same as floats, None where there is no number."""
     return picked(record, fields, lambda value: None if value is None else float(value))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.figures import note, picture
+from strata.app.render.roofline_picture import shared_area
 from strata.app.render.tables import table
 from strata.arrays import Number
 from strata.drawing import COLOURS, GREY
@@ -39,6 +40,17 @@ QUOTED = {
     "USD/B": ((1e-9, "USD/GB"),),
     "USD/m2": ((1e6, "USD/mm2"),),
 }
+# Kinds of parts, in the order in which two names are looked up, with their folders.
+PARTS: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "technology": ("technology", technology),
+    "device": ("devices", memory_device),
+    "link": ("links", link_phy),
+    "bonding": ("bonding", bonding),
+    "packaging": ("packaging", packaging),
+}
+SPANS = {"die": COLOURS[2], "package": COLOURS[0], "board": COLOURS[1]}
+MOUNTS = {"on top": COLOURS[2], "beside": COLOURS[0], "board": COLOURS[1]}
+FORMAT = "bf16"
 
 
 def quoted(value: Number, unit: str) -> str:
@@ -55,16 +67,6 @@ def quoted(value: Number, unit: str) -> str:
     return f"{number:,g} {name}" if number < 1e6 else f"{number:,.0f} {name}"
 
 
-# Kinds of parts, in the order in which two names are looked up, with their folders.
-PARTS: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "technology": ("technology", technology),
-    "device": ("devices", memory_device),
-    "link": ("links", link_phy),
-    "bonding": ("bonding", bonding),
-    "packaging": ("packaging", packaging),
-}
-
-
 def part_numbers(record: Any) -> dict[str, dict[str, Any]]:
     """Every number of a part with unit and source, memories of a die by their names, and what follows."""
     numbers = {
@@ -77,13 +79,8 @@ def part_numbers(record: Any) -> dict[str, dict[str, Any]]:
 
 
 def _number(value: Number, unit: str, source: str, assumed: bool) -> dict[str, Any]:
-    return {
-        "value": value,
-        "unit": unit,
-        "shown": quoted(value, unit),
-        "source": source,
-        "assumed": assumed,
-    }
+    number = {"value": value, "unit": unit, "shown": quoted(value, unit)}
+    return number | {"source": source, "assumed": assumed}
 
 
 def _by_name(record: Any, path: str) -> str:
@@ -100,19 +97,13 @@ def _follows(record: Any) -> dict[str, tuple[Number, str, str]]:
             "edge_bandwidth": (device_edge_bandwidth(record), "B/s/m", "pins an edge times their rate"),
         }
     if isinstance(record, LinkPhy) and (record.lanes_per_edge is not None or record.bonding):
-        lanes = edge_lanes(record)
-        found: dict[str, tuple[Number, str, str]] = {
-            "edge_bandwidth": (edge_bandwidth(record), "B/s/m", "lanes an edge times their rate, one way"),
-            "area_bandwidth": (
-                area_lanes(record) * record.lane_rate,
-                "B/s/m2",
-                "lanes an area times their rate, one way",
-            ),
+        why = f"bumps of {record.bonding} and wires of {record.packaging}"
+        lanes: dict[str, Any] = {"lanes_per_edge": (edge_lanes(record), "1/m", why)}
+        times, area = "times their rate, one way", area_lanes(record) * record.lane_rate
+        return ({} if record.lanes_per_edge is not None else lanes) | {
+            "edge_bandwidth": (edge_bandwidth(record), "B/s/m", f"lanes an edge {times}"),
+            "area_bandwidth": (area, "B/s/m2", f"lanes an area {times}"),
         }
-        if record.lanes_per_edge is None:
-            why = f"bumps of {record.bonding} and wires of {record.packaging}"
-            found = {"lanes_per_edge": (lanes, "1/m", why), **found}
-        return found
     return {}
 
 
@@ -135,11 +126,9 @@ def kind_of_parts(first: str, second: str) -> str:
     if fits:
         return fits[0]
     known = {name: kind for kind, (folder, _) in reversed(PARTS.items()) for name in names(folder)}
+    listed = "strata list technologies, devices, links, bonding or packaging; or a result saved by --json"
     for name in (first, second):
         if not name.endswith(".toml") and name.lower() not in known:
-            listed = (
-                "strata list technologies, devices, links, bonding or packaging; or a result saved by --json"
-            )
             raise UnknownName("technology, device, link, bonding or packaging", name, known, listed)
     of = [known.get(name.lower(), "part") for name in (first, second)]
     raise StrataError(f"{first} is a {of[0]} and {second} is a {of[1]}: two of one kind can be compared")
@@ -164,11 +153,6 @@ def parts_table(kind: str, rows: list[dict[str, Any]], first: str, second: str) 
         cells.append((row["path"], *sides, "" if row["ratio"] is None else f"{row['ratio']:.3g}"))
     title = f"{kind} {first} and {second}: {second} over {first} in the last column"
     return table(title, ["quantity~", f">{first}", f">{second}", ">ratio"], cells)
-
-
-SPANS = {"die": COLOURS[2], "package": COLOURS[0], "board": COLOURS[1]}
-MOUNTS = {"on top": COLOURS[2], "beside": COLOURS[0], "board": COLOURS[1]}
-FORMAT = "bf16"
 
 
 def draw_nodes(path: Path) -> Path:
@@ -216,15 +200,9 @@ def _trends(axes: Any, labels: list[str], series: dict[str, list[float]], unit: 
         relative = [v / values[0] for v in values]
         axes.plot(labels, relative, color=colour, marker="o", markersize=3.5, linewidth=1.4)
         first, last = (f"{float(f'{v:.3g}'):,g}" for v in (values[0], values[-1]))
-        axes.annotate(
-            f"{name}\n{first} to {last} {unit}",
-            (len(labels) - 1, relative[-1]),
-            xytext=(len(labels) - 0.75, 10.0 ** places[name]),
-            va="center",
-            fontsize=7.5,
-            color=colour,
-            annotation_clip=False,
-        )
+        look = {"va": "center", "fontsize": 7.5, "color": colour, "annotation_clip": False}
+        end, beside = (len(labels) - 1, relative[-1]), (len(labels) - 0.75, 10.0 ** places[name])
+        axes.annotate(f"{name}\n{first} to {last} {unit}", end, xytext=beside, **look)
     axes.set_yscale("log")
     axes.set_title(f"{title}, relative to {labels[0]}")
     axes.margins(x=0.03)
@@ -244,14 +222,14 @@ def _apart(places: dict[str, float], gap: float) -> dict[str, float]:
 def draw_reach(path: Path) -> Path:
     """Every link and memory device: energy of a bit against what a length of die edge carries one way."""
     spots: list[tuple[float, float, str, str, str]] = []
-    for name in names("links"):
-        link = link_phy(name)
-        x, y = float(edge_bandwidth(link)) / 1e12, float(link.lane_energy) * 1e12 / 8.0
-        spots.append((x, y, name, SPANS[link.span], "o"))
-    for name in names("devices"):
-        device = memory_device(name)
-        x, y = float(device_edge_bandwidth(device)) / 1e12, float(device.access_energy) * 1e12 / 8.0
-        spots.append((x, y, name, MOUNTS[device.mount], "s"))
+
+    def spot(name: str, bandwidth: Number, energy: Number, colour: str, marker: str) -> None:
+        spots.append((float(bandwidth) / 1e12, float(energy) * 1e12 / 8.0, name, colour, marker))
+
+    for link in map(link_phy, names("links")):
+        spot(link.name, edge_bandwidth(link), link.lane_energy, SPANS[link.span], "o")
+    for device in map(memory_device, names("devices")):
+        spot(device.name, device_edge_bandwidth(device), device.access_energy, MOUNTS[device.mount], "s")
     with picture(path, (8.4, 5.2)) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         for x, y, _, colour, marker in spots:
@@ -270,14 +248,14 @@ def _label(figure: Any, axes: Any, spots: list[tuple[float, float, str, str, str
     points = figure.dpi / 72.0
     right = axes.get_window_extent().x1 / points
     marks = [tuple(axes.transData.transform((x, y)) / points) for x, y, *_ in spots]
-    taken: list[tuple[float, ...]] = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in marks]
+    taken: list[Any] = [(x - 3.5, y - 3.5, x + 3.5, y + 3.5) for x, y in marks]
     choices = [(side, float(step)) for step in (0, 8, -8, 16, -16, 24, -24, 32, -32) for side in (1.0, -1.0)]
     for (px, py), (x, y, name, colour, _) in zip(marks, spots, strict=True):
         wide, high = 4.1 * len(name) + 2.0, 8.0
         for side, up in choices:
             low = px + 6.0 if side > 0 else px - 6.0 - wide
             box = (low, py + up - high / 2.0, low + wide, py + up + high / 2.0)
-            if box[2] < right and not any(_overlap(box, other) for other in taken):
+            if box[2] < right and not any(shared_area(box, other) for other in taken):
                 break
         taken.append(box)
         look = {"ha": "left" if side > 0 else "right", "va": "center", "fontsize": 7.5, "color": colour}
@@ -285,17 +263,9 @@ def _label(figure: Any, axes: Any, spots: list[tuple[float, float, str, str, str
         note(axes, name, (x, y), (6.0 * side, up), arrowprops=arrow, **look)
 
 
-def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return one[0] < other[2] and other[0] < one[2] and one[1] < other[3] and other[1] < one[3]
-
-
 def _legend(axes: Any) -> None:
-    said = {
-        "on the die": COLOURS[2],
-        "in the package": COLOURS[0],
-        "on the board or further": COLOURS[1],
-        "lower and to the right is better": GREY,
-    }
-    for at, (words, colour) in enumerate(said.items()):
+    meaning = {"on the die": COLOURS[2], "in the package": COLOURS[0], "on the board or further": COLOURS[1]}
+    meaning |= {"lower and to the right is better": GREY}
+    for at, (words, colour) in enumerate(meaning.items()):
         place = 0.97 - 0.045 * at
         axes.text(0.99, place, words, color=colour, ha="right", fontsize=8, transform=axes.transAxes)

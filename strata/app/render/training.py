@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.tables import bare, floats, picked
-from strata.app.terminal import titled
+from strata.app.terminal import titled, words
 from strata.arrays import Number
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
 from strata.one_step import stage_memory
@@ -38,8 +38,9 @@ STEP_WORDS = {
     "p2p": "exposed: stages' hand-overs", "pp": "exposed: stages' hand-overs",
 }  # fmt: skip
 
-
 _AWAY = {"optimizer": "optimiser", "activations": "activations", "both": "optimiser and activations"}
+OTHERS = "the best plans, one for each division of the devices"
+SCALED = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "days", "USD", "plan")
 
 
 def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
@@ -50,9 +51,7 @@ def train_dict(run: TrainRun, curves: list[ScalingCurve]) -> dict[str, Any]:
         found["search"] = {
             **picked(run.search, "considered refined feasible out_by_reason=out"),
             "plans": [_choice_dict(run, choice.result) for choice in run.search.choices],
-            "levers": [
-                picked(one, "lever=name value plans feasible=fitting loss") for one in run.search.levers
-            ],
+            "levers": [picked(o, "lever=name value plans feasible=fitting loss") for o in run.search.levers],
         }
     return found | ({"scaling": {c.kind: c.to_dict() for c in curves}} if curves else {})
 
@@ -71,7 +70,10 @@ def train_page(run: TrainRun) -> list[Any]:
     parts = [bare(run_title(run), run_rows(run)), "", _plan_lines(run), "", *_memory_bars(run)]
     parts += ["", _step_table(run), "", goodput_table(run)]
     if run.search is not None:
-        parts += ["", *_others_table(run, run.search), "", levers_table(run.search)]
+        header = ("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan")
+        rows = [(*cells, plan) for plan, *cells in other_rows(run, run.search)]
+        parts += ["", words(OTHERS, "bold"), _lines(header, rows)]
+        parts += [*(f" {line}" for line in others_remarks(run.search)), "", levers_table(run.search)]
     return parts
 
 
@@ -89,17 +91,21 @@ def run_rows(run: TrainRun) -> list[tuple[str, str, str]]:
     r, m, kept = run.result, run.result.metrics, run.goodput
     hours, share, rate = float(r.system.devices) * run.time / 3600.0, float(kept.share), float(m.tokens_per_s)
     cost = show(run.cost, "USD") if np.isfinite(run.cost) else "no price"
-    energy = f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh"
     power = f"{show(float(m.power), 'W')} while it trains, hosts and cooling included; "
     tokens = f"{count_text(rate)} tokens/s; {count_text(rate * share)} over the month"
     steps = f"{run.steps:,.0f} steps of {show(m.step_time, 's')}, goodput {share:.1%}"
     return [
         ("time", days_text(run.days), steps),
         ("cost", cost, f"{hours:,.0f} device-hours at {float(m.cost_per_device_hour):.3g} USD"),
-        ("energy", energy, f"{power}PUE {float(r.economics.overhead):g}"),
+        ("energy", energy_text(run), f"{power}PUE {float(r.economics.overhead):g}"),
         ("tokens/s/GPU", show(run.tokens_per_s_per_device), tokens),
         ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}: operations that are recomputed counted too"),
     ]
+
+
+def energy_text(run: TrainRun) -> str:
+    """The energy of a run in MWh."""
+    return f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh"
 
 
 def days_text(days: float) -> str:
@@ -123,56 +129,51 @@ def plan_words(plan: Plan, micro: float) -> str:
     >>> plan_words(plan("tp=8,pp=4,dp=16,sp=1,zero=1,recompute=full,microbatches=64"), 1.0)
     'tensor 8 (sequence parallel), pipeline 4 (1f1b), data 16 (ZeRO-1), micro-batch 1 x 64, recompute full'
     """
-    words = []
+    parts = []
     if plan.tp > 1:
-        words.append(f"tensor {plan.tp:g}" + (" (sequence parallel)" if plan.sp else ""))
+        parts.append(f"tensor {plan.tp:g}" + (" (sequence parallel)" if plan.sp else ""))
     if plan.cp > 1:
-        words.append(f"context {plan.cp:g} ({WORDS['cp_mode'][int(plan.cp_mode)]})")
+        parts.append(f"context {plan.cp:g} ({WORDS['cp_mode'][int(plan.cp_mode)]})")
     if plan.pp > 1:
         schedule = WORDS["schedule"][int(plan.schedule)]
         v = f"interleaved, {plan.virtual_stages:g} chunks a stage" if plan.virtual_stages > 1 else schedule
-        words.append(f"pipeline {plan.pp:g} ({v})")
+        parts.append(f"pipeline {plan.pp:g} ({v})")
     shards = f" over {plan.dp_shard:g} ranks" if plan.zero and plan.dp_shard else ""
-    words.append(f"data {plan.dp:g}" + (f" (ZeRO-{plan.zero:g}{shards})" if plan.zero else ""))
+    parts.append(f"data {plan.dp:g}" + (f" (ZeRO-{plan.zero:g}{shards})" if plan.zero else ""))
     if plan.ep > 1:
-        words.append(f"experts {plan.ep:g}")
-    words.append(
-        f"micro-batch {micro:g} x {plan.microbatches:g}" if plan.microbatches else f"micro-batch {micro:g}"
-    )
+        parts.append(f"experts {plan.ep:g}")
+    parts.append(f"micro-batch {micro:g}" + (f" x {plan.microbatches:g}" if plan.microbatches else ""))
     some = f" ({plan.recompute_layers:g} layers of a chunk)" if plan.recompute_layers else ""
-    words.append(f"recompute {WORDS['recompute'][int(plan.recompute)]}{some}")
+    parts.append(f"recompute {WORDS['recompute'][int(plan.recompute)]}{some}")
     away = WORDS["offload"][int(plan.offload)]
-    return ", ".join([*words, *([f"{_AWAY[away]} in the host's memory"] if plan.offload else [])])
+    return ", ".join([*parts, *([f"{_AWAY[away]} in the host's memory"] if plan.offload else [])])
 
 
 def _plan_lines(run: TrainRun) -> Any:
-    from rich.text import Text
-
     said = f"plan {plan_text(run.plan)}"
     if run.search is not None:
         s = run.search
         said += f": the best of {s.considered + s.refined:,}, {s.feasible:,} of which fit"
     order = order_text(run.plan)
     placed = f"; {order} on the fabric, innermost first" if order else ""
-    return Text(f"{said}\n {plan_words(run.plan, run.micro_batch)}{placed}", no_wrap=True)
+    return words(f"{said}\n {plan_words(run.plan, run.micro_batch)}{placed}", no_wrap=True)
 
 
 def _memory_bars(run: TrainRun) -> list[Any]:
     """A bar for every stage, filled by purpose up to what a device may hold."""
-    from rich.text import Text
-
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
     purposes = [name for name, each in held.items() if np.max(each) > 0]
     labels, lines = stage_names(run), []
-    for stage in _shown_stages(len(labels)):
-        if stage is None:
-            lines.append("  ...")
+    count, half = len(labels), MOST_STAGES // 2
+    for stage in range(count):
+        if count > MOST_STAGES and half <= stage < count - half:
+            lines += ["  ..."] if stage == half else []
             continue
         sizes = [float(held[name][stage]) for name in purposes]
         lines.append(f" {labels[stage]:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
     full = int(np.argmax(sum(held.values())))
     legend = [f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)]
-    return [titled(memory_title(run), Text("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
+    return [titled(memory_title(run), words("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
 
 
 def stage_names(run: TrainRun) -> list[str]:
@@ -220,13 +221,6 @@ def bar(sizes: list[float], limit: float, width: int = BAR) -> str:
     return drawn + ROOM * (width - last)
 
 
-def _shown_stages(stages: int) -> list[int | None]:
-    if stages <= MOST_STAGES:
-        return list(range(stages))
-    half = MOST_STAGES // 2
-    return [*range(half), None, *range(stages - half, stages)]
-
-
 def step_parts(run: TrainRun) -> dict[str, float]:
     """Where the time of a step goes [s]: what its kernels are bound by, and each wait by name."""
     bound = run.result.steps[-1].time_by_bound
@@ -237,10 +231,10 @@ def step_parts(run: TrainRun) -> dict[str, float]:
 
 def _step_table(run: TrainRun) -> Any:
     whole = float(run.result.metrics.step_time)
-    rows = (
-        (STEP_WORDS.get(name, name), show(time, "s"), f"{time / whole:.1%}", "█" * round(time / whole * BAR))
-        for name, time in step_parts(run).items()
-    )
+    rows = []
+    for name, time in step_parts(run).items():
+        share = time / whole
+        rows.append((STEP_WORDS.get(name, name), show(time, "s"), f"{share:.1%}", "█" * round(share * BAR)))
     return bare(f"a step of {show(whole, 's')} on the mean device", rows, "|)|)|")
 
 
@@ -270,25 +264,10 @@ def _clock(span: Number) -> str:
 
 def _lines(header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> Any:
     """Rows whose last cell may be long: it is never folded nor cut, so that it can be copied."""
-    from rich.text import Text
-
     every = [header, *rows]
     wide = [max(len(row[i]) for row in every) for i in range(len(header) - 1)]
     lines = ["  ".join([*(c.rjust(w) for c, w in zip(row, wide, strict=False)), row[-1]]) for row in every]
-    return Text("\n".join(f" {line}" for line in lines), no_wrap=True)
-
-
-def _others_table(run: TrainRun, found: TrainingSearch) -> list[Any]:
-    header = ("tokens/s/GPU", "days", "MFU", "memory", "behind", "plan")
-    below = [f" {line}" for line in others_remarks(found)]
-    return [
-        _bold(OTHERS),
-        _lines(header, [(*cells, plan) for plan, *cells in other_rows(run, found)]),
-        *below,
-    ]
-
-
-OTHERS = "the best plans, one for each division of the devices"
+    return words("\n".join(f" {line}" for line in lines), no_wrap=True)
 
 
 def other_rows(run: TrainRun, found: TrainingSearch) -> list[tuple[str, ...]]:
@@ -308,12 +287,6 @@ def others_remarks(found: TrainingSearch) -> list[str]:
     """Why the second plan is behind, and how many are out, and why."""
     below = [f"second: {why_behind(c.result, found.nearest)}" for c in found.choices[1:2]]
     return below + [f"{count:,} plans are out: {why}" for why, count in found.out.items()]
-
-
-def _bold(title: str) -> Any:
-    from rich.text import Text
-
-    return Text(title, style="bold")
 
 
 def levers_table(found: TrainingSearch) -> Any:
@@ -338,16 +311,13 @@ def _lever_texts(tried: list[LeverWorth]) -> str:
 def scaling_lines(curve: ScalingCurve) -> list[Any]:
     """A line for each device count."""
     header, rows = scaling_rows(curve)
-    return [_bold(scaling_title(curve)), _lines(tuple(header), rows)]
+    return [words(scaling_title(curve), "bold"), _lines(tuple(header), rows)]
 
 
 def scaling_title(curve: ScalingCurve) -> str:
     """What a curve holds fixed."""
     what = {"strong": "the same batch for all", "weak": "the batch grows with the devices"}[curve.kind]
     return f"{curve.kind} scaling: {what}"
-
-
-SCALED = ("devices", "batch", "tokens/s/GPU", "efficiency", "MFU", "goodput", "days", "USD", "plan")
 
 
 def scaling_rows(curve: ScalingCurve, without: str = "") -> tuple[list[str], list[tuple[str, ...]]]:

@@ -6,43 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import numpy as np
 
+from strata.app.render import page, training
 from strata.app.render.figures import colour_of, picture
-from strata.app.render.page import (
-    RESOURCE_COLOURS,
-    bars_html,
-    bars_section,
-    cards_html,
-    figure_html,
-    html_page,
-    html_table,
-    paragraphs,
-    plotly_graphs,
-    resource_colour,
-    section,
-    stacked_html,
-)
-from strata.app.render.page_told import printed_html, result_records, sources_html
-from strata.app.render.training import (
-    OTHERS,
-    STEP_WORDS,
-    days_text,
-    goodput_table,
-    levers_table,
-    memory_title,
-    other_rows,
-    others_remarks,
-    plan_words,
-    run_rows,
-    run_title,
-    scaling_rows,
-    scaling_title,
-    stage_names,
-    step_parts,
-)
+from strata.app.render.prediction_report import printed_html, result_records, sources_html
 from strata.drawing import COLOURS, DARK, GREY, keep
 from strata.mapping.plan import plan_text
 from strata.one_step import stage_memory
@@ -52,20 +23,22 @@ from strata.training.scaling import ScalingCurve
 from strata.units import show
 
 STAGE_BARS = 24  # shown at most
+WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
+WAIT_COLOUR, WORK_COLOUR = COLOURS[1], COLOURS[0]
 
 
 def train_report(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
     """A run of training as a page that opens offline."""
     r, reliability = run.result, run.goodput
-    rows = run_rows(run)
+    rows = training.run_rows(run)
     rows.append(("goodput", f"{float(reliability.share):.1%}", "of the month is training"))
-    said = [f"plan {plan_text(run.plan)}: {plan_words(run.plan, run.micro_batch)}"]
+    said = [f"plan {plan_text(run.plan)}: {training.plan_words(run.plan, run.micro_batch)}"]
     if run.search is not None:
         s = run.search
         said.append(f"The best of {s.considered + s.refined:,} plans, {s.feasible:,} of which fit.")
     parts = [
-        cards_html(rows),
-        paragraphs([*said, *r.notes]),
+        page.cards_html(rows),
+        page.paragraphs([*said, *r.notes]),
         _memory(run),
         _step(run),
         _month(run),
@@ -73,39 +46,39 @@ def train_report(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
         *(_others(run) if run.search is not None else []),
         sources_html(result_records(r)),
     ]
-    return keep(path, html_page(f"Strata training: {r.model.name} on {r.system.name}", parts, run_title(run)))
+    return keep(
+        path,
+        page.html_page(f"Strata training: {r.model.name} on {r.system.name}", parts, training.run_title(run)),
+    )
 
 
 def _memory(run: TrainRun) -> str:
     """A bar a stage, filled by purpose up to what a device may hold."""
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
-    labels = stage_names(run)
+    labels = training.stage_names(run)
     places = np.unique(np.rint(np.linspace(0, len(labels) - 1, min(len(labels), STAGE_BARS))).astype(int))
     parts = {name: [float(sizes[i]) for i in places] for name, sizes in held.items()}
     sums = np.sum(list(parts.values()), axis=0)
     says = {name: show(sizes[int(np.argmax(sums))], "B") for name, sizes in parts.items()}
     texts, whole = [show(float(size), "B") for size in sums], max(limit, float(sums.max()))
-    bars = stacked_html([labels[i] for i in places], parts, texts, whole, says=says)
-    return section(memory_title(run).replace("memory", "Memory", 1).replace(",", ":", 1), bars)
+    bars = page.stacked_html([labels[i] for i in places], parts, texts, whole, says=says)
+    return page.section(training.memory_title(run).replace("memory", "Memory", 1).replace(",", ":", 1), bars)
 
 
 def _step(run: TrainRun) -> str:
-    whole, parts = float(run.result.metrics.step_time), step_parts(run)
-    bars = bars_html(
-        [STEP_WORDS.get(name, name) for name in parts],
-        list(parts.values()),
-        [f"{show(time, 's')}, {time / whole:.1%}" for time in parts.values()],
-        [resource_colour(name if name in RESOURCE_COLOURS else "network") for name in parts],
-    )
-    return bars_section(f"Where a step of {show(whole, 's')} goes", "On the mean device.", bars)
+    whole, parts = float(run.result.metrics.step_time), training.step_parts(run)
+    named = ((training.STEP_WORDS.get(name, name), time) for name, time in parts.items())
+    rows = [(name, time, f"{show(time, 's')}, {time / whole:.1%}") for name, time in named]
+    colours = [page.resource_colour(n if n in page.RESOURCE_COLOURS else "network") for n in parts]
+    bars = page.bars_html(rows, colours)
+    return page.bars_section(f"Where a step of {show(whole, 's')} goes", "On the mean device.", bars)
 
 
 def _month(run: TrainRun) -> str:
     lost = {name: float(share) * MONTH / 3600.0 for name, share in run.goodput.lost.items()}
-    bars = bars_html(
-        list(lost), list(lost.values()), [f"{hours:.1f} h" for hours in lost.values()], "var(--bad)"
-    )
-    return section("What a month loses", bars, printed_html(goodput_table(run)))
+    rows = [(name, hours, f"{hours:.1f} h") for name, hours in lost.items()]
+    bars = page.bars_html(rows, "var(--bad)")
+    return page.section("What a month loses", bars, printed_html(training.goodput_table(run)))
 
 
 def _scaling(curves: list[ScalingCurve]) -> list[str]:
@@ -115,21 +88,19 @@ def _scaling(curves: list[ScalingCurve]) -> list[str]:
         "days": lambda run: run.days,
     }
     charts = [
-        figure_html(_scaling_figure(curves, title, value), 340, f"scaling-{title.split()[0][:4]}")
+        page.figure_html(_scaling_figure(curves, title, value), 340, f"scaling-{title.split()[0][:4]}")
         for title, value in values.items()
     ]
-    drawn = section("Scaling", f"<div class='two'>{''.join(charts)}</div>")
-    return [drawn, *(_scaling_table(curve) for curve in curves)]
-
-
-def _scaling_table(curve: ScalingCurve) -> str:
-    """A line for each number of devices; why, where there is no plan."""
-    header, rows = scaling_rows(curve, without="goodput")
-    return section(scaling_title(curve), html_table(header, rows, (7,)))
+    drawn = page.section("Scaling", f"<div class='two'>{''.join(charts)}</div>")
+    parts = [drawn]
+    for curve in curves:
+        table = page.html_table(*training.scaling_rows(curve, without="goodput"), (7,))
+        parts.append(page.section(training.scaling_title(curve), table))
+    return parts
 
 
 def _scaling_figure(curves: list[ScalingCurve], title: str, value: Any) -> Any:
-    figure = plotly_graphs().Figure()
+    figure = page.plotly_graphs().Figure()
     counts = sorted({float(run.result.system.devices) for curve in curves for run in curve.runs})
     for curve in curves:
         x = [float(run.result.system.devices) for run in curve.runs]
@@ -142,15 +113,11 @@ def _scaling_figure(curves: list[ScalingCurve], title: str, value: Any) -> Any:
 def _others(run: TrainRun) -> list[str]:
     found = run.search
     assert found is not None
-    first, *rest = other_rows(run, found)
+    first, *rest = training.other_rows(run, found)
     rows = [first, *([*cells, behind or "+0.0%"] for *cells, behind in rest)]
-    table = html_table(["plan", "tokens/s/GPU", "days", "MFU", "memory", "behind"], rows, best=0)
-    below = paragraphs(others_remarks(found), "dim")
-    return [section(f"T{OTHERS[1:]}", table, below), printed_html(levers_table(found))]
-
-
-WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
-WAIT_COLOUR, WORK_COLOUR = COLOURS[1], COLOURS[0]
+    table = page.html_table(["plan", "tokens/s/GPU", "days", "MFU", "memory", "behind"], rows, best=0)
+    below = page.paragraphs(training.others_remarks(found), "dim")
+    return [page.section(f"T{training.OTHERS[1:]}", table, below), printed_html(training.levers_table(found))]
 
 
 def draw_run(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
@@ -171,8 +138,8 @@ def draw_run(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
 def _head(figure: Any, run: TrainRun, height: float) -> None:
     """What the run is and its plan, above all parts."""
     r = run.result
-    said = f"{r.model.name} on {r.system.name}: {count_text(run.tokens)} tokens in {days_text(run.days)}, "
-    said += f"MFU {run.mfu:.1%}, goodput {float(run.goodput.share):.1%}"
+    said = f"{r.model.name} on {r.system.name}: {count_text(run.tokens)} tokens in "
+    said += f"{training.days_text(run.days)}, MFU {run.mfu:.1%}, goodput {float(run.goodput.share):.1%}"
     figure.text(0.012, 1 - 0.12 / height, said, fontsize=12, weight="bold", color=DARK, va="top")
     figure.text(0.012, 1 - 0.36 / height, plan_text(run.plan), fontsize=8.5, color=GREY, va="top")
     figure.tight_layout(rect=(0, 0, 1, 1 - HEAD / height))
@@ -181,7 +148,7 @@ def _head(figure: Any, run: TrainRun, height: float) -> None:
 def _draw_memory(axes: Any, run: TrainRun) -> None:
     """Stages as bars that lie, the first on top, filled by purpose."""
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
-    names = [name.replace("fullest", "fullest stage") for name in stage_names(run)]
+    names = [name.replace("fullest", "fullest stage") for name in training.stage_names(run)]
     stages = len(names)
     places, left = np.arange(stages), np.zeros(stages)
     for place, (name, sizes) in enumerate((n, s) for n, s in held.items() if np.max(s) > 0):
@@ -200,11 +167,13 @@ def _draw_memory(axes: Any, run: TrainRun) -> None:
 def _draw_step(axes: Any, run: TrainRun) -> None:
     """Where a step's time goes, the work first."""
     whole, waits = float(run.result.metrics.step_time), run.waits
-    parts = {name: time for name, time in step_parts(run).items() if time > 2e-3 * whole}
+    parts = {name: time for name, time in training.step_parts(run).items() if time > 2e-3 * whole}
     shares = [100 * time / whole for time in parts.values()]
-    said = [f"{show(time, 's')}, {share:.1f} %" for time, share in zip(parts.values(), shares, strict=True)]
+    said = [f"{show(time, 's')}, {100 * time / whole:.1f} %" for time in parts.values()]
     colours = [WAIT_COLOUR if name in waits else WORK_COLOUR for name in parts]
-    _lying_bars(axes, [STEP_WORDS.get(name, name) for name in parts], shares, said, colours, beside=1.0)
+    _lying_bars(
+        axes, [training.STEP_WORDS.get(name, name) for name in parts], shares, said, colours, beside=1.0
+    )
     axes.set(title=f"a step of {show(whole, 's')} [%]", xlim=(0, max(shares) * 1.45))
 
 
@@ -215,18 +184,10 @@ def _lying_bars(
     axes.barh(np.arange(len(sizes)), sizes, color=colours, height=0.7)
     for place, (size, words) in enumerate(zip(sizes, said, strict=True)):
         axes.text(size + beside, place, words, va="center", fontsize=8, color=DARK)
-    axes.set_yticks(np.arange(len(sizes)), [_folded(name) for name in names])
+    labels = [fill(name, 16, break_long_words=False, break_on_hyphens=False) for name in names]
+    axes.set_yticks(np.arange(len(sizes)), labels)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
-
-
-def _folded(words: str, most: int = 16) -> str:
-    lines = [""]
-    for word in words.split():
-        if lines[-1] and len(lines[-1]) + len(word) >= most:
-            lines.append("")
-        lines[-1] = f"{lines[-1]} {word}".strip()
-    return "\n".join(lines)
 
 
 def _draw_month(axes: Any, run: TrainRun) -> None:

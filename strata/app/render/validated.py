@@ -7,15 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from strata.app.render.tables import cells_of, table
-from strata.validation.accuracy.headline import (
-    FAMILIES,
-    HEADLINE,
-    HELD_OUT,
-    family_cells,
-    headline_cells,
-    percent,
-    rival_cells,
-)
+from strata.validation.accuracy import headline
 
 MOST_FAMILIES = 12  # lines of files with families left out; of more the headline is shown
 
@@ -31,8 +23,8 @@ def validated_tables(outcome: dict[str, Any]) -> list[Any]:
 def _families_table(outcome: dict[str, Any]) -> Any:
     """Each family predicted by numbers refitted to the others, as the project's last full run found."""
     few = len(outcome["families"]) <= MOST_FAMILIES
-    columns = FAMILIES if few else HEADLINE
-    rows = family_cells(outcome["families"]) if few else headline_cells(outcome)
+    columns = headline.FAMILIES if few else headline.HEADLINE
+    rows = headline.family_cells(outcome["families"]) if few else headline.headline_cells(outcome)
     text = 3 if few else 2
     head = [f"<{name}" if i < text else f">{name}" for i, name in enumerate(columns)]
     return table("families left out in turn, numbers refitted without each (the last full run)", head, rows)
@@ -43,8 +35,8 @@ def _files_table(outcome: dict[str, Any]) -> Any:
     rows: list[list[str]] = []
     styles = []
     for entry in outcome["files"]:
-        rows.append([entry["file"], *_cells(entry)])
-        rows += [[f"  {name}", *_cells(group)] for name, group in entry["groups"].items()]
+        rows.append([entry["file"], *_file_cells(entry)])
+        rows += [[f"  {name}", *_file_cells(group)] for name, group in entry["groups"].items()]
         styles += ["bold", *["dim"] * len(entry["groups"])]
     rows += [[f"{name}: not predicted yet"] for name in outcome["not_yet"]]
     styles += ["yellow"] * len(outcome["not_yet"])
@@ -55,7 +47,7 @@ def _files_table(outcome: dict[str, Any]) -> Any:
         f"{row['file']}{' line ' + str(row['row']) if row['row'] else ''}: cannot be read: {row['why']}"
         for row in outcome.get("unread", [])
     ]
-    if held_out := [entry["file"] for entry in outcome["files"] if entry.get("seen") == HELD_OUT]:
+    if held_out := [entry["file"] for entry in outcome["files"] if entry.get("seen") == headline.HELD_OUT]:
         below.append(f"only the held-out third, which no fit has seen, of: {', '.join(held_out)}")
     head = "<file|>points|>failed|>MAPE|>median|>P90|>in 15 %|>in 30 %|>worst|>bias|>weighted"
     title = "predicted against measured: error = predicted / measured - 1"
@@ -66,32 +58,26 @@ def _arena_table(entries: list[dict[str, Any]]) -> Any:
     """Other predictors beside ours."""
     rows = []
     for one in entries:
-        where = f"as published: {one['as_published']}" if "as_published" in one else _same_points(one)
-        rows.append([*rival_cells(one), where])
+        more = f"; {one['left_out']:,} more are not compared here" if one.get("left_out") else ""
+        where = f"as published: {one['as_published']}" if "as_published" in one else f"the same points{more}"
+        rows.append([*headline.rival_cells(one), where])
     return table("other predictors", "<predictor|<file|>points|>MAPE|>Strata|<on", rows)
-
-
-def _same_points(entry: dict[str, Any]) -> str:
-    more = f"; {entry['left_out']:,} more are not compared here" if entry.get("left_out") else ""
-    return f"the same points{more}"
 
 
 def _worst_tables(worst: dict[str, Any]) -> list[Any]:
     """Families left out with the most error, families of the rows, and the rows that are off the most."""
     by = worst["by"]
-    left_out = [
-        cells_of(one, "family kind file metric rows") + [percent(one[key]) for key in ("mape", "shown")]
-        for one in worst["left_out"]
-    ]
-    families = [
-        [*(one[name] for name in by), str(one["points"])]
-        + [percent(one[key]) for key in ("mape", "median", "bias", "share")]
-        for one in worst["families"]
-    ]
-    rows = [
-        [f"{one['file']} line {one['row']}", *cells_of(one, "group measured:.6g predicted:.6g error:+.1%")]
-        for one in worst["rows"]
-    ]
+
+    def cells(one: dict[str, Any], fields: str, shares: str) -> list[str]:
+        return [*cells_of(one, fields), *(headline.percent(one[key]) for key in shares.split())]
+
+    left_out = [cells(one, "family kind file metric rows", "mape shown") for one in worst["left_out"]]
+    named = f"{' '.join(by)} points"
+    families = [cells(one, named, "mape median bias share") for one in worst["families"]]
+    rows = []
+    for one in worst["rows"]:
+        numbers = cells_of(one, "group measured:.6g predicted:.6g error:+.1%")
+        rows.append([f"{one['file']} line {one['row']}", *numbers])
     commands = "\n".join(one["command"] for one in worst["rows"])
     head = [*(f"<{name}" for name in by), ">points", ">MAPE", ">median", ">bias", ">share"]
     tables = [table(f"where the error is, by {', '.join(by)}", head, families)]
@@ -105,14 +91,10 @@ def _worst_tables(worst: dict[str, Any]) -> list[Any]:
 def sealed_table(scored: dict[str, Any]) -> Any:
     """Sealed predictions beside results that came later."""
     inside = {True: "inside", False: "outside", None: ""}
-    rows = [
-        [
-            f"{one['seal']} {one['entry']}",
-            *cells_of(one, "metric predicted:.6g measured:.6g error:+.1%"),
-            inside[one["inside"]],
-        ]
-        for one in scored["entries"]
-    ]
+    rows = []
+    for one in scored["entries"]:
+        numbers = cells_of(one, "metric predicted:.6g measured:.6g error:+.1%")
+        rows.append([f"{one['seal']} {one['entry']}", *numbers, inside[one["inside"]]])
     count = len(scored["seals"])
     seals = f"{count} seal{'s' if count != 1 else ''}"
     below = f"{scored['predictions']} predictions in {seals}, {scored['open']} without a result yet"
@@ -167,6 +149,10 @@ def unread_line(outcome: dict[str, Any]) -> str:
     return f"{' and '.join(counts)} could not be read: {named}; the first: {unread[0]['why']}"
 
 
-def _cells(entry: dict[str, Any]) -> list[str]:
+def _file_cells(entry: dict[str, Any]) -> list[str]:
     order = ("mape", "median", "p90", "within_15", "within_30", "worst", "bias", "weighted")
-    return [str(entry["points"]), str(entry["failed"] or ""), *(percent(entry.get(key)) for key in order)]
+    return [
+        str(entry["points"]),
+        str(entry["failed"] or ""),
+        *(headline.percent(entry.get(key)) for key in order),
+    ]

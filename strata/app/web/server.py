@@ -20,14 +20,14 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from strata import __version__
-from strata.app.web.answers import all_routes
+from strata.app.web.answers import Route, all_routes, first_mistake
 from strata.app.web.guard import LOOPBACK, Door, Guard
-from strata.app.web.questions import Route, first_mistake
 from strata.app.web.workers import Busy, Workers
 
 STATIC = Path(__file__).parent / "static"
 WAIT = 20.0  # s that a request for news of a job waits
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml", ".html": "text/html"}
+JobKey = Annotated[str, InPath(pattern=r"^[0-9a-f]{16}$")]
 
 
 class Told(BaseModel):
@@ -52,7 +52,6 @@ class JobTold(BaseModel):
 ERRORS: dict[int | str, dict[str, Any]] = {
     code: {"model": Told} for code in (400, 401, 403, 404, 405, 413, 414, 415, 421, 422, 429, 504)
 }
-JobKey = Annotated[str, InPath(pattern=r"^[0-9a-f]{16}$")]
 
 
 def web_app(folder: Path, door: Door | None = None, count: int | None = None) -> Any:
@@ -64,7 +63,7 @@ def web_app(folder: Path, door: Door | None = None, count: int | None = None) ->
     async def life(_: FastAPI) -> AsyncIterator[None]:
         await workers.start()
         warming = [
-            asyncio.create_task(workers.ask("catalogue.warm", {"worker": i})) for i in range(workers.count)
+            asyncio.create_task(workers.ask("what_if.warm", {"worker": i})) for i in range(workers.count)
         ]
         yield
         for task in warming:
@@ -182,8 +181,11 @@ class Shelf:
     """The page's files in memory, each read anew where it has changed: these and no others."""
 
     def __init__(self) -> None:
+        import plotly
+
         self.known = {p.relative_to(STATIC).as_posix(): p for p in sorted(STATIC.rglob("*")) if p.is_file()}
-        self.known["plotly.min.js"] = plotly_script()
+        library = Path(plotly.__file__).parent  # the package ships it, so that pages open offline
+        self.known["plotly.min.js"] = library / "package_data" / "plotly.min.js"
         self.read: dict[str, tuple[int, bytes, str]] = {}  # by name: when it changed, what it says, its tag
 
     def answer(self, name: str, request: Request) -> Response:
@@ -239,10 +241,3 @@ def page_list() -> list[tuple[str, str, str, bool]]:
             rules = path.with_suffix(".css").exists()
             listed.append((int(said[1]), (path.stem, said[2], said[3], rules)))
     return [page for _, page in sorted(listed)]
-
-
-def plotly_script() -> Path:
-    """The plotting library as its package ships it, so that pages open offline."""
-    import plotly
-
-    return Path(plotly.__file__).parent / "package_data" / "plotly.min.js"

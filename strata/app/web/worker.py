@@ -15,12 +15,13 @@ from pkgutil import iter_modules
 from typing import Any, BinaryIO
 
 from strata.app.terminal import plain_json
-from strata.app.web.questions import Tell
+from strata.app.web.answers import Tell
 from strata.errors import StrataError, Unforeseen, printable_line
 
 LONGEST_FRAME = 64 << 20  # bytes of one answer
 READABLE = ("/proc", "/sys", "/dev", "/usr/share", "/etc/fonts", "/usr/lib")  # what libraries look at
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+ANSWERS = "strata.app.web.answers"
 
 
 def frame(told: dict[str, Any]) -> bytes:
@@ -98,13 +99,10 @@ def fence(folder: str) -> None:
     sys.addaudithook(hook)
 
 
-ANSWERS = "strata.app.web.answers"
-
-
 def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANSWERS) -> dict[str, Any]:
     """The answer of a function of `answers`, by "module.function"; jobs take `tell` and report on the way.
 
-    >>> answered("catalogue.shipped_names", {}, print)["done"]["chips"][0]["name"]
+    >>> answered("what_if.shipped_names", {}, print)["done"]["chips"][0]["name"]
     'a100-40'
     >>> answered("what_if.predicted", {"model": "nonesuch", "system": "8xh200"}, print)["status"]
     422

@@ -116,7 +116,7 @@ def test_every_part_escapes():
     heat = pages.heat_html((EVIL, [EVIL]), (EVIL, [EVIL]), np.ones((1, 1)), [[EVIL]])
     parts = [
         pages.cards_html([(EVIL, EVIL, EVIL)]),
-        pages.bars_html([EVIL], [1.0], [EVIL]),
+        pages.bars_html([(EVIL, 1.0, EVIL)]),
         pages.stacked_html([EVIL], {EVIL: [1.0]}, [EVIL], 1.0, says={EVIL: EVIL}),
         heat,
         pages.figure_html(figure, name=EVIL),

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from strata.app.terminal import plain_json
 from strata.app.web.answers.search import PointsAsked, point_designs, search_choices, space_told, studies_kept
 from strata.app.web.answers.search_runs import StudyStart, opened_study, searched_study
-from strata.app.web.answers.what_if import START, answer_of
+from strata.app.web.answers.what_if import START, changes, question_of
 from strata.errors import StrataError
 from strata.search.points import evaluate_points, point_design
 from strata.search.run import search
@@ -94,8 +94,8 @@ def test_a_point_opened_in_what_if_is_that_point(name: str) -> None:
     every = evaluate_points(made, rows)
     inside = np.flatnonzero(every.reason == 0)[:3]
     assert len(inside)
-    for i in inside:
-        result, _ = answer_of(START | point_design(made, rows[i]))
+    for i, design in ((i, START | point_design(made, rows[i])) for i in inside):
+        result, _ = question_of(design).answer(changes(design))
         assert float(result.metrics.step_time) == pytest.approx(every.columns["step_time"][i], rel=1e-9)
 
 

@@ -9,8 +9,8 @@ import pytest
 from pydantic import ValidationError
 
 from strata.app.terminal import plain_json
-from strata.app.web.answers.serving import Service, closed_forms
-from strata.app.web.answers.serving_runs import Rivals, cheapest_system, load_asked, simulated_service
+from strata.app.web.answers import serving
+from strata.app.web.answers.serving import Rivals, Service, closed_forms, load_asked
 from strata.errors import StrataError
 from strata.serving.deployment import Deployment
 from strata.serving.requests import Requests
@@ -51,7 +51,7 @@ def test_a_closed_loop_has_a_curve_over_clients() -> None:
 
 def test_a_run_is_that_of_the_simulator() -> None:
     news: list[dict[str, Any]] = []
-    told = simulated_service(SMALL, news.append)
+    told = serving.simulated_service(SMALL, news.append)
     service = Service(**SMALL).model_dump()
     load, slo = load_asked(service), {"ttft": 1.0, "tpot": 0.04}
     run = simulate_services(
@@ -71,7 +71,7 @@ def test_a_run_is_that_of_the_simulator() -> None:
 
 
 def test_a_saturated_run_says_from_when() -> None:
-    told = simulated_service({**SMALL, "rate": 500.0, "ttft": None, "tpot": None}, lambda _: None)
+    told = serving.simulated_service({**SMALL, "rate": 500.0, "ttft": None, "tpot": None}, lambda _: None)
     assert told["run"]["saturated_from"] >= 0.0 and "largest" not in told
 
 
@@ -82,7 +82,7 @@ def test_every_load_has_requests(kind: str) -> None:
 
 
 def test_the_cheapest_system_keeps_the_limits() -> None:
-    told = cheapest_system({**SMALL, "systems": ["1xh100", "1xh200", "1xnonesuch"]}, lambda _: None)
+    told = serving.cheapest_system({**SMALL, "systems": ["1xh100", "1xh200", "1xnonesuch"]}, lambda _: None)
     costs = [p["cost"] for p in told["cheapest"]]
     assert costs == sorted(costs) and len(costs) == 2
     assert told["left_out"][0]["system"] == "1xnonesuch"

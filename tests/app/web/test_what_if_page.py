@@ -6,10 +6,9 @@ import pytest
 
 import strata as st
 from strata.app.terminal import plain_json
-from strata.app.web.answers import all_routes
-from strata.app.web.answers.compared import systems_compared
+from strata.app.web.answers import all_routes, what_if
 from strata.app.web.answers.numbers import SweptDesign, numbers, swept
-from strata.app.web.answers.what_if import START, Design, command_of, gains, predicted, ranked_plans
+from strata.app.web.answers.what_if import START, Design, command_of, gains, predicted
 from strata.errors import StrataError
 from strata.pricing.metrics import METRICS
 from strata.search.sweep import sweep
@@ -113,7 +112,7 @@ def test_mistakes_are_one_line(wrong):
 
 
 def test_plans_are_ranked():
-    told = ranked_plans({"phase": "decode"})
+    told = what_if.ranked_plans({"phase": "decode"})
     assert told["plans"][0]["plan"] == predicted({"phase": "decode"})["plan"]
     assert 1 < len(told["plans"]) <= told["feasible"] <= told["considered"]
 
@@ -139,7 +138,8 @@ def test_commands_quote_what_a_shell_would_read():
 
 def test_systems_are_compared_row_by_row():
     heard = []
-    told = systems_compared({"model": "llama-3-8b", "systems": ["1xh100", "1xh200", "1xl40s"]}, heard.append)
+    asked = {"model": "llama-3-8b", "systems": ["1xh100", "1xh200", "1xl40s"]}
+    told = what_if.systems_compared(asked, heard.append)
     assert [row["system"] for row in heard] == ["1xh100", "1xh200", "1xl40s"]
     costs = {row["system"]: row["metrics"]["cost_per_mtoken"] for row in told["rows"] if row["fits"]}
     assert told["ranking"][0] == min(costs, key=costs.get)

@@ -10,8 +10,9 @@ from pydantic import Field
 from strata.app.render.fabric import caption, panels_of, shape_text, topology_dict
 from strata.app.render.operations import collective_dicts
 from strata.app.render.prediction import finite
+from strata.app.render.tables import picked
+from strata.app.web.answers import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, require
 from strata.hardware.fabric import check_group
 from strata.hardware.system import System
@@ -94,6 +95,7 @@ def joined(question: dict[str, Any]) -> dict[str, Any]:
     axes = [name for name in AXES if name == "ep" or float(getattr(chosen, name)) > 1]
     every = chosen.group_ranks(chosen.active())
     axes = [name for name in axes if float(every[name][1]) > 1]
+    belows = [int(np.prod(blocks[:place], dtype=int)) for place in range(len(levels))]
     return {
         "title": f"{hardware.name}: {shape_text(wired)}",
         "fabric": told["fabric"],
@@ -103,27 +105,18 @@ def joined(question: dict[str, Any]) -> dict[str, Any]:
         "devices": devices,
         "used": int(float(chosen.devices)),
         "drawn": devices <= MOST_DRAWN,
-        "dimensions": told["dimensions"],
-        "whole": told["whole"],
+        **{name: told[name] for name in ("dimensions", "whole")},
         "panels": [
-            {
-                "dimensions": level,
-                "below": int(np.prod(blocks[:place], dtype=int)),
-                "caption": [
-                    text for text, _ in caption(wired, level, int(np.prod(blocks[:place], dtype=int)))
-                ],
-            }
-            for place, level in enumerate(levels)
+            {"dimensions": level, "below": below, "caption": [t for t, _ in caption(wired, level, below)]}
+            for level, below in zip(levels, belows, strict=True)
         ],
         "axes": [{"axis": name, "size": float(every[name][1]), "says": AXES[name]} for name in axes],
         "groups": {name: float(size) for name, (_, size, _) in every.items() if float(size) > 1},
-        "ranks": {name: _ranks(chosen, devices, name) for name in axes} if devices <= MOST_DRAWN else {},
+        "ranks": {
+            name: picked(rank_numbers(chosen, devices, name), "number group size")
+            for name in (axes if devices <= MOST_DRAWN else ())
+        },
     }
-
-
-def _ranks(chosen: Plan, devices: int, name: str) -> dict[str, Any]:
-    found = rank_numbers(chosen, devices, name)
-    return {"number": found.number, "group": found.group, "size": found.size}
 
 
 @answers("fabric/step", "Collectives of a model's step under a plan", StepOn)
@@ -141,31 +134,19 @@ def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
             if not is_collective(op) or not size:
                 continue
             often = float(priced.block.count) * float(op.steps)
-            row = rows.setdefault(
-                (op.group, op.pattern, float(op.payload)),
-                {
-                    "group": op.group, "pattern": op.pattern, "bytes": float(op.payload), "count": 0.0,
-                    "time": 0.0, "ops": [], "exchange": op.exchange is not None,
-                },
-            )  # fmt: skip
+            key = (op.group, op.pattern, float(op.payload))
+            first = {"count": 0.0, "time": 0.0, "ops": [], "exchange": op.exchange is not None}
+            row = rows.setdefault(key, dict(zip(("group", "pattern", "bytes"), key, strict=True)) | first)
             row["count"] += often
             row["time"] += size * float(priced.block.count)
             row["ops"] = list(dict.fromkeys([*row["ops"], op.name]))[:6]
     listed = sorted(rows.values(), key=lambda row: -row["time"])
     gradients = float(result.summary.memory.get("gradients", 0.0))
-    if (
-        question["phase"] == "train"
-        and gradients > 0
-        and float(chosen.zero) < 2
-        and chosen.dp * chosen.cp > 1
-    ):
+    summed = gradients > 0 and float(chosen.zero) < 2 and chosen.dp * chosen.cp > 1
+    if question["phase"] == "train" and summed:
         pattern = "reduce_scatter" if chosen.zero else "all_reduce"
-        listed.append(
-            {
-                "group": "dp_cp", "pattern": pattern, "bytes": gradients, "count": 1.0, "time": None,
-                "ops": ["gradients a device holds"], "exchange": False,
-            }
-        )  # fmt: skip
+        row = {"group": "dp_cp", "pattern": pattern, "bytes": gradients, "count": 1.0, "time": None}
+        listed.append(row | {"ops": ["gradients a device holds"], "exchange": False})
     return {
         "collectives": listed[:24],
         "step": finite(step.time),
@@ -190,13 +171,11 @@ def collective_told(question: dict[str, Any]) -> dict[str, Any]:
     ways = [np.broadcast_to(np.asarray(way, str), CURVE.shape) for way in curve.algorithms]
     dimensions = [d.name for d in one.fabric.dimension]
     return {
-        "cost": _one_dict(one),
+        "cost": collective_dicts(one, 1)[0],
         "dimensions": dimensions,
         "curve": {
             "bytes": CURVE,
-            "bus": np.broadcast_to(curve.bus_bandwidth, CURVE.shape),
-            "time": np.broadcast_to(curve.time, CURVE.shape),
-            "lower": np.broadcast_to(curve.lower, CURVE.shape),
+            **picked(curve, "bus=bus_bandwidth time lower", lambda v: np.broadcast_to(v, CURVE.shape)),
             "ways": [
                 ", ".join(f"{name} {way}" for name, way in zip(dimensions, chosen_ways, strict=True) if way)
                 for chosen_ways in zip(*ways, strict=True)
@@ -206,58 +185,43 @@ def collective_told(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _one_dict(one: CollectiveCost) -> dict[str, Any]:
-    (told,) = collective_dicts(one, 1)
-    return told
-
-
 def _loads(one: CollectiveCost, chosen: Plan, question: dict[str, Any]) -> dict[str, Any]:
     """Bytes and busy time of links, by dimension; one line where there are too many."""
     devices = int(np.prod([float(d.size) for d in one.fabric.dimension]))
     if devices > MOST_LOADED:
         return {"why": f"links are counted on up to {MOST_LOADED:,} devices"}
     members = rank_numbers(chosen, devices, question["group"]).members()
-    if question["pattern"] in ("send",):
+    if question["pattern"] == "send":
         return {"why": "a send is one message to a neighbour: it loads the links between the two alone"}
     schedules = load_schedules(question["pattern"], members[0], one.fabric)
     if question["schedule"] and question["schedule"] not in schedules:
         raise BadValue(f"the schedule is one of {', '.join(schedules)}, but got {question['schedule']}")
+    asked = (question["pattern"], members, question["bytes"], question["schedule"])
     try:
-        name, found = collective_loads(
-            one.fabric, question["pattern"], members, question["bytes"], question["schedule"]
-        )
+        name, found = collective_loads(one.fabric, *asked)
     except BadValue as error:
         return {"why": str(error), "schedules": schedules}
-    levels = [
-        _level(dimension.name, level) for dimension, level in zip(one.fabric.dimension, found, strict=True)
-    ]
+    levels = [_level(d.name, level) for d, level in zip(one.fabric.dimension, found, strict=True)]
     busiest = max(levels, key=lambda level: level["busy"])
-    told = {
+    left_out = () if devices <= MOST_DRAWN else ("bytes",)
+    place = f"{show(busiest['most'], 'B')} {busiest['way']} at device {busiest['device']}"
+    return {
         "schedule": name,
         "schedules": schedules,
         "groups": len(members),
-        "levels": [
-            {k: v for k, v in level.items() if k != "bytes" or devices <= MOST_DRAWN} for level in levels
-        ],
+        "levels": [{k: v for k, v in level.items() if k not in left_out} for level in levels],
         "busiest": {k: busiest[k] for k in ("name", "way", "device", "most", "busy")},
+        "says": f"{busiest['name']}: {place}, busy for {show(busiest['busy'], 's')}",
     }
-    told["says"] = (
-        f"{busiest['name']}: {show(busiest['most'], 'B')} {busiest['way']} at device {busiest['device']}, "
-        f"busy for {show(busiest['busy'], 's')}"
-    )
-    return told
 
 
 def _level(name: str, loads: LevelLoads) -> dict[str, Any]:
     """Loads of one dimension, and its busiest link."""
-    way, most = max(
-        ((way, carried) for way, carried in loads.bytes.items()), key=lambda one: float(one[1].max(initial=0))
-    )
+    way, most = max(loads.bytes.items(), key=lambda one: float(one[1].max(initial=0)))
     used = np.concatenate([carried[carried > 0] for carried in loads.bytes.values()] or [np.zeros(0)])
     return {
         "name": name,
-        "kind": loads.level.kind,
-        "bandwidth": loads.level.bandwidth,
+        **picked(loads.level, "kind bandwidth"),
         "way": way,
         "device": int(np.argmax(most)),
         "most": float(most.max(initial=0.0)),

@@ -9,7 +9,8 @@ from pydantic import Field
 
 from strata.app.commands.map import asked_mapping, asked_phase, asked_program, found_step, other_precisions
 from strata.app.render.map import map_dict, map_notes
-from strata.app.web.questions import Count, Name, Tell, Text, WebQuestion, answers
+from strata.app.render.tables import picked
+from strata.app.web.answers import Count, Name, Tell, Text, WebQuestion, answers
 from strata.errors import BadValue
 from strata.hardware.system import as_system
 from strata.optimise.fusion.fusion_graph import TILES
@@ -48,11 +49,7 @@ class MappedProgram(FusedProgram):
 @answers("mapping-names", "Programs and models that can be mapped")
 def program_names(_: dict[str, Any]) -> dict[str, Any]:
     """Programs, models, and systems to begin with."""
-    return {
-        "programs": list(names("programs")),
-        "models": list(names("models")),
-        "chips": list(names("chips")),
-    }
+    return {kind: list(names(kind)) for kind in ("programs", "models", "chips")}
 
 
 @answers("mapping", "The best partitions of a program under a plan's layouts", FusedProgram)
@@ -122,14 +119,6 @@ def with_partitions(graph: list[dict[str, Any]], found: ProgramMapping) -> list[
 def totals(each: ComparedMapping) -> dict[str, Any]:
     """What all partitions of a mapping take on one rank."""
     every = [(times, p) for times, fusion in each.blocks for p in fusion.partitions]
-    return {
-        "name": each.name,
-        "reason": each.reason,
-        "time": each.time,
-        "partitions": each.partitions,
-        "traffic": sum(times * p.traffic for times, p in every),
-        "sram": max((p.sram for _, p in every), default=0.0),
-        "compute": sum(times * p.compute for times, p in every),
-        "memory": sum(times * p.memory for times, p in every),
-        "network": sum(times * p.network for times, p in every),
-    }
+    sums = {n: sum(times * getattr(p, n) for times, p in every) for n in ("compute", "memory", "network")}
+    traffic, sram = sum(times * p.traffic for times, p in every), max((p.sram for _, p in every), default=0.0)
+    return {**picked(each, "name reason time partitions"), "traffic": traffic, "sram": sram, **sums}

@@ -9,10 +9,12 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from strata.app.commands.options import with_price
 from strata.app.render.prediction import finite, metric_label, metric_text, shown_metrics
 from strata.app.render.sweep import best_line, sweep_remarks
-from strata.app.web.answers.what_if import Design, changes, question_of, rent
-from strata.app.web.questions import FieldPath, NameOrNone, answers
+from strata.app.render.tables import picked
+from strata.app.web.answers import FieldPath, NameOrNone, answers
+from strata.app.web.answers.what_if import Design, changes, question_of
 from strata.errors import StrataError
 from strata.hardware.derive import is_derived
 from strata.hardware.money import economics
@@ -50,11 +52,8 @@ def numbers(design: dict[str, Any]) -> dict[str, Any]:
         now, refused = shipped, str(error)
     records = [_records(system, engine) for system, _, engine in (shipped, now)]
     told = {
-        owner: {
-            "name": records[0][owner].name,
-            "numbers": _stated(owner, records[0][owner], records[1][owner]),
-        }
-        for owner in records[0]
+        owner: {"name": record.name, "numbers": _stated(owner, record, records[1][owner])}
+        for owner, record in records[0].items()
     }
     return {"owners": told, "marks": MARKS, "refused": refused}
 
@@ -71,21 +70,12 @@ def _stated(owner: str, shipped: Any, now: Any) -> list[dict[str, Any]]:
     found = []
     for path, p in stated(shipped).items():
         value, new = finite(p.value), moved.get(path, p)
-        meta = described.get(path, {})
-        found.append(
-            {
-                "path": f"{owner}.{path}",
-                "shipped": value,
-                "value": finite(new.value),
-                "text": show(float(p.value), p.unit),
-                "unit": p.unit,
-                "mark": p.mark,
-                "source": p.source,
-                "says": meta.get("doc", ""),
-                "follows": owner == "chip" and is_derived(shipped, path),
-                "whole": p.unit == "1" and value is not None and value >= 2 and value == int(value),
-            }
-        )
+        row = {"path": f"{owner}.{path}", "shipped": value, "value": finite(new.value)}
+        row |= {"text": show(float(p.value), p.unit), **picked(p, "unit mark source")}
+        row |= {"says": described.get(path, {}).get("doc", "")}
+        row |= {"follows": owner == "chip" and is_derived(shipped, path)}
+        whole = p.unit == "1" and value is not None and value >= 2 and value == int(value)
+        found.append(row | {"whole": whole})
     return found
 
 
@@ -97,7 +87,8 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
     axis = f"{path}={listed}{'' if unit == '1' else f' {unit}'}"
     names: dict[str, Any] = {k: asked[k] for k in ("engine", "weights", "kv", "fabric", "phase", "metric")}
     sizes: dict[str, Any] = {k: float(asked[k]) for k in ("batch", "input", "output")}
-    kept = [item for item in changes(asked) if not item.startswith(f"{path}=")] + rent(asked)
+    kept = [item for item in changes(asked) if not item.startswith(f"{path}=")]
+    kept = with_price(kept, asked["price"].strip(), "price")
     plan = asked["plan"] or ("best" if asked["plans"] == "each" else "")
     try:
         found = sweep(asked["system"], asked["model"], [axis], **sizes, **names, plan=plan, changes=kept)
@@ -108,7 +99,7 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
         found = sweep(asked["system"], asked["model"], [axis], **sizes, **names, changes=kept)
     fits, binds = found.fits, found.of(lambda r: r.bound_by)
     metrics = shown_metrics(found.groups[0].result.workload.phase, found.groups[0].result.metrics)
-    at = found.best_index
+    at, points = found.best_index, list(zip(found.values, fits, strict=True))
     return {
         "question": found.question,
         "path": path,
@@ -117,16 +108,10 @@ def swept(asked: dict[str, Any]) -> dict[str, Any]:
         "labels": found.axes[0].labels,
         "metric": found.metric,
         "metrics": [{"name": name, "label": metric_label(name)} for name in metrics],
-        "better": METRICS[found.metric].better,
-        "metric_unit": METRICS[found.metric].unit,
-        "results": [float(v) if ok else None for v, ok in zip(found.values, fits, strict=True)],
-        "texts": [
-            metric_text(float(v), found.metric) if ok else ""
-            for v, ok in zip(found.values, fits, strict=True)
-        ],
-        "binds": [
-            str(b) if ok else "" for b, ok in zip(np.broadcast_to(binds, fits.shape), fits, strict=True)
-        ],
+        **picked(METRICS[found.metric], "better metric_unit=unit"),
+        "results": [float(v) if ok else None for v, ok in points],
+        "texts": [metric_text(v, found.metric) if ok else "" for v, ok in points],
+        "binds": np.where(fits, binds, "").tolist(),
         "plans": [found.plan_of((i,)) if ok else "" for i, ok in enumerate(fits)],
         "best": None if at is None else at[0],
         "best_text": "".join(best_line(found)),

@@ -9,9 +9,10 @@ from pydantic import Field, StringConstraints
 
 from strata.app.render.catalogue import catalogue
 from strata.app.render.prediction import metric_label
+from strata.app.render.tables import picked
+from strata.app.web.answers import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
-from strata.errors import BadFile, BadValue, StrataError, require
+from strata.errors import BadFile, StrataError, require
 from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.goal import goal as make_goal
@@ -69,11 +70,16 @@ class SpaceAsked(WebQuestion):
     built: BuiltSpace | None = None
 
 
-class StudyAsked(WebQuestion):
+class StudiesAsked(WebQuestion):
+    """When it is asked."""
+
+    at: When = 0
+
+
+class StudyAsked(StudiesAsked):
     """A study of the folder."""
 
     study: StudyName
-    at: When = 0
 
 
 class PointsAsked(WebQuestion):
@@ -83,12 +89,6 @@ class PointsAsked(WebQuestion):
     points: list[Point] = Field(default_factory=list, max_length=4)
     like: Point = "0"  # the point whose sizes named systems get
     systems: list[Name] = Field(default_factory=list, max_length=4)
-    at: When = 0
-
-
-class StudiesAsked(WebQuestion):
-    """When it is asked."""
-
     at: When = 0
 
 
@@ -103,7 +103,7 @@ def search_choices(_: dict[str, Any]) -> dict[str, Any]:
                 "label": metric_label(name),
                 "unit": m.unit,
                 "better": "more" if m.higher_is_better else "less",
-                "phases": list(m.phases),
+                "phases": m.phases,
             }
             for name, m in GOAL_METRICS.items()
         },
@@ -120,13 +120,8 @@ def space_asked(question: dict[str, Any]) -> Space:
     axes = [_axis_table(axis) for axis in built["axes"]]
     require(bool(axes), "a space needs an axis: choose a number and what it may be")
     asked = {k: v for k, v in built.items() if k != "axes" and v != ""}
-    table = {
-        "name": BUILT,
-        "title": f"{built['model']} on {built['system']}",
-        "question": asked,
-        "axis": axes,
-    }
-    return space_of_spec({"table": table})
+    table = {"name": BUILT, "title": f"{built['model']} on {built['system']}"}
+    return space_of_spec({"table": {**table, "question": asked, "axis": axes}})
 
 
 def _axis_table(axis: dict[str, Any]) -> dict[str, Any]:
@@ -136,13 +131,8 @@ def _axis_table(axis: dict[str, Any]) -> dict[str, Any]:
     if axis["kind"] == "plans":
         return made | {"plans": {"where": texts[0]} if texts else {}}
     require(bool(texts), f"axis {axis['name']} has no choices")
-    numbers = [_number(text) for text in texts]
-    if axis["kind"] == "times":
-        bare = [_number(text.removeprefix("x")) for text in texts]
-        return made | {"field": axis["field"], "times": bare}
-    if axis["kind"] == "range":
-        return made | {"field": axis["field"], "range": numbers}
-    return made | {"field": axis["field"], "values": numbers}
+    bare = [text.removeprefix("x") for text in texts] if axis["kind"] == "times" else texts
+    return made | {"field": axis["field"], axis["kind"]: [_number(text) for text in bare]}
 
 
 def _number(text: str) -> float | str:
@@ -156,36 +146,26 @@ def _number(text: str) -> float | str:
 def space_told(question: dict[str, Any]) -> dict[str, Any]:
     """A space for people: its question, its axes with choices and sources, and how many points it has."""
     found = space_asked(question)
-    scenario = found.scenario
-    names = ("model", "system", "engine", "phase", "batch", "input", "output", "plan")
     return {
-        "name": found.name,
-        "title": found.title,
-        "note": found.note,
-        "size": found.size,
-        "question": {name: getattr(scenario, name) for name in names},
+        **picked(found, "name title note size"),
+        "question": picked(found.scenario, "model system engine phase batch input output plan"),
         "axes": [
             {
-                "name": axis.name,
-                "kind": axis.kind,
+                **picked(axis, "name kind"),
                 "fields": list(axis.fields[:6]),
-                "unit": axis.unit,
-                "source": axis.source,
+                **picked(axis, "unit source"),
                 "count": len(axis),
-                "choices": [axis.labels[i] for i in range(min(len(axis), SHOWN_CHOICES))],
+                "choices": list(axis.labels[:SHOWN_CHOICES]),
             }
             for axis in found.axes
         ],
-        "constraints": [{"keep": c.keep, "why": c.why} for c in found.constraints],
+        "constraints": [picked(c, "keep why") for c in found.constraints],
     }
-
-
-# ------------------------------------------------------------------------------------------------ studies
 
 
 def manifest_of(name: str) -> dict[str, Any]:
     """What a study of the folder was started with."""
-    require((Path(name) / "manifest.json").is_file(), "there is no such study in the folder", study=name)
+    require(known_study(name), "there is no such study in the folder", study=name)
     found = Store(name).manifest
     whole = isinstance(found.get("goal"), dict) and isinstance(found["space"].get("spec"), dict)
     if not whole:
@@ -205,25 +185,18 @@ def study_parts(name: str) -> tuple[Space, Goal, dict[str, Any]]:
 @answers("search/studies", "Studies in the server's folder", StudiesAsked)
 def studies_kept(_: dict[str, Any]) -> dict[str, Any]:
     """Studies of the folder, the last that moved first."""
-    found = []
-    folders = [p for p in Path().iterdir() if (p / "manifest.json").is_file() and not p.name.startswith(".")]
+    found: list[dict[str, Any]] = []
+    folders = [p for p in Path().iterdir() if known_study(p.name) and not p.name.startswith(".")]
     for path in sorted(folders, key=lambda p: -p.stat().st_mtime)[:200]:
         try:
             manifest = manifest_of(path.name)
         except StrataError:
             continue
-        goal = manifest["goal"]
-        found.append(
-            {
-                "name": path.name,
-                "space": str(manifest["space"].get("name", "")),
-                "goal": [str(m) for m in goal.get("metrics", [])],
-                "limits": [str(m) for m in goal.get("limits", [])],
-                "sampler": str(manifest.get("sampler", "")),
-                "rounds": len(Store(path.name).rounds()),
-                "moved": path.stat().st_mtime,
-            }
-        )
+        row: dict[str, Any] = {"name": path.name, "space": str(manifest["space"].get("name", ""))}
+        for key, of in (("goal", "metrics"), ("limits", "limits")):
+            row[key] = [str(m) for m in manifest["goal"].get(of, [])]
+        row |= {"sampler": str(manifest.get("sampler", "")), "rounds": len(Store(path.name).rounds())}
+        found.append(row | {"moved": path.stat().st_mtime})
     return {"studies": found}
 
 
@@ -246,12 +219,13 @@ def _named(system: str, like: dict[str, Any], goal: Goal) -> dict[str, Any]:
     design = {**like, "system": system, "plan": "", "fabric": "", "set": {}}
     named = {key: like[key] for key in ("model", "engine", "weights", "kv")}
     asked = Question(system=system, **named, work=work_asked(like))
+    out = {"system": system, "design": design, "metrics": {}}
     try:
         result, _ = asked.answer()
     except StrataError as error:
-        return {"system": system, "design": design, "metrics": {}, "why": str(error)}
+        return out | {"why": str(error)}
     if not result.fits:
-        return {"system": system, "design": design, "metrics": {}, "why": "does not fit"}
+        return out | {"why": "does not fit"}
     columns: dict[str, Any] = {n: getattr(result.metrics, n, float("nan")) for n in POINT_METRICS}
     columns["die_area"] = result.system.chip.package.die_area
     metrics = {}
@@ -260,15 +234,9 @@ def _named(system: str, like: dict[str, Any], goal: Goal) -> dict[str, Any]:
             metrics[name] = float(metric_column(columns, name))
         except (TypeError, ZeroDivisionError):
             continue
-    return {"system": system, "design": design, "metrics": metrics, "why": "", "goal": list(goal.metrics)}
+    return out | {"metrics": metrics, "why": "", "goal": list(goal.metrics)}
 
 
 def known_study(name: str) -> bool:
     """Whether the folder has a study of that name."""
     return (Path(name) / "manifest.json").is_file()
-
-
-def refuse_taken(name: str) -> None:
-    """A new study needs a name of its own."""
-    if Path(name).exists() and known_study(name):
-        raise BadValue(f"the folder has a study {name} already; resume it, or choose another name")

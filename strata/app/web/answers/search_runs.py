@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,26 +12,17 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from strata.app.render.prediction import finite, shown_metrics
+from strata.app.render.prediction import shown_metrics
 from strata.app.render.search import why_no_design
 from strata.app.render.search_figures import Trait, importance, relative_worths, trade_metrics, traits_of
+from strata.app.render.tables import picked
 from strata.app.terminal import plain_json
-from strata.app.web.answers.search import (
-    LimitText,
-    Metric,
-    SpaceAsked,
-    StudyAsked,
-    StudyName,
-    manifest_of,
-    refuse_taken,
-    space_asked,
-    study_parts,
-)
-from strata.app.web.questions import Name, Tell, answers
+from strata.app.web.answers import Name, Tell, answers, search
+from strata.errors import BadValue
 from strata.search.axes import DesignAxis
 from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.goal import Goal
-from strata.search.outcome import Progress, SearchOutcome
+from strata.search.outcome import SearchOutcome
 from strata.search.points import Evaluated, concatenate_points
 from strata.search.run import Search
 from strata.search.space import Space
@@ -44,12 +36,12 @@ MOST_ROWS = 400_000  # of a study that is opened
 MAPS, MAP_CHOICES = 15, 40  # heat maps, and choices of their axes
 
 
-class StudyStart(SpaceAsked):
+class StudyStart(search.SpaceAsked):
     """A study to start, or to go on with."""
 
-    study: StudyName
-    goal: list[Metric] = Field(default=["tokens_per_s"], min_length=1, max_length=4)
-    limits: list[LimitText] = Field(default_factory=list, max_length=8)
+    study: search.StudyName
+    goal: list[search.Metric] = Field(default=["tokens_per_s"], min_length=1, max_length=4)
+    limits: list[search.LimitText] = Field(default_factory=list, max_length=8)
     sampler: Name = "exact"
     budget: int | None = Field(default=None, ge=1, le=500_000)
     gap: float | None = Field(default=None, ge=0, le=1)
@@ -66,7 +58,7 @@ def searched_study(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     history, before = list(old), float(old[-1]["seconds"]) if old else 0.0
     last, seen = 0.0, b""
     for progress in searching.rounds():
-        row = _progress(progress, before)
+        row = plain_json({**vars(progress), "seconds": progress.seconds + before})  # with earlier runs
         history.append(row)
         if time.monotonic() - last < BETWEEN:
             continue
@@ -83,22 +75,20 @@ def searched_study(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
 
 
 def _begun(asked: dict[str, Any]) -> Search:
-    refuse_taken(asked["study"])
+    if search.known_study(name := asked["study"]):
+        raise BadValue(f"the folder has a study {name} already; resume it, or choose another name")
     names = ("limits", "sampler", "budget", "gap", "seed")
-    return Search(space_asked(asked), asked["goal"], out=asked["study"], **{n: asked[n] for n in names})
+    return Search(
+        search.space_asked(asked), asked["goal"], out=asked["study"], **{n: asked[n] for n in names}
+    )
 
 
 def _resumed(study: str) -> tuple[Search, list[dict[str, Any]]]:
     """A study of the folder as it was started."""
-    space, goal, manifest = study_parts(study)
+    space, goal, manifest = search.study_parts(study)
     names = ("sampler", "budget", "gap", "seed")
-    told = {n: manifest[n] for n in names if manifest.get(n) is not None}
-    return Search(space, goal, out=study, resume=True, **told), history_of(study)["rows"]
-
-
-def _progress(at: Progress, before: float) -> dict[str, Any]:
-    """Where a search stands, with the time of earlier runs."""
-    return plain_json({**vars(at), "seconds": at.seconds + before})
+    asked = {n: manifest[n] for n in names if manifest.get(n) is not None}
+    return Search(space, goal, out=study, resume=True, **asked), history_of(study)["rows"]
 
 
 def _keep_history(study: str, rows: list[dict[str, Any]], ended: str) -> None:
@@ -119,46 +109,37 @@ def history_of(study: str) -> dict[str, Any]:
     return found
 
 
-@answers("search/open", "What a study of the folder has found so far", StudyAsked)
+@answers("search/open", "What a study of the folder has found so far", search.StudyAsked)
 def opened_study(question: dict[str, Any]) -> dict[str, Any]:
     """What a study of the folder has found so far, read from its parts."""
     name = question["study"]
-    space, goal, _ = study_parts(name)
+    space, goal, _ = search.study_parts(name)
     store, history = Store(name), history_of(name)
     parts: list[Evaluated] = []
-    rows = 0
     for number in store.rounds():
-        part = store.read(number, space)
-        parts, rows = [*parts, part], rows + len(part)
-        if rows > MOST_ROWS:
+        parts.append(store.read(number, space))
+        if sum(map(len, parts)) > MOST_ROWS:
             break
     last = history["rows"][-1] if history["rows"] else {}
     none = Evaluated(np.empty((0, len(space.axes)), int), {}, np.empty(0, int))
     every = concatenate_points(parts) if parts else none
     order = np.flatnonzero(goal.frontier(every)) if len(every) else np.empty(0, int)
     order = order[np.argsort(-goal.scores(every)[order, 0], kind="stable")] if len(order) else order
-    reasons = [str(words) for words in goal.reasons(every) if words] if len(every) else []
-    counts: dict[str, int] = {}
-    for words in reasons:
-        counts[words] = counts.get(words, 0) + 1
-    nan = float("nan")
+    counts = Counter(str(words) for words in goal.reasons(every) if words) if len(every) else Counter()
+    numbers: dict[str, Any] = {"seconds": 0.0, "bound": float("nan"), "gap": float("nan")}
+    numbers |= {key: float(last[key]) for key in numbers if last.get(key) is not None}
     outcome = SearchOutcome(
         space=space,
         goal=goal,
         frontier=every.take(order) if len(every) else none,
         rows=len(every),
-        bound=nan if last.get("bound") is None else float(last["bound"]),
-        gap=nan if last.get("gap") is None else float(last["gap"]),
-        counts=dict(sorted(counts.items(), key=lambda item: -item[1])),
+        counts=dict(counts.most_common()),
         rounds=len(store.rounds()),
-        seconds=float(last.get("seconds", 0.0)),
         ended=history["ended"] or "started elsewhere",
         out=Path(name),
+        **numbers,
     )
     return found_told(name, outcome, every, history["rows"])
-
-
-# ------------------------------------------------------------------------------------- what is told of it
 
 
 def _metrics_of(space: Space, goal: Goal) -> list[str]:
@@ -216,14 +197,8 @@ def found_told(
         "title": space.title or space.name,
         "size": space.size,
         "words": goal.words(),
-        "manifest": {k: manifest_of(study).get(k) for k in ("sampler", "budget", "gap", "seed")},
-        "rows": outcome.rows,
-        "rounds": outcome.rounds,
-        "ended": outcome.ended,
-        "bound": finite(outcome.bound),
-        "gap": finite(outcome.gap),
-        "seconds": outcome.seconds,
-        "notes": list(outcome.notes),
+        "manifest": {k: search.manifest_of(study).get(k) for k in ("sampler", "budget", "gap", "seed")},
+        **picked(outcome, "rows rounds ended bound gap seconds notes"),
         "why_none": "" if outcome.found else why_no_design(outcome),
         "out": [{"why": k, "points": a, "alone": b} for k, (a, b) in list(outcome.reasons.items())[:12]],
         "frontier": frontier_rows(outcome),
@@ -252,10 +227,7 @@ def points_told(outcome: SearchOutcome, every: Evaluated) -> dict[str, Any]:
         "in": goal.feasible(some).tolist(),
         "frontier": np.isin(chosen, on).tolist(),
         "worth": [round(float(w), 5) for w in worth[chosen]],
-        "metrics": {
-            name: [finite(float(v)) for v in metric_column(some.columns, name)]
-            for name in _metrics_of(space, goal)
-        },
+        "metrics": {n: np.asarray(metric_column(some.columns, n), float) for n in _metrics_of(space, goal)},
         "traits": [
             {"name": t.name, "labels": _labels(axes, t), "of": t.of.tolist()}
             for t in sorted(traits, key=lambda t: rank.get(t.name, 99))[:16]
@@ -284,18 +256,14 @@ def heat_maps(space: Space, goal: Goal, every: Evaluated, rank: dict[str, int]) 
         if a.ordered and 1 < len(a) <= MAP_CHOICES and len(np.unique(every.digits[:, i])) > 1
     ]
     numeric.sort(key=lambda i: rank.get(space.axes[i].name, 99))
-    found = []
-    for k, j in enumerate(numeric):
-        for i in numeric[:k]:
-            grid = np.full((len(space.axes[j]), len(space.axes[i])), -np.inf)
-            np.maximum.at(grid, (every.digits[:, j], every.digits[:, i]), scores)
-            found.append(
-                {
-                    "x": space.axes[i].name,
-                    "y": space.axes[j].name,
-                    "x_labels": [axis_choice_text(space.axes[i], text) for text in space.axes[i].labels],
-                    "y_labels": [axis_choice_text(space.axes[j], text) for text in space.axes[j].labels],
-                    "best": [[finite(goal.value(v)) for v in row] for row in grid.tolist()],
-                }
-            )
-    return found[:MAPS]
+    maps: list[dict[str, Any]] = []
+    for i, j in [(i, j) for k, j in enumerate(numeric) for i in numeric[:k]][:MAPS]:
+        along, up = space.axes[i], space.axes[j]
+        grid = np.full((len(up), len(along)), -np.inf)
+        np.maximum.at(grid, (every.digits[:, j], every.digits[:, i]), scores)
+        labels = {
+            f"{k}_labels": [axis_choice_text(a, v) for v in a.labels] for k, a in (("x", along), ("y", up))
+        }
+        best = [[goal.value(v) for v in row] for row in grid.tolist()]
+        maps.append({"x": along.name, "y": up.name, **labels, "best": best})
+    return maps

@@ -1,4 +1,7 @@
-"""Serving: a model under load by closed forms, at once; what is simulated follows from `serving_runs`."""
+"""Serving: a model under load by closed forms, at once; and simulated: a minute of requests one by one,
+latency over load, the largest rate under an SLO, which system serves cheapest. Long questions report on the
+way.
+"""
 
 from __future__ import annotations
 
@@ -13,21 +16,36 @@ from pydantic import Field
 from strata.adapters.launchers.commands import devices_per_machine, launch_command
 from strata.app.render.prediction import finite
 from strata.app.render.serving import under_load_dict
+from strata.app.render.simulated_page import joined_steps, lanes_of, phase_ends, served_requests, thinned
+from strata.app.render.tables import floats, picked
+from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import changes
-from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import BadValue, StrataError
 from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import plan_text
 from strata.search.inputs import named_inputs
+from strata.serving.deployment import Deployment
 from strata.serving.load import closed_load, most_rate, open_load
-from strata.serving.load_metrics import LoadMetrics
+from strata.serving.priced_service import PricedService, promising_plans
 from strata.serving.requests import Requests
+from strata.serving.simulated import simulate_services
+from strata.serving.simulated_answers import CostPoint, answer_row, cost_frontier, find_rate, load_latency
+from strata.serving.simulated_result import LATENCIES, Served
 from strata.serving.under_load import UnderLoad, client_steps, serve_under_load
+from strata.simulate.server.fleet import Load
+from strata.simulate.server.load_text import load_of
+from strata.simulate.server.statistics import LatencyStatistics
+from strata.workload.model import Model
 
 Shape = Literal["fixed", "uniform", "lognormal", "exponential"]
 Limit = Annotated[float, Field(gt=1e-5, le=1e4)]
 RATES = 32  # points of a curve
+SEEN = "rate ttft ttft_p95 tpot active utilisation tokens_per_s power cost_per_mtoken energy_per_mtoken"
 LAUNCHED = ("vllm", "sglang", "trtllm")
+MINUTE = 60.0  # s of the service that are drawn
+DRAWN, STEPS = 1200, 900  # requests and steps of a picture
+FEWEST, MOST = 200, 3000  # requests of a run
+FINE = 120  # points of a distribution
 
 
 class Service(WebQuestion):
@@ -67,7 +85,7 @@ def inputs_of(service: dict[str, Any], system: str = "") -> tuple[Any, Any, Any]
     """System, language model and engine by their names."""
     names = (service["model"], system or service["system"], service["engine"])
     found = named_inputs(*names, service["weights"], service["kv"], changes(service))
-    if not hasattr(found[1], "has_experts"):
+    if not isinstance(found[1], Model):
         raise BadValue(f"{service['model']} is no language model: it serves no requests")
     return found
 
@@ -90,9 +108,8 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
     """What `strata serving --quick` says: the best plans under limits, what requests see, the curve."""
     system, model, engine = inputs_of(service)
     asked = Requests(service["input"], service["output"], input_variation(service))
-    load = (
-        {"clients": float(service["clients"])} if service["load"] == "closed" else {"rate": service["rate"]}
-    )
+    closed = service["load"] == "closed"
+    load = {"clients": float(service["clients"])} if closed else {"rate": service["rate"]}
     limits: dict[str, Any] = limits_of(service)
     limits |= {"share": service["share"]} if limits else {}
     found, missed = _answer((system, model, asked, service["plan"] or None, engine), load, limits)
@@ -105,13 +122,12 @@ def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
         "missed": missed,
         "saturated": found.why_none,
         "load": told["load"] if not found.why_none else None,
-        "plans": told["plans"],
-        "interval": told["interval"],
-        "curve": _curve(found, service["load"] == "closed"),
-        "most_rate": finite(float(most_rate(found.curve)[found.chosen])),
-        "goodput": 0.0 if missed else finite(float(found.rates[found.chosen])),
-        "slots": finite(float(found.curve.slots[found.chosen])),
-        "frontier": _frontier(told["frontier"]),
+        **{name: told[name] for name in ("plans", "interval")},
+        "curve": _curve(found, closed),
+        "most_rate": most_rate(found.curve)[found.chosen],
+        "goodput": 0.0 if missed else found.rates[found.chosen],
+        "slots": found.curve.slots[found.chosen],
+        "frontier": [] if told["frontier"] is None else told["frontier"]["best"][:120],
         "launch": launch_texts(model, chosen, system, service),
         "note": _note(service),
     }
@@ -140,21 +156,10 @@ def _answer(asked: tuple[Any, ...], load: dict[str, Any], limits: dict[str, Any]
 
 def _note(service: dict[str, Any]) -> str:
     """What closed forms leave out of this load."""
-    kinds = {
-        "even": "come evenly",
-        "gamma": "come in clumps",
-        "bursty": "come in bursts",
-        "sessions": "build on earlier turns",
-        "agents": "build on earlier turns and tools",
-    }
+    kinds = {"even": "come evenly", "gamma": "come in clumps", "bursty": "come in bursts"}
+    kinds |= {"sessions": "build on earlier turns", "agents": "build on earlier turns and tools"}
     said = kinds.get(service["load"])
     return "" if said is None else f"Closed forms take arrivals at random; that requests {said} is simulated."
-
-
-def _seen(load: LoadMetrics) -> dict[str, Any]:
-    names = ("rate", "ttft", "ttft_p95", "tpot", "active", "utilisation", "tokens_per_s", "power")
-    told = {name: finite(float(getattr(load, name))) for name in names}
-    return told | {n: finite(float(getattr(load, n))) for n in ("cost_per_mtoken", "energy_per_mtoken")}
 
 
 def _curve(found: UnderLoad, closed: bool) -> list[dict[str, Any]]:
@@ -165,22 +170,13 @@ def _curve(found: UnderLoad, closed: bool) -> list[dict[str, Any]]:
     if closed:
         most = max(float(one.slots[0]), 1.0)
         clients = client_steps(min(most, 4.0 * (found.clients or most) + 8.0), RATES)
-        seen = closed_load(one, clients)
-        return [
-            _seen(seen.at(0, j)) | {"clients": float(n)}
-            for j, n in enumerate(clients)
-            if np.isfinite(seen.at(0, j).ttft)
-        ]
+        every = closed_load(one, clients)
+        loads = [(every.at(0, j), float(n)) for j, n in enumerate(clients)]
+        return [floats(load, SEEN) | {"clients": n} for load, n in loads if np.isfinite(load.ttft)]
     most = float(most_rate(one)[0])
     shares = np.unique(np.concatenate([np.linspace(0.02, 0.9, RATES - 8), np.linspace(0.92, 0.995, 8)]))
     seen = open_load(one.only([0] * len(shares)), shares * most)
-    rows = [_seen(seen.at(i)) for i in range(len(shares))]
-    return [row for row in rows if row["ttft"] is not None]
-
-
-def _frontier(told: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Throughput of a device against speed for a user: the points that no other beats."""
-    return [] if told is None else told["best"][:120]
+    return [floats(load, SEEN) for load in map(seen.at, range(len(shares))) if np.isfinite(load.ttft)]
 
 
 def launch_texts(model: Any, plan: str, system: Any, service: dict[str, Any]) -> list[dict[str, Any]]:
@@ -191,7 +187,176 @@ def launch_texts(model: Any, plan: str, system: Any, service: dict[str, Any]) ->
         try:
             engine = inputs_of({**service, "engine": name, "set": {}})[2]
             made = launch_command(model, plan, engine, per_node=devices_per_machine(system))
-            found.append({"engine": name, "text": made.text, "notes": list(made.notes), "why": ""})
+            started = {"text": made.text, "notes": list(made.notes), "why": ""}
         except StrataError as error:
-            found.append({"engine": name, "text": "", "notes": [], "why": str(error)})
+            started = {"text": "", "notes": [], "why": str(error)}
+        found.append({"engine": name, **started})
     return found
+
+
+class Rivals(Service):
+    """A service, and systems that could run it instead."""
+
+    systems: list[Name] = Field(
+        default=["8xh200", "8xh100", "8xb200", "8xmi300x"], min_length=1, max_length=6
+    )
+    against: Annotated[str, Field(pattern="^(ttft|tpot|latency)$")] = "tpot"
+
+
+def load_asked(service: dict[str, Any], clients: int = 0) -> Load:
+    """The requests of a service.
+
+    >>> load_asked(Service(rate=2.0).model_dump()).count
+    200
+    """
+    kind = service["load"]
+    options: dict[str, Any] = {"seed": service["seed"]}
+    for name in ("input", "output"):
+        shape = service[f"{name}_shape"]
+        spread = f":{service['spread']:g}" if shape == "lognormal" else ""
+        options[name] = f"{shape}:{service[name]}{spread}"
+    if kind == "closed":
+        many = clients or service["clients"]
+        return load_of("closed", clients=many, count=int(np.clip(8 * many, FEWEST, MOST)), **options)
+    options["rate"] = service["rate"]
+    count = int(np.clip(1.5 * MINUTE * service["rate"], FEWEST, MOST))
+    talk = {"turns": str(service["turns"]), "think": service["think"]}
+    own: dict[str, dict[str, Any]] = {
+        "gamma": {"burstiness": service["burstiness"]},
+        "bursty": {"peak": service["peak"], "off": 10.0 * max(3.0, service["peak"])},
+        "sessions": talk,
+        "agents": talk,
+    }
+    if kind in ("sessions", "agents"):
+        count = max(20, count // service["turns"])
+    return load_of(kind, count=count, **options, **own.get(kind, {}))
+
+
+def priced_deployment(
+    service: dict[str, Any], load: Load, plan: Any = None, system: str = ""
+) -> PricedService:
+    """A deployment ready to serve, under the plan that is told or the best."""
+    hardware, model, engine = inputs_of(service, system)
+    chosen = service["plan"] if plan is None else plan
+    return Deployment(hardware, model, chosen, engine).priced(load, limits_of(service))[0]
+
+
+@answers(
+    "serving/simulated",
+    "A service request by request: a minute drawn, latency over load, the largest rate",
+    Service,
+    job=True,
+)
+def simulated_service(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """Requests one by one: first the load that is asked for, then others, then the most within the limits."""
+    load, slo = load_asked(service), limits_of(service)
+    deployed = priced_deployment(service, load)
+    tell({"priced": deployed.text, "plan": plan_text(deployed.plan)})
+    run = simulate_services([deployed], load, slo=slo, keep=True)
+    told: dict[str, Any] = {"run": simulated_told(run)}
+    tell(told)
+    told["points"] = []
+
+    def heard(rate: float, one: Served) -> None:
+        told["points"].append(answer_row(rate, one) | picked(one, "saturated_from kv_use goodput"))
+        tell({"point": told["points"][-1]})
+
+    if service["load"] == "closed":
+        at_once = float(deployed.rules.sequences * deployed.ranks * deployed.engines)
+        most = max(min(4.0 * service["clients"] + 8.0, at_once), service["clients"])
+        for many in client_steps(most, 8):
+            loop = load_asked(service, int(many))
+            heard(float(many), simulate_services([deployed], loop, slo=slo))
+        return told
+    load_latency([deployed], load, slo=slo, told=heard)
+    if slo:
+        tried = lambda rate, one: tell({"tried": rate, "kept": one.kept})  # noqa: E731
+        found = find_rate([deployed], load, slo, share=service["share"], told=tried)
+        told["largest"] = picked(found, "rate above share") | {"runs": len(found.runs)}
+        told["largest"] |= picked(found, "confidence")
+    return told
+
+
+def simulated_told(run: Served) -> dict[str, Any]:
+    """A run: its numbers, distributions of latencies, and the first minute of requests and batches."""
+    times = {name: run.times[name] for name in LATENCIES} | {"inter_token": run.gaps}
+    shares = {name: latency_shares(each) for name, each in times.items()}
+    named = {"title": run.title, "plan": plan_text(run.plan)}
+    return run.to_dict() | named | {"distributions": shares, "minute": minute_told(run)}
+
+
+def latency_shares(times: LatencyStatistics) -> dict[str, Any]:
+    """The share of requests within a time, thinned for a picture."""
+    x, share = thinned(times, FINE)
+    return {"within": list(map(float, x)), "share": list(map(float, share))}
+
+
+def minute_told(run: Served) -> dict[str, Any]:
+    """Requests in lanes and batches over time: the first minute, or as much of it as can be drawn."""
+    served = served_requests(run)
+    first = served[0].arrival if served else 0.0
+    begin = first if first > MINUTE / 2 else 0.0  # a quiet service is drawn from its first request on
+    shown = [r for r in served if r.arrival < begin + MINUTE][:DRAWN]
+    end = min(max((r.last for r in shown), default=begin), begin + MINUTE)
+    if len(shown) == DRAWN:
+        end = min(end, shown[-1].arrival)
+    rows = [[lane, *phase_ends(r), r.input, r.output, r.cached, r.preempted] for lane, r in lanes_of(shown)]
+    steps = []
+    for replica in sorted({s.replica for s in run.steps})[:4]:
+        own = [s for s in run.steps if s.replica == replica and begin <= s.end and s.start < end]
+        kept = joined_steps(own, STEPS) if len(own) > STEPS else own
+        work = [(s.generating, s.reading, s.waiting, round(s.kv, 4)) for s in kept]
+        steps.append([[s.start, min(s.end, end), *each] for s, each in zip(kept, work, strict=True)])
+    return {
+        "begin": begin,
+        "end": end,
+        "requests": rows,
+        "of": len(served),
+        "steps": steps,
+        "saturated_from": run.saturated_from,
+    }
+
+
+@answers(
+    "serving/cost", "Cost against latency over systems, plans and rates, under the limits", Rivals, job=True
+)
+def cheapest_system(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """Cost against a latency, over systems with their promising plans, at rates up to what each serves."""
+    if service["load"] == "closed":
+        raise BadValue("cost is told over rates: choose a load that arrives at a rate")
+    load, slo = load_asked(service), limits_of(service)
+    candidates: list[list[PricedService]] = []
+    left_out: list[dict[str, str]] = []
+    for name in dict.fromkeys(service["systems"]):
+        try:
+            hardware, model, engine = inputs_of(service, name)
+            plans = [service["plan"]] if service["plan"] else promising_plans(hardware, model, load, engine)
+            made = [[priced_deployment(service, load, plan, name)] for plan in plans]
+        except StrataError as error:
+            left_out.append({"system": name, "why": str(error)})
+            continue
+        candidates += made
+        tell({"priced": name, "plans": [plan_text(s[0].plan) for s in made]})
+    if not candidates:
+        raise BadValue("; ".join(f"{one['system']}: {one['why']}" for one in left_out))
+    share = service["share"]
+
+    def heard(rate: float, run: Served) -> None:
+        seen, cost = run.times[service["against"]].percentile(share), finite(run.cost_per_mtoken)
+        tell({"fleet": run.fleet_text, "rate": rate, "seen": seen, "cost": cost, "kept": run.kept})
+
+    found = cost_frontier(
+        candidates, load, latency=service["against"], share=share, slo=slo or None, told=heard
+    )
+    least: dict[str, CostPoint] = {}
+    for p in found.points:
+        if not p.saturated and np.isfinite(p.cost) and p.cost < least.get(p.fleet, p).cost * (1 + 1e-12):
+            least[p.fleet] = p
+    ranked = sorted(least.values(), key=lambda p: p.cost)
+    return {
+        **picked(found, "latency share"),
+        **picked(found, "points best", lambda points: [vars(p) for p in points]),
+        "cheapest": [vars(p) for p in ranked],
+        "missed": sorted({s.text for c in candidates for s in c} - set(least)),
+        "left_out": left_out,
+    }

@@ -10,8 +10,9 @@ from pydantic import Field
 from strata.app.render.heat import temperatures_dict
 from strata.app.render.prediction import finite, step_bound
 from strata.app.render.silicon import area_dict
+from strata.app.render.tables import floats, picked
+from strata.app.web.answers import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
@@ -71,12 +72,10 @@ class StackLoad(StackDesign):
 @answers("stack-chips", "Chips whose package is described")
 def stacked_names(_: dict[str, Any]) -> dict[str, Any]:
     """Chips with a stack or with DRAM beside their dies; ways of cooling and of joining dies."""
-    found = []
-    for name in sorted({*names("floorplans")}):
-        chip = make_chip(name)
-        found.append({"name": name, "title": chip.title, "stacked": chip.stack is not None})
-    found.sort(key=lambda e: not e["stacked"])
-    return {"chips": found, "cooling": list(names("cooling")), "bonding": list(names("bonding"))}
+    known = {name: make_chip(name) for name in sorted(names("floorplans"))}
+    listed = [{"name": n, "title": c.title, "stacked": c.stack is not None} for n, c in known.items()]
+    listed.sort(key=lambda entry: not entry["stacked"])
+    return {"chips": listed, "cooling": list(names("cooling")), "bonding": list(names("bonding"))}
 
 
 def changes_of(design: dict[str, Any]) -> dict[str, str]:
@@ -104,32 +103,22 @@ def built(design: dict[str, Any]) -> dict[str, Any]:
     each = float(chip.package.die_area) / float(silicon.dies)
     bounds = bandwidth_bounds(chip)
     told = {
-        "name": chip.name,
-        "title": chip.title,
+        **picked(chip, "name title"),
         "stacked": chip.stack is not None,
         "process": chip.package.process,
         "side_m": each**0.5,
-        "dies": float(silicon.dies),
-        "beside": float(silicon.beside),
-        "beside_m2": float(silicon.beside_area),
+        **floats(silicon, "dies beside beside_m2=beside_area"),
         "memory_kind": chip.memory.kind,
-        "capacity": finite(chip.memory.capacity),
-        "peak": finite(chip.memory.bandwidth),
+        **floats(chip.memory, "capacity peak=bandwidth"),
         "sustained": finite(sustained_bandwidth(chip)),
-        "bounds": [
-            {"name": name, "value": finite(value), "words": BOUND_WORDS[name]}
-            for name, value in bounds.items()
-        ],
-        "energy": finite(chip.energy.memory),
-        "cores": finite(chip.compute.cores),
-        "bonding": {"name": joint.name, "title": joint.title, "pitch": float(joint.pitch)},
+        "bounds": [{"name": n, "value": finite(v), "words": BOUND_WORDS[n]} for n, v in bounds.items()],
+        **floats(chip, "energy=energy.memory cores=compute.cores"),
+        "bonding": picked(joint, "name title") | floats(joint, "pitch"),
         "cost": finite(cost_of(chip, silicon).made),
         "area": area_dict(chip, silicon, area(chip)) if silicon.floorplan is not None else None,
         "numbers": sources_of(chip),
     }
-    if chip.stack is None or chip.cooling is None:
-        return told
-    return told | stack_parts(chip)
+    return told if chip.stack is None or chip.cooling is None else told | stack_parts(chip)
 
 
 def stack_parts(chip: Chip) -> dict[str, Any]:
@@ -139,9 +128,8 @@ def stack_parts(chip: Chip) -> dict[str, Any]:
     sheets: dict[str, dict[str, Any]] = {}
     for sheet in assembly(chip.cooling, layers, float(chip.package.die_area)).layers:
         name = sheet.name.removesuffix(" bulk")
-        known = sheets.setdefault(
-            name, {"name": name, "side": sheet.side, "thickness": 0.0, "conductivity": sheet.conductivity}
-        )
+        first = {"name": name, "side": sheet.side, "thickness": 0.0, "conductivity": sheet.conductivity}
+        known = sheets.setdefault(name, first)
         known["thickness"] += sheet.thickness
     joint = bonding(chip.silicon.bonding)
     data = 8.0 * float(chip.stack.channels_per_layer * chip.stack.channel_width)
@@ -149,26 +137,22 @@ def stack_parts(chip: Chip) -> dict[str, Any]:
     return {
         "layers": layers,
         "sheets": list(sheets.values()),
-        "arrangement": chip.cooling.arrangement,
-        "cooling": chip.cooling.title,
-        "ambient": float(chip.cooling.ambient),
-        "limits": {"dram": float(chip.cooling.dram_limit), "logic": float(chip.cooling.logic_limit)},
+        **picked(chip.cooling, "arrangement cooling=title"),
+        **floats(chip.cooling, "ambient"),
+        "limits": floats(chip.cooling, "dram=dram_limit logic=logic_limit"),
         "data_bonds": data,
         "bonds_fit": float(connections_that_fit(chip.package.die_area, joint.pitch)),
-        "via_pitch": None if plan is None or plan.via_pitch is None else float(plan.via_pitch),
-        "bond_thickness": float(chip.cooling.bond_thickness),
-        "transfer_rate": float(chip.stack.transfer_rate),
+        "via_pitch": None if plan is None else plan.via_pitch,
+        **floats(chip, "bond_thickness=cooling.bond_thickness transfer_rate=stack.transfer_rate"),
         "channels": float(chip.stack.channels_per_layer),
     }
 
 
 def sources_of(chip: Chip) -> dict[str, Any]:
     """Numbers of stack, cooling and package with their sources, by path."""
-    return {
-        path: {"text": show(float(p.value), p.unit), "source": p.source, "mark": p.mark}
-        for path, p in stated(chip).items()
-        if path.startswith(("stack.", "cooling.", "memory.", "package.", "energy.memory", "silicon."))
-    }
+    parts = ("stack.", "cooling.", "memory.", "package.", "energy.memory", "silicon.")
+    numbers = {path: p for path, p in stated(chip).items() if path.startswith(parts)}
+    return {k: {"text": show(float(p.value), p.unit), **picked(p, "source mark")} for k, p in numbers.items()}
 
 
 @answers("stack-load", "Time and temperatures of a stack under a load", StackLoad)
@@ -184,23 +168,15 @@ def loaded(design: dict[str, Any]) -> dict[str, Any]:
         "why": "; ".join(str(why) for why in result.infeasible),
         "plan": division_text(result.plan),
         "sustained": finite(sustained_bandwidth(chip)),
-        "peak": finite(chip.memory.bandwidth),
-        "cores": finite(chip.compute.cores),
+        **floats(chip, "peak=memory.bandwidth cores=compute.cores"),
         "title": f"{result.model.name} {design['phase']}, batch {design['batch']}",
     }
     if not result.fits:
         return told
     metrics = result.metrics
     time = metrics.ttft if design["phase"] == "prefill" else metrics.tpot
-    told |= {
-        "time": finite(time),
-        "tokens_per_s": finite(metrics.tokens_per_s),
-        "power": finite(metrics.device_power),
-        "clock": finite(metrics.clock),
-        "binds": step_bound(result),
-        "energy": finite(metrics.energy_per_token),
-        "cost": finite(metrics.cost_per_mtoken),
-    }
+    told |= {"time": finite(time), **floats(metrics, "tokens_per_s power=device_power clock")}
+    told |= {"binds": step_bound(result), **floats(metrics, "energy=energy_per_token cost=cost_per_mtoken")}
     return told | ({"heat": temperature_maps(step_heat(result))} if chip.heat is not None else {})
 
 

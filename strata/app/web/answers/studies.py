@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.study import claim_text
-from strata.app.web.questions import Name, Tell, WebQuestion, answers
+from strata.app.web.answers import Name, Tell, WebQuestion, answers
 from strata.errors import UnknownName
 from strata.reading import file_text
 from strata.studies import Study, run_study, stored_result, studies_folder, study, study_names
@@ -33,16 +33,9 @@ def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
     for name in study_names():
         named = study(name)
         claims = (stored_result(named) or {}).get("claims", [])
-        rows.append(
-            {
-                "study": name,
-                "title": named.title,
-                "paper": str(named.table["paper"]),
-                "claims": len(named.table["claim"]),
-                "hold": sum(bool(claim["holds"]) for claim in claims),
-                "pictures": len(named.table.get("picture", [])),
-            }
-        )
+        row: dict[str, Any] = {"study": name, "title": named.title, "paper": str(named.table["paper"])}
+        row |= {"claims": len(named.table["claim"]), "hold": sum(bool(claim["holds"]) for claim in claims)}
+        rows.append(row | {"pictures": len(named.table.get("picture", []))})
     return {"studies": rows}
 
 
@@ -79,19 +72,14 @@ def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
 def claim_rows(claims: list[dict[str, Any]], named: Study) -> list[dict[str, Any]]:
     """Claims as people read them, each with the condition it is judged by."""
     rules = {claim["id"]: claim for claim in named.table["claim"]}
-    return [
-        {
-            "id": claim["id"],
-            "says": claim["says"],
-            "paper": claim_text(claim["paper"]),
-            "ours": claim_text(claim["ours"]),
-            "holds": bool(claim["holds"]),
-            "note": claim["note"],
-            "rule": str(rules.get(claim["id"], {}).get("holds", "")),
-            "formula": str(rules.get(claim["id"], {}).get("ours", "")),
-        }
-        for claim in claims
-    ]
+    rows = []
+    for claim in claims:
+        row = {"id": claim["id"], "says": claim["says"]}
+        row |= {side: claim_text(claim[side]) for side in ("paper", "ours")}
+        row |= {"holds": bool(claim["holds"]), "note": claim["note"]}
+        rule = rules.get(claim["id"], {})
+        rows.append(row | {"rule": str(rule.get("holds", "")), "formula": str(rule.get("ours", ""))})
+    return rows
 
 
 def _shipped(name: str) -> Study:

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from strata.app.render.generation import generation_dict
 from strata.app.render.prediction import finite, step_bound
+from strata.app.render.tables import floats, picked
+from strata.app.web.answers import Count, Name, NameOrNone, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.app.web.questions import Count, Name, NameOrNone, WebQuestion, answers
 from strata.evaluate import evaluate
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
@@ -73,9 +74,8 @@ def made_chip(asked: dict[str, Any]) -> Generation:
         "budget.devices": (asked["devices"], ""),
     }
     changes: dict[str, Any] = {k: f"{v:g} {unit}".strip() for k, (v, unit) in said.items() if v is not None}
-    return generation(
-        asked["technology"], asked["budget"], asked["template"], device=asked["device"] or None, **changes
-    )
+    recipe = (asked["technology"], asked["budget"], asked["template"])
+    return generation(*recipe, device=asked["device"] or None, **changes)
 
 
 @answers("technology", "The chip that a node and budgets make", ChipBudget)
@@ -87,28 +87,20 @@ def generated(asked: dict[str, Any]) -> dict[str, Any]:
     return generation_dict(found) | {
         "title": f"{made.template.title}, {made.technology.title}",
         "dies": 1.0 if budget.dies is None else float(budget.dies),
-        "device_m2": number_or_none(made.device.area),
+        **floats(made.device, "device_m2=area"),
         "device_mount": made.device.mount,
         "budget": {
-            "name": budget.name,
-            "title": budget.title,
+            **picked(budget, "name title"),
             "die_mm2": float(budget.die_area) * 1e6,
             "package_mm2": float(budget.node_area) * 1e6,
             "power_W": float(budget.power),
             "edge_mm": float(die_edge(budget)) * 1e3,
-            "devices": None if budget.devices is None else float(budget.devices),
+            **floats(budget, "devices"),
         },
-        "sources": {
-            path: f"{show(float(p.value), p.unit)}: {p.source}" for path, p in budget.sources.items()
-        },
-        "this": offered(found.chip) | {"cost": number_or_none(made.cost)},
+        "sources": {k: f"{show(float(p.value), p.unit)}: {p.source}" for k, p in budget.sources.items()},
+        "this": offered(found.chip) | floats(made, "cost"),
         "that": None if other is None else {"name": other.name, "title": other.title} | offered(other),
     }
-
-
-def number_or_none(value: Any) -> float | None:
-    """A number, None where there is none."""
-    return None if value is None else finite(value)
 
 
 def sram_of(chip: Chip) -> float | None:
@@ -129,13 +121,11 @@ def offered(chip: Chip) -> dict[str, Any]:
     name = next((f for f in (*FORMATS, *formats) if f in formats), "")
     return {
         "format": name,
-        "peak": number_or_none(rate_of(formats, name)) if name else None,
-        "bandwidth": number_or_none(chip.memory.bandwidth),
-        "capacity": number_or_none(chip.memory.capacity),
+        "peak": rate_of(formats, name) if name else None,
+        **floats(chip.memory, "bandwidth capacity"),
         "sram": sram_of(chip),
-        "power": number_or_none(chip.energy.power_limit),
-        "area": number_or_none(chip.package.die_area),
-        "cost": number_or_none(made_cost(chip)),
+        **floats(chip, "power=energy.power_limit area=package.die_area"),
+        "cost": made_cost(chip),
     }
 
 
@@ -167,14 +157,7 @@ def work_of(system: System, asked: dict[str, Any]) -> dict[str, Any]:
     )
     if not result.fits:
         return {"fits": False, "why": "; ".join(str(why) for why in result.infeasible)}
-    metrics = result.metrics
-    return {
-        "fits": True,
-        "plan": division_text(result.plan),
-        "binds": step_bound(result),
-        "tokens_per_s": number_or_none(getattr(metrics, "tokens_per_s", None)),
-        "tpot": number_or_none(getattr(metrics, "tpot", None)),
-        "ttft": number_or_none(getattr(metrics, "ttft", None)),
-        "power": number_or_none(metrics.device_power),
-        "energy": number_or_none(getattr(metrics, "energy_per_token", None)),
-    }
+    names = {name: name for name in ("tokens_per_s", "tpot", "ttft")}
+    names |= {"power": "device_power", "energy": "energy_per_token"}
+    values = {name: getattr(result.metrics, metric, None) for name, metric in names.items()}
+    return {"fits": True, "plan": division_text(result.plan), "binds": step_bound(result), **values}

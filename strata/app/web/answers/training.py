@@ -9,10 +9,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from strata.app.render.accuracy import interval_of
-from strata.app.render.prediction import finite
-from strata.app.render.training import STEP_WORDS, days_text, plan_words, step_parts, train_dict
-from strata.app.web.answers.what_if import changes
-from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
+from strata.app.render.tables import cells_of, floats
+from strata.app.render.training import STEP_WORDS, days_text, energy_text, plan_words, step_parts, train_dict
+from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
+from strata.app.web.answers.what_if import changes, shown_infeasible
 from strata.errors import BadValue
 from strata.mapping.plan import order_text, plan_text
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
@@ -94,31 +94,20 @@ def trained(design: dict[str, Any]) -> dict[str, Any]:
         "devices": float(hardware.devices),
         "memory": stages_told(result),
         "words": {"recompute": RECOMPUTE, "schedule": SCHEDULE, "offload": OFFLOAD},
-        "degrees": {name: finite(getattr(result.plan, name)) for name in ("tp", "cp", "dp", "pp", "ep")},
-        "infeasible": [
-            {
-                "what": i.what,
-                "need": show(i.demand, i.unit),
-                "have": show(i.limit, i.unit),
-                "levers": i.levers,
-            }
-            for i in result.infeasible
-        ],
+        "degrees": floats(result.plan, "tp cp dp pp ep"),
+        "infeasible": [shown_infeasible(i, "what need=demand have=limit") for i in result.infeasible],
     }
-    if not result.fits:
-        return told
-    run = run_of_step(result, tokens)
-    return told | train_run_told(run)
+    return told | train_run_told(run_of_step(result, tokens)) if result.fits else told
 
 
 def train_run_told(run: TrainRun) -> dict[str, Any]:
     """The run's own numbers: headline cards, where a step goes, what a month loses."""
     metrics, kept = run.result.metrics, run.goodput
     order = order_text(run.plan)
+    placed = f"; {order} on the fabric, innermost first" if order else ""
     return {
         "cards": _cards(run),
-        "plan_words": plan_words(run.plan, run.micro_batch)
-        + (f"; {order} on the fabric, innermost first" if order else ""),
+        "plan_words": plan_words(run.plan, run.micro_batch) + placed,
         "run": run.to_dict(),
         "step": float(metrics.step_time),
         "parts": [
@@ -134,67 +123,32 @@ def train_run_told(run: TrainRun) -> dict[str, Any]:
 def _cards(run: TrainRun) -> list[dict[str, Any]]:
     """Headline numbers with what they are made of."""
     m, kept = run.result.metrics, run.goodput
-    devices = float(run.result.system.devices)
-    hours = devices * run.time / 3600.0
-    return [
-        _card(
-            "Step", show(m.step_time, "s"), f"{run.steps:,.0f} steps", "passes of all stages, sums, update"
-        ),
-        _card(
-            "MFU",
-            f"{run.mfu:.1%}",
-            f"HFU {run.hfu:.1%}",
-            "operations of the model over the matrix peak; HFU counts recomputed ones, too",
-        ),
-        _card(
-            "Tokens/s",
-            count_text(float(m.tokens_per_s)),
-            f"{show(run.tokens_per_s_per_device)} a device",
-            "tokens of a step over its time",
-        ),
-        _card(
-            "Time",
-            days_text(run.days),
-            f"{count_text(run.tokens)} tokens, goodput {float(kept.share):.1%}",
-            "steps x step time / goodput",
-        ),
-        _card(
-            "Cost",
-            f"{count_text(run.cost)} USD" if run.cost == run.cost else "no price",
-            f"{hours:,.0f} device-hours",
-            f"{float(m.cost_per_device_hour):.3g} USD a device-hour",
-        ),
-        _card(
-            "Energy",
-            f"{run.mwh:,.0f} MWh" if run.mwh >= 10 else f"{run.mwh:.3g} MWh",
-            f"{show(float(m.power), 'W')} while it trains",
-            f"hosts and cooling included; PUE {float(run.result.economics.overhead):g}",
-        ),
-        _card(
-            "Memory",
-            show(float(m.memory_used), "B"),
-            f"of {show(float(m.memory_limit), 'B')} a device",
-            "the fullest stage",
-        ),
-    ]
-
-
-def _card(label: str, text: str, under: str, formula: str) -> dict[str, Any]:
-    return {"label": label, "text": text, "under": under, "formula": formula}
+    hours = float(run.result.system.devices) * run.time / 3600.0
+    recomputed = "operations of the model over the matrix peak; HFU counts recomputed ones, too"
+    tokens = f"{count_text(run.tokens)} tokens, goodput {float(kept.share):.1%}"
+    cost = f"{count_text(run.cost)} USD" if run.cost == run.cost else "no price"
+    hourly = f"{float(m.cost_per_device_hour):.3g} USD a device-hour"
+    power = f"{show(float(m.power), 'W')} while it trains"
+    supply = f"hosts and cooling included; PUE {float(run.result.economics.overhead):g}"
+    rate, each = count_text(float(m.tokens_per_s)), f"{show(run.tokens_per_s_per_device)} a device"
+    used, limit = cells_of(m, "memory_used:B memory_limit:B")
+    rows = (
+        ("Step", show(m.step_time, "s"), f"{run.steps:,.0f} steps", "passes of all stages, sums, update"),
+        ("MFU", f"{run.mfu:.1%}", f"HFU {run.hfu:.1%}", recomputed),
+        ("Tokens/s", rate, each, "tokens of a step over its time"),
+        ("Time", days_text(run.days), tokens, "steps x step time / goodput"),
+        ("Cost", cost, f"{hours:,.0f} device-hours", hourly),
+        ("Energy", energy_text(run), power, supply),
+        ("Memory", used, f"of {limit} a device", "the fullest stage"),
+    )
+    return [dict(zip(("label", "text", "under", "formula"), row, strict=True)) for row in rows]
 
 
 def stages_told(result: Result) -> dict[str, Any]:
     """Memory of a device in every stage, by purpose [B]."""
-    held = stage_memory(result)
-    return {
-        "limit": finite(result.metrics.memory_limit),
-        "used": finite(result.metrics.memory_used),
-        "purposes": {
-            name: [float(size) for size in sizes]
-            for name, sizes in held.items()
-            if max(map(float, sizes)) > 0
-        },
-    }
+    sizes = {name: list(map(float, each)) for name, each in stage_memory(result).items()}
+    purposes = {name: each for name, each in sizes.items() if max(each) > 0}
+    return {**floats(result.metrics, "limit=memory_limit used=memory_used"), "purposes": purposes}
 
 
 @answers(
@@ -212,13 +166,10 @@ def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
         why = f"{stages:g} stages x {pieces:g} micro-batches are more passes than can be told apart"
         return {"why": why, "tasks": []}
     made = simulate_step(result, detail="stage")
-    return made.to_dict() | {
-        "why_differs": [{"what": what, "seconds": seconds} for what, seconds in made.why],
-        "meaning": MEANING,
-        "tasks": [
-            [t.track, t.start, t.end, t.task.kind, t.task.name] for t in made.events.tasks if t.end > t.start
-        ],
-    }
+    why_differs = [{"what": what, "seconds": seconds} for what, seconds in made.why]
+    passes = [t for t in made.events.tasks if t.end > t.start]
+    tasks = [[t.track, t.start, t.end, t.task.kind, t.task.name] for t in passes]
+    return made.to_dict() | {"why_differs": why_differs, "meaning": MEANING, "tasks": tasks}
 
 
 @answers(
@@ -228,14 +179,6 @@ def best_training_plans(design: dict[str, Any], tell: Tell) -> dict[str, Any]:
     """The best plans of every division of the devices, what each lever is worth, and why the rest is out."""
     hardware, model, engine, batch = _inputs(design)
     tell({"said": f"every legal plan of {float(hardware.devices):g} devices is priced"})
-    run = train_run(
-        hardware,
-        model,
-        design["tokens"],
-        batch=batch,
-        length=float(design["length"]),
-        engine=engine,
-        goal=design["goal"],
-        top=8,
-    )
+    sizes: dict[str, Any] = {"batch": batch, "length": float(design["length"])}
+    run = train_run(hardware, model, design["tokens"], engine=engine, goal=design["goal"], top=8, **sizes)
     return {"plan": plan_text(run.plan)} | train_dict(run, [])["search"]

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, StringConstraints
 
 from strata.app.render.accuracy_pictures import group_unit
-from strata.app.web.questions import Tell, WebQuestion, answers
+from strata.app.web.answers import Tell, WebQuestion, answers
 from strata.errors import UnknownName
 from strata.shipped import shipped_folder
 from strata.validation.accuracy.headline import (
@@ -71,13 +71,8 @@ def accuracy_told(_: dict[str, Any]) -> dict[str, Any]:
     table, held = _table(folder), stored_points(folder)
     files = [
         {key: entry[key] for key in FIGURES}
-        | {
-            "file": entry["file"],
-            "kind": kind_of_file(entry["file"]),
-            "seen": how_seen(entry["file"]),
-            "groups": len(entry["groups"]),
-            "ready": entry["file"] in held,
-        }
+        | _named(entry["file"])
+        | {"groups": len(entry["groups"]), "ready": entry["file"] in held}
         for entry in table["files"]
     ]
     return {"files": files, "headline": {"columns": list(HEADLINE), "rows": headline_cells(table)}}
@@ -87,11 +82,8 @@ def accuracy_told(_: dict[str, Any]) -> dict[str, Any]:
 def worst_told(question: dict[str, Any]) -> dict[str, Any]:
     """Families left out with the most error, families of the points, and the worst rows with commands."""
     folder = shipped_folder("validation")
-    wanted = [
-        entry["file"]
-        for entry in _table(folder)["files"]
-        if question["kind"] in ("all", kind_of_file(entry["file"]))
-    ]
+    every = (entry["file"] for entry in _table(folder)["files"])
+    wanted = [name for name in every if question["kind"] in ("all", kind_of_file(name))]
     points = {name: held for name, held in stored_points(folder).items() if name in wanted}
     families = stored_families(folder, wanted)
     return where_the_error_is(folder, unpacked_points(points), WORST, (question["by"],), families)
@@ -136,13 +128,15 @@ def _known(name: str) -> str:
     return name
 
 
+def _named(name: str) -> dict[str, Any]:
+    return {"file": name, "kind": kind_of_file(name), "seen": how_seen(name)}
+
+
 def _told(name: str, entry: dict[str, Any], points: dict[str, Any] | None) -> dict[str, Any]:
     groups = [] if points is None else points["groups"]
     families = stored_families(shipped_folder("validation"), [name])
     return {
-        "file": name,
-        "kind": kind_of_file(name),
-        "seen": how_seen(name),
+        **_named(name),
         "left_out": {"columns": list(FAMILIES)[1:], "rows": [row[1:] for row in family_cells(families)]},
         "figures": {key: entry[key] for key in FIGURES},
         "groups": [

@@ -1,47 +1,52 @@
-"""What-if: one design's answer with all that the page draws of it."""
+"""What-if: one design's answer with all that the page draws of it; systems side by side; what there is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from shlex import quote
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from strata.app.commands.options import with_price
+from strata.app.render import prediction
 from strata.app.render.accuracy import interval_of
-from strata.app.render.explanation import busy_text, op_rows
-from strata.app.render.prediction import (
-    finite,
-    headline_rows,
-    metric_label,
-    metric_text,
-    prediction_title,
-    shown_metrics,
-    step_bound,
-)
+from strata.app.render.catalogue import catalogue
+from strata.app.render.compare import compared_dict, question_text, reason_lines, remark_text
+from strata.app.render.explanation import busy_text, gain_rows, op_rows
 from strata.app.render.ranking import choice_text
-from strata.app.web.questions import (
+from strata.app.render.tables import floats, picked
+from strata.app.web.answers import (
     Count,
     FieldPath,
     FieldValue,
     Name,
     NameOrNone,
+    Tell,
     Text,
     WebQuestion,
     answers,
 )
 from strata.errors import Infeasible
+from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import division_text
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.roofline import roofline_of
-from strata.search.inputs import make_workload, phase_of
+from strata.search.compare import compare
+from strata.search.compared_rows import ComparedRow
+from strata.search.inputs import make_workload, named_inputs, phase_of
 from strata.search.plan_for import plan_for
 from strata.search.what_if import Question
+from strata.serving.requests import Requests
 from strata.units import show
+from strata.validation.accuracy.compared import trust_compared
 from strata.validation.accuracy.trust import trusts
 from strata.workload.tasks import Workload
+
+CHOSEN = "models programs chips systems fabrics engines technologies templates budgets precisions"
+Seconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Length = Annotated[Count, Field(le=2_000_000)]
 
 
 class Design(WebQuestion):
@@ -74,12 +79,9 @@ def work_asked(design: dict[str, Any]) -> Callable[[Any], Workload]:
 def question_of(design: dict[str, Any]) -> Question:
     """A design as the library asks it."""
     names = {key: design[key] for key in ("system", "model", "engine", "weights", "kv", "fabric", "plan")}
-    return Question(**names, work=work_asked(design), always=tuple(rent(design)))
-
-
-def rent(design: dict[str, Any]) -> list[str]:
-    """The price of a device-hour as a field that is set, where one is told."""
-    return with_price([], design["price"].strip(), "price")
+    return Question(
+        **names, work=work_asked(design), always=tuple(with_price([], design["price"].strip(), "price"))
+    )
 
 
 def changes(design: dict[str, Any]) -> list[str]:
@@ -87,25 +89,21 @@ def changes(design: dict[str, Any]) -> list[str]:
     return [f"{path}={value}" for path, value in design["set"].items()]
 
 
-def answer_of(design: dict[str, Any]) -> tuple[Result, Any]:
-    """The result of a design, and the ranking of plans where none is told."""
-    return question_of(design).answer(changes(design))
-
-
 @answers("predict", "One design's answer", Design)
 def predicted(design: dict[str, Any]) -> dict[str, Any]:
     """Headline numbers with their trust, where time, energy and memory go, ops, roofline, and what binds."""
-    result, ranking = answer_of(design)
+    result, ranking = question_of(design).answer(changes(design))
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
+    memory = {name: float(size) for name, size in result.summary.memory.items() if float(size) > 0}
     told = {
-        "title": prediction_title(result),
+        "title": prediction.prediction_title(result),
         "fits": bool(result.fits),
         "plan": division_text(result.plan),
         "plan_text": "" if chosen is None else choice_text(chosen).partition("; choose")[0],
         "why_none": "" if ranking is None else ranking.why_none,
-        "devices": finite(result.system.devices),
-        "memory": memory_parts(result),
-        "infeasible": [_why(i) for i in result.infeasible],
+        "devices": prediction.finite(result.system.devices),
+        "memory": floats(result.metrics, "used=memory_used limit=memory_limit") | {"parts": memory},
+        "infeasible": [shown_infeasible(i, "what demand limit") for i in result.infeasible],
         "notes": result.notes,
         "phase": result.workload.phase,
         "command": command_of(design),
@@ -114,12 +112,10 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
         return told | {"cards": [], "binds": "does not fit"}
     return told | {
         "cards": cards(result),
-        "binds": step_bound(result),
+        "binds": prediction.step_bound(result),
         "sentence": busy_text(result).splitlines(),
         "trust": interval_of(result)[1],
-        "resources": {k: finite(v) for k, v in result.summary.resources.items()},
-        "kinds": {k: finite(v) for k, v in result.summary.time_by_kind.items()},
-        "energy": {k: finite(v) for k, v in result.summary.energy.items()},
+        **picked(result.summary, "resources kinds=time_by_kind energy", prediction.finite_parts),
         "ops": op_rows(result)[:24],
         "step": result.timeline.time,
         "timeline": layers_told(result),
@@ -127,10 +123,10 @@ def predicted(design: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _why(why: Infeasible) -> dict[str, Any]:
-    """Why a design does not fit."""
-    demand, limit = show(why.demand, why.unit), show(why.limit, why.unit)
-    return {"what": why.what, "demand": demand, "limit": limit, "levers": why.levers}
+def shown_infeasible(why: Infeasible, fields: str) -> dict[str, Any]:
+    """Why a design does not fit: fields of it as people read them, and what would help."""
+    shown = picked(why, fields, lambda value: value if isinstance(value, str) else show(value, why.unit))
+    return shown | {"levers": why.levers}
 
 
 def command_of(design: dict[str, Any]) -> str:
@@ -153,30 +149,19 @@ def command_of(design: dict[str, Any]) -> str:
 def cards(result: Result) -> list[dict[str, Any]]:
     """Headline numbers: value in SI, text, which way is better, and where like cases were measured."""
     told = {name: trust.to_dict() for name, trust in trusts(result).items()}
-    beside = {label: said for label, _, said in headline_rows(result)}
+    beside = {label: said for label, _, said in prediction.headline_rows(result)}
     found = []
-    for name in shown_metrics(result.workload.phase, result.metrics):
-        value = finite(getattr(result.metrics, name))
-        if value is not None:
-            found.append(
-                {
-                    "name": name,
-                    "label": metric_label(name),
-                    "value": value,
-                    "text": metric_text(value, name),
-                    "unit": METRICS[name].unit,
-                    "better": METRICS[name].better,
-                    "formula": METRICS[name].formula,
-                    "says": beside.get(metric_label(name), ""),
-                    "trust": _trusted(told.get(name), name),
-                }
-            )
+    for name in prediction.shown_metrics(result.workload.phase, result.metrics):
+        value, label = prediction.finite(getattr(result.metrics, name)), prediction.metric_label(name)
+        if value is None:
+            continue
+        card = {"name": name, "label": label, "value": value, "text": prediction.metric_text(value, name)}
+        card |= picked(METRICS[name], "unit better formula") | {"says": beside.get(label, "")}
+        trust = told.get(name) or {}
+        ends = {end: trust[end] for end in ("low", "high") if end in trust}
+        shown = {f"{end}_text": prediction.metric_text(at, name) for end, at in ends.items()}
+        found.append(card | {"trust": {**trust, **shown} or None})
     return found
-
-
-def _trusted(told: dict[str, Any] | None, name: str) -> dict[str, Any] | None:
-    """Where like cases were measured, with its ends as people read them."""
-    return told and told | {f"{end}_text": metric_text(told[end], name) for end in ("low", "high")}
 
 
 def layers_told(result: Result) -> dict[str, Any]:
@@ -198,15 +183,6 @@ def layers_told(result: Result) -> dict[str, Any]:
     return {"layers": layers[:400], "kinds": kinds}
 
 
-def memory_parts(result: Result) -> dict[str, Any]:
-    """What a device holds, beside what it can."""
-    return {
-        "used": finite(result.metrics.memory_used),
-        "limit": finite(result.metrics.memory_limit),
-        "parts": {k: finite(v) for k, v in result.summary.memory.items() if float(v) > 0},
-    }
-
-
 def roofline_told(result: Result) -> dict[str, Any]:
     """Roofs, ceilings and the ops under them."""
     found = roofline_of(result)
@@ -214,13 +190,7 @@ def roofline_told(result: Result) -> dict[str, Any]:
         "roofs": [vars(roof) for roof in found.roofs],
         "ceilings": [vars(ceiling) for ceiling in found.ceilings],
         "points": [
-            {
-                "op": f"{p.block}.{p.op}",
-                "bound_by": p.bound_by,
-                "intensity": p.intensity,
-                "rate": p.rate,
-                "share": p.share,
-            }
+            {"op": f"{p.block}.{p.op}", **picked(p, "bound_by intensity rate share")}
             for p in found.points[:40]
         ],
         "hidden": found.hidden,
@@ -233,27 +203,70 @@ def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
     asked = question_of(design)
     hardware, program, software = asked.inputs(changes(design))
     ranking = plan_for(hardware, program, asked.work(program), software, top=8, at_once=True)
-    rows = [
-        {
-            "plan": division_text(choice.result.plan),
-            "metrics": {
-                name: metric_text(float(value), name)
-                for name in shown_metrics(choice.result.workload.phase, choice.result.metrics)[:4]
-                if (value := finite(getattr(choice.result.metrics, name))) is not None
-            },
-            "memory": show(float(choice.result.metrics.memory_used), "B"),
-        }
-        for choice in ranking.choices
-    ]
-    labels = {name: metric_label(name) for row in rows for name in row["metrics"]}
-    counts = {"considered": ranking.considered, "feasible": ranking.feasible}
-    return {"plans": rows, "labels": labels, "why_none": ranking.why_none, **counts}
+    rows = []
+    for result in (choice.result for choice in ranking.choices):
+        shown = prediction.shown_metrics(result.workload.phase, result.metrics)[:4]
+        values = {name: prediction.finite(getattr(result.metrics, name)) for name in shown}
+        texts = {name: prediction.metric_text(v, name) for name, v in values.items() if v is not None}
+        memory = show(float(result.metrics.memory_used), "B")
+        rows.append({"plan": division_text(result.plan), "metrics": texts, "memory": memory})
+    labels = {name: prediction.metric_label(name) for row in rows for name in row["metrics"]}
+    return {"plans": rows, "labels": labels, **picked(ranking, "why_none considered feasible")}
 
 
 @answers("gains", "What 10 % more of each resource would buy", Design)
 def gains(design: dict[str, Any]) -> dict[str, Any]:
     """What 10 % more of each resource would buy."""
-    from strata.app.render.explanation import gain_rows
-
-    result, _ = answer_of(design)
+    result, _ = question_of(design).answer(changes(design))
     return {"gains": gain_rows(result) if result.fits else []}
+
+
+class ComparedSystems(WebQuestion):
+    """Systems that are to serve one model, and what clients must see."""
+
+    model: Name = "llama-3-70b"
+    systems: list[Name] = Field(default=["8xh200", "8xb200"], min_length=1, max_length=16)
+    engine: Name = USUAL_SERVER
+    input: Length = 1024
+    output: Length = 1024
+    ttft: Seconds | None = 2.0
+    tpot: Seconds | None = 0.05
+    goal: Literal["cheapest", "throughput", "efficient", "fastest"] = "cheapest"
+    weights: NameOrNone = ""
+    kv: NameOrNone = ""
+    prices: dict[Name, Text] = Field(default_factory=dict, max_length=16)
+
+
+@answers("compare", "Systems side by side under limits on latency", ComparedSystems, job=True)
+def systems_compared(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
+    """What `strata compare` finds, row by row as it comes, and at the end with reasons and trust."""
+    prices = {name: with_price([], text.strip(), "price") for name, text in asked["prices"].items()}
+
+    def inputs(system: str, model: str, engine: str) -> Any:
+        return named_inputs(model, system, engine, asked["weights"], asked["kv"], prices.get(system, []))
+
+    def heard(row: ComparedRow) -> None:
+        cost = None if row.answer is None else prediction.finite(row.answer.value(asked["goal"]))
+        tell({"system": row.system.name, "value": cost, "why_none": row.why_none})
+
+    endless = float("inf")
+    limits: dict[str, Any] = {key: endless if asked[key] is None else asked[key] for key in ("ttft", "tpot")}
+    limits |= {"goal": asked["goal"], "inputs": inputs, "heard": heard}
+    work = Requests(asked["input"], asked["output"])
+    found = compare(asked["systems"], asked["model"], work, asked["engine"], **limits)
+    trusted = trust_compared(found)
+    told = compared_dict(found, trusted) | {"question": question_text(found)}
+    told |= {"remark": remark_text(found, trusted), "reasons": reason_lines(found, trusted)}
+    return told | {"means": found.means}
+
+
+@answers("catalogue", "Names and titles of what is shipped")
+def shipped_names(_: dict[str, Any]) -> dict[str, Any]:
+    """Names and titles by kind, and precisions."""
+    return {kind: catalogue(kind)[kind] for kind in CHOSEN.split()}
+
+
+def warm(_: dict[str, Any]) -> dict[str, Any]:
+    """Ask what the start page asks, so that a worker has read its modules and data before anybody waits."""
+    predicted({})
+    return {}

@@ -5,7 +5,7 @@ import sys
 import time
 from pathlib import Path
 
-from strata.app.web.questions import WebQuestion, answers
+from strata.app.web.answers import WebQuestion, answers
 
 
 def echo(question):
