@@ -27,9 +27,9 @@ from strata.hardware.chip_parts import (
 )
 from strata.hardware.derive import OnFirstUse, derived, restated, set_by_hand
 from strata.hardware.dram.channel import check_dram
-from strata.hardware.dram.stack import Stack, check_stack, with_memory
+from strata.hardware.dram.stack import Stack, check_stack
 from strata.hardware.short_chip import check_complete, chip_table
-from strata.hardware.silicon.manufacturing import Silicon, check_silicon
+from strata.hardware.silicon.floorplan import Silicon, check_silicon
 from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
 from strata.params import (
@@ -49,6 +49,7 @@ from strata.params import (
     read_toml,
     record,
     remembered,
+    table_named,
     text,
     value_at,
     with_value,
@@ -331,3 +332,12 @@ def sustained_memory(chip: Chip) -> Number:
 def sustained_cache(chip: Chip) -> Number:
     """Shared-cache bandwidth a long stream gets [B/s]: the peak times its efficiency."""
     return chip.cache.bandwidth * chip.cache.efficiency
+
+
+def with_memory(table: dict[str, Any]) -> dict[str, Any]:
+    """A chip's table with the memory its stack names written out, under what the stack says itself of it."""
+    stack = table.get("stack")
+    if not isinstance(stack, dict) or not stack.get("memory"):
+        return table
+    dram = table_named("memory", str(stack["memory"]), stack.get("dram", {}))
+    return table | {"stack": stack | {"dram": dram}}

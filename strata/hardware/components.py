@@ -9,11 +9,10 @@ from __future__ import annotations
 from dataclasses import field
 
 from strata.arrays import Number
-from strata.errors import UnknownName
 from strata.params import (
     Sources,
     by_name,
-    names,
+    check_shipped,
     positive,
     quantity,
     record,
@@ -21,12 +20,6 @@ from strata.params import (
     sourced_record,
     text,
 )
-
-
-def check_shipped(kind: str, name: str, called: str = "", more: str = "") -> None:
-    """Refuse a name that is neither a shipped one nor a TOML path; all are listed, or `more` is said."""
-    if not name.endswith(".toml") and name.lower() not in names(kind):
-        raise UnknownName(called or kind, name, names(kind), more or ", ".join(names(kind)))
 
 
 @record

@@ -8,10 +8,11 @@ from dataclasses import field, fields, replace
 
 from strata.arrays import Number
 from strata.errors import MissingQuantity
-from strata.hardware.components import Logic, OnChipMemory, check_shipped
+from strata.hardware.components import Logic, OnChipMemory
 from strata.params import (
     Param,
     Sources,
+    check_shipped,
     part,
     positive,
     quantity,

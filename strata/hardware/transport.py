@@ -8,8 +8,7 @@ way of sending has its share of the link. Shares and steps are relative to the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from strata.arrays import Number, register_pytree
 from strata.params import Sources, by_name, part, positive, quantity, record, sourced_record, text
@@ -165,27 +164,6 @@ def transport(name: str) -> Transport:
     0.94
     """
     return sourced_record(Transport, "transport", name)
-
-
-def limited(transport: Transport, library: str, experts: bool = False) -> Transport:
-    """The transport as one engine uses it: `library` alone, `any` way there is, or the kernels of a framework
-    by name; `experts`: with kernels made to exchange tokens, whatever carries the rest.
-
-    A framework that was not measured on this link may use any of the kernels that were.
-    """
-    if library == LIBRARY:
-        return replace(transport, direct=None, experts=transport.experts if experts else None)
-    if transport.direct is None or library not in transport.direct.start:
-        return transport
-    return replace(transport, direct=_only(transport.direct, library))
-
-
-def _only(direct: Direct, name: str) -> Direct:
-    kept: dict[str, Any] = {f: {name: getattr(direct, f)[name]} for f in ("start", "peer", "share")}
-    for part_of in ("second", "limit"):
-        table = getattr(direct, part_of) or {}
-        kept[part_of] = {name: table[name]} if name in table else None
-    return replace(direct, **kept)
 
 
 @register_pytree

@@ -13,16 +13,20 @@ from strata.params.declare import (
     Sources,
     by_name,
     choice,
+    inherited,
+    missing_paths,
     of_other_files,
     part,
     positive,
     quantity,
     record,
+    spelled_out,
     text,
     texts,
 )
 from strata.params.files import (
     KINDS,
+    check_shipped,
     dashed,
     data_folder,
     find,
@@ -50,4 +54,3 @@ from strata.params.paths import (
     word_paths,
 )
 from strata.params.records import all_missing, build, file_model, read_record, sourced_record
-from strata.params.short import inherited, missing_paths, spelled_out

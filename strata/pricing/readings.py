@@ -15,7 +15,7 @@ from strata.hardware.dram.stack import (
     stack_banks,
     stack_channels,
 )
-from strata.hardware.silicon.cost import cost_of
+from strata.hardware.making import cost_of
 from strata.hardware.thermal.compact import junction
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.dram_access import dram_bandwidth, sequential_stream, stream_ceilings

@@ -10,8 +10,8 @@ from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
 from strata.case import Case
+from strata.hardware.making import cost_rate
 from strata.hardware.money import HOUR, Economics, host_power
-from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.precision import rate_of

@@ -18,8 +18,8 @@ from strata.arrays import has_axes, map_leaves
 from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import summarised
+from strata.hardware.making import cost_rate
 from strata.hardware.money import Economics
-from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System
 from strata.mapping.engine import has_host_time
 from strata.pricing.given import Structure

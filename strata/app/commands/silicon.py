@@ -24,8 +24,8 @@ from strata.units import whole
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
-    from strata.hardware.silicon.cost import SystemCost
-    from strata.hardware.silicon.manufacturing import Silicon
+    from strata.hardware.making import SystemCost
+    from strata.hardware.silicon.floorplan import Silicon
     from strata.hardware.system import System
 
 
@@ -131,7 +131,7 @@ def area_command(
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
     from strata.app.render.silicon import area_dict, area_tables, draw_die_areas, stacks_table
-    from strata.hardware.silicon.manufacturing import area_of
+    from strata.hardware.silicon.floorplan import area_of
 
     counts = layer_counts(layers)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
@@ -171,7 +171,7 @@ def stacked_chips(
     `--set` may change either; all layers are connected unless it says how many are.
     """
     from strata.hardware.chip import chip as make_chip
-    from strata.hardware.silicon.manufacturing import made_of
+    from strata.hardware.silicon.floorplan import made_of
 
     given = silicon_changes(items, floorplan)
     owner = make_chip(name, **given)
@@ -221,7 +221,7 @@ def cost_command(
     costs.
     """
     from strata.app.render.silicon import cost_dict, cost_tables
-    from strata.hardware.silicon.cost import cost_of
+    from strata.hardware.making import cost_of
 
     if dfmodel and not system:
         raise BadValue(
@@ -284,8 +284,8 @@ def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[S
     """A system by name, its chip and what it costs to own changed by `--set`, and what it costs."""
     from dataclasses import replace
 
+    from strata.hardware.making import system_cost
     from strata.hardware.money import economics
-    from strata.hardware.silicon.cost import system_cost
     from strata.hardware.system import system as make_system
     from strata.search.fields import parse_changes
 

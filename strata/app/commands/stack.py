@@ -125,7 +125,7 @@ def heat_command(
         temperatures_dict,
         temperatures_tables,
     )
-    from strata.hardware.thermal.report import heat
+    from strata.hardware.temperatures import heat
     from strata.units import parse
 
     changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'", heat)

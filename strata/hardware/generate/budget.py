@@ -10,12 +10,13 @@ import numpy as np
 
 from strata.arrays import Number, has_axes, leaves, namespace
 from strata.errors import UnknownName, require
-from strata.hardware.components import LinkPhy, Logic, MemoryDevice, check_shipped
+from strata.hardware.components import LinkPhy, Logic, MemoryDevice
 from strata.hardware.generate.template import Template, check_template
 from strata.hardware.generate.voltage import Supplied
 from strata.params import (
     Sources,
     by_name,
+    check_shipped,
     positive,
     quantity,
     record,

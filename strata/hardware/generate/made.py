@@ -48,7 +48,7 @@ from strata.hardware.generate.onchip import (
 )
 from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
 from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
-from strata.hardware.silicon.cost import chip_cost
+from strata.hardware.making import chip_cost
 from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging
 from strata.params import record
 

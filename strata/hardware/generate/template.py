@@ -14,13 +14,13 @@ from strata.arrays import Number
 from strata.errors import require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
-from strata.hardware.components import check_shipped
-from strata.hardware.fabric_parts import COLLECTIVES, ONE_RING, GroupDivisor
-from strata.hardware.fabric_parts import KINDS as TOPOLOGIES
+from strata.hardware.fabric import COLLECTIVES, ONE_RING, GroupDivisor
+from strata.hardware.fabric import KINDS as TOPOLOGIES
 from strata.params import (
     Sources,
     build,
     by_name,
+    check_shipped,
     choice,
     data_folder,
     find,

@@ -11,8 +11,7 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Fabric, peak_link, sustained_link
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, Fabric, peak_link, sustained_link
 from strata.mapping.place import GroupLayout
 from strata.memo import Memo, is_settled, value_key
 from strata.pricing.kernels.device import Device

@@ -8,8 +8,7 @@ import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Fabric, with_library
-from strata.hardware.fabric_parts import DIRECT
+from strata.hardware.fabric import DIRECT, Fabric, with_library
 from strata.hardware.transport import ANY
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout, spread

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension
 from strata.hardware.transport import Transport
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.algorithm_names import always_crosses

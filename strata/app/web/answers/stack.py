@@ -15,12 +15,11 @@ from strata.app.web.questions import Count, Name, NameOrNone, Text, WebQuestion,
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
-from strata.hardware.silicon.area import area
-from strata.hardware.silicon.cost import cost_of
+from strata.hardware.making import area, cost_of
 from strata.hardware.silicon.floorplan import connections_that_fit
 from strata.hardware.technology import bonding
+from strata.hardware.temperatures import Temperatures, heat
 from strata.hardware.thermal.cooling import CELLS, assembly
-from strata.hardware.thermal.report import Temperatures, heat
 from strata.mapping.plan import division_text
 from strata.params import names, stated
 from strata.pricing.power_limits import dissipated
