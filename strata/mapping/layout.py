@@ -16,8 +16,7 @@ import numpy as np
 
 from strata.arrays import Mask, Number, ceil_div, namespace, register_pytree
 from strata.errors import BadValue, require
-from strata.mapping.divisors import mesh_degree
-from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
+from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation, mesh_degree
 from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import TrainingPlan
 from strata.records import readable

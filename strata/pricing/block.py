@@ -7,7 +7,7 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
-from strata.mapping.recompute import recompute_parts, recompute_share, recomputes_whole
+from strata.mapping.training_plan import recompute_parts, recompute_share, recomputes_whole
 from strata.memo import value_key
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block

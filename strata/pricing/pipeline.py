@@ -7,8 +7,8 @@ from typing import Any
 
 from strata.arrays import Number, floor_div, namespace
 from strata.mapping.layout import DEEPFLOW
-from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import SPLITS
+from strata.mapping.training_plan import recomputed_layers
 from strata.memo import Memo, value_key
 from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.given import Pricing

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from strata.errors import UnknownName, require
 from strata.mapping.engine import trainer_of
-from strata.mapping.recompute import recomputed_layers
+from strata.mapping.training_plan import recomputed_layers
 from strata.pricing.block import DATA_GROUP, PricedBlock
 from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.overlap.equations import share_links

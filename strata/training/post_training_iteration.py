@@ -11,9 +11,9 @@ import numpy as np
 from strata.arrays import Number, namespace
 from strata.hardware.money import Economics
 from strata.hardware.system import System
-from strata.mapping.divisors import divisors
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
+from strata.mapping.rules import divisors
 from strata.pricing.network.collective_cost import collective
 from strata.records import readable
 from strata.serving.pools import send_time
