@@ -19,11 +19,10 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
 from strata.pricing.kernels.device import arithmetic_format
-from strata.pricing.metrics import METRICS
+from strata.pricing.metrics import METRICS, Summary
 from strata.pricing.power_limits import over_limits
-from strata.pricing.stage_memory import training_levers
+from strata.pricing.stage_costs import training_levers
 from strata.pricing.step import Step
-from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
 from strata.records import Tabular, box_columns, to_dict
 from strata.rich_html import bar_html, display_html, rich_cards, table_html

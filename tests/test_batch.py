@@ -17,7 +17,7 @@ from strata.batch import as_float64_box, box_shape, pieces, run_box, take
 from strata.case import Case
 from strata.evaluate import summarised
 from strata.params import value_at
-from strata.pricing.given import Structure
+from strata.pricing.pricers import Structure
 
 CHANGED = [
     "memory.bandwidth",

@@ -1,4 +1,6 @@
-"""Rules a point must keep: each with its bit, its words, and what to change where it is broken."""
+"""Rules a point must keep: each with its bit, its words, and what to change where it is broken; bounds of
+degrees and of how many plans are sought.
+"""
 
 from __future__ import annotations
 

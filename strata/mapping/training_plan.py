@@ -1,4 +1,6 @@
-"""What a plan says of training alone, and what makes it legal."""
+"""What a plan says of training alone, what makes it legal, and what a step computes again before its backward
+passes and does not keep: which ops, how often.
+"""
 
 from __future__ import annotations
 

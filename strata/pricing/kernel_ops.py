@@ -13,18 +13,17 @@ from strata.precision import bytes_of
 from strata.pricing.kernel_request import KernelRequest, Sizes
 from strata.pricing.kernels.attention import attention_kernel
 from strata.pricing.kernels.device import Device, device, quantized_format
-from strata.pricing.kernels.dram_access import read_fraction
 from strata.pricing.kernels.eager import bag_kernel, eager_kernel, touched_between_uses
 from strata.pricing.kernels.experts import price_experts, price_gather
 from strata.pricing.kernels.graph_product import price_matmul, quantize_activations
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.numerical import column_major, price_fft, price_lu, price_scan, price_sort
-from strata.pricing.kernels.product import row_is_whole
 from strata.pricing.kernels.recurrent import (
     RecurrentLayer,
     RecurrentLibrary,
     recurrent_call,
 )
+from strata.pricing.kernels.traffic import read_fraction, row_is_whole
 from strata.pricing.kernels.vector import cache_miss_share, vector_kernel
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.expert_exchange import price_exchange

@@ -18,7 +18,7 @@ from strata.hardware.dram.stack import (
 from strata.hardware.making import cost_of
 from strata.hardware.thermal.compact import junction
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.dram_access import dram_bandwidth, sequential_stream, stream_ceilings
+from strata.pricing.kernels.traffic import dram_bandwidth, sequential_stream, stream_ceilings
 from strata.pricing.power_limits import power_limits, static_power_of
 
 

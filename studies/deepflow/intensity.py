@@ -13,7 +13,7 @@ from strata.arrays import Array, rank_of
 from strata.hardware.chip import Chip
 from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.pricing.kernels.device import Device, device
-from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.traffic import Product
 
 
 def tiling_intensities(product: Product, chip: Chip, precision: str = "fp16") -> Array:

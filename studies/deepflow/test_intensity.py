@@ -9,7 +9,7 @@ from deepflow.hierarchical import hierarchical_matmul
 from deepflow.intensity import tiling_intensities
 from strata.hardware.generate.recipe import generate
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.traffic import Product
 
 TEMPLATES = ("deepflow-2021", "deepflow-v100")
 TWO = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}

@@ -33,7 +33,7 @@ from strata.hardware.topology import (
 )
 from strata.mapping.place import GroupLayout
 from strata.params import names
-from strata.pricing.network.algorithms import group_share
+from strata.pricing.network.algorithm_names import group_share
 from strata.pricing.network.collectives import price_collective
 from strata.workload.graph import Collective
 

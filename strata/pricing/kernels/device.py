@@ -14,7 +14,7 @@ from strata.mapping.engine import Engine, KernelLibrary, trainer_of
 from strata.mapping.trainer import ExpertBias
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
-from strata.pricing.kernels.dram_access import Banks, banks_of, noc_of
+from strata.pricing.kernels.traffic import Banks, banks_of, noc_of
 from strata.pricing.price import Price, roofline_price
 
 WIDENED = "widened"  # products whose weights are stored narrower than they are computed

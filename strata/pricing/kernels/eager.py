@@ -11,7 +11,7 @@ from strata.arrays import Number, namespace
 from strata.errors import UnknownName
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.dram_access import RequestStream, read_fraction
+from strata.pricing.kernels.traffic import RequestStream, read_fraction
 from strata.pricing.kernels.vector import EXPOSED, SLOT_FLOP, RowSchedule, scattered_rows, vector_kernel
 from strata.pricing.price import Price
 

@@ -10,16 +10,17 @@ import numpy as np
 from strata.arrays import Array, Number, as_float, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.precision import bytes_of, supports
 from strata.pricing.kernels.device import Device, MatrixRate, by_format, kernel_price, rescaled_rate
-from strata.pricing.kernels.dram_access import (
+from strata.pricing.kernels.expert_load import ExpertLoad, load_rank, shared_load, tile_heights
+from strata.pricing.kernels.matmul import padded
+from strata.pricing.kernels.traffic import (
+    Product,
     RequestStream,
     dram_bandwidth,
     dram_time,
+    product_bound,
     product_stream,
     read_fraction,
 )
-from strata.pricing.kernels.expert_load import ExpertLoad, load_rank, shared_load, tile_heights
-from strata.pricing.kernels.matmul import padded
-from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.kernels.vector import scattered_rows
 from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import ExpertMatMul

@@ -10,18 +10,19 @@ import numpy as np
 
 from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
-from strata.pricing.kernels.dram_access import dram_time, product_stream
-from strata.pricing.kernels.product import (
+from strata.pricing.kernels.systolic import array_matmul
+from strata.pricing.kernels.traffic import (
     ACCUMULATOR,
     HELD,
     TILE_COLUMNS,
     TILE_ROWS,
     Product,
+    dram_time,
     product_bound,
+    product_stream,
     unaligned_time,
     wave_traffic,
 )
-from strata.pricing.kernels.systolic import array_matmul
 from strata.pricing.price import Price
 from strata.shipped import needed_model
 

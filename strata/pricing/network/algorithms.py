@@ -11,6 +11,7 @@ from __future__ import annotations
 from strata.arrays import Mask, Number, namespace
 from strata.hardware.fabric import DIRECT, Dimension, peak_link
 from strata.mapping.place import GroupLayout
+from strata.pricing.network.algorithm_names import group_link, group_share
 from strata.pricing.network.transport_times import AlgorithmTimes, double_tree, doublings
 
 
@@ -133,16 +134,6 @@ def device_links(dimension: Dimension) -> Number:
     xp = namespace(dimension.size)
     others = xp.maximum(dimension.size - 1.0, 1.0)
     return others if dimension.kind == "full" else xp.minimum(2.0, others)
-
-
-def group_link(layout: GroupLayout, dimension: Dimension) -> Number:
-    r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
-
-    The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s
-    share the wires: :math:`\beta / s`.
-    """
-    link = peak_link(dimension) * group_share(dimension, layout.size)
-    return link if dimension.kind in DIRECT else link / layout.stride
 
 
 def group_bandwidth(layout: GroupLayout, dimension: Dimension) -> Number:
@@ -326,28 +317,3 @@ def _dominated_along(
     passes = 2.0 if pattern == "all_reduce" else 1.0
     latency = dimension.latency * layout.stride * hops
     return {"ring": passes * ring_scatter(payload, ranks, bandwidth / twice, latency)}
-
-
-def group_share(dimension: Dimension, members: Number) -> Number:
-    r"""Part of its bandwidth into a dimension that a device can use inside a group of some of the members.
-
-    .. math:: s = 1 \;\text{(switch)}, \quad s = \frac{g-1}{N-1} \;\text{(full)}, \quad
-              s = \max\left(\frac{g-1}{N-1}, \frac{1}{2}\right) \;\text{(dragonfly)}
-
-    g members of N. Where each pair has its own link, a group reaches only the links between its members. A
-    dragonfly may go round through a third group instead, which crosses two global links for one: never below
-    a half.
-
-    Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA (2008), sec. 4:
-    Valiant routing.
-
-    >>> mesh = fabric("mi325x-node").dimension[0]
-    >>> groups = fabric("slingshot-dragonfly").dimension[2]
-    >>> round(float(group_share(mesh, 4.0)), 3), round(float(group_share(groups, 2.0)), 3)
-    (0.429, 0.5)
-    """
-    if dimension.kind not in ("full", "dragonfly"):
-        return 1.0
-    xp = namespace(members, dimension.size)
-    direct = xp.maximum(members - 1.0, 1.0) / xp.maximum(dimension.size - 1.0, 1.0)
-    return direct if dimension.kind == "full" else xp.maximum(direct, 0.5)

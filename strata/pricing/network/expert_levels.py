@@ -17,7 +17,7 @@ from strata.arrays import Number, namespace
 from strata.hardware.fabric import Dimension, Fabric, peak_link, sustained_link
 from strata.hardware.transport import ExpertTransport
 from strata.mapping.place import GroupLayout
-from strata.pricing.network.algorithms import group_share
+from strata.pricing.network.algorithm_names import group_share
 from strata.pricing.network.transport_times import expert_exchange
 from strata.workload.graph import Exchange
 

@@ -12,10 +12,8 @@ from strata.memo import Memo, is_settled, value_key
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.vector import vector_kernel
-from strata.pricing.network.algorithm_names import cheapest
-from strata.pricing.network.algorithms import group_link
+from strata.pricing.network.algorithm_names import Level, cheapest, group_link
 from strata.pricing.network.collectives import Crossing, crossings, level_bytes, over_nodes
-from strata.pricing.network.level_parts import Level
 from strata.pricing.network.levels import slowest
 from strata.pricing.overlap.equations import (
     MEETINGS,
