@@ -21,7 +21,7 @@ from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import TrainingPlan
 from strata.records import readable
 from strata.workload.graph import Block, Extent, Graph, Op
-from strata.workload.graph_axes import axis_names, boundary_extents, op_axes
+from strata.workload.graph_walks import axis_names, boundary_extents, op_axes
 from strata.workload.tasks import Workload
 
 # coordinate of a tensor -> groups of ranks that it is divided over

@@ -13,12 +13,12 @@ import numpy as np
 
 from strata.arrays import Number
 from strata.errors import BadValue, require
+from strata.evaluate import step_pricing
 from strata.hardware.system import System, as_system
 from strata.mapping.divide import without_idle_collectives
 from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
-from strata.one_step import step_pricing
 from strata.optimise.layouts.conditioning import ConditionedSearch
 from strata.optimise.layouts.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layouts.layout_factors import layout_tables

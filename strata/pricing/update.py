@@ -16,9 +16,8 @@ from strata.precision import bytes_of
 from strata.pricing.block import PricedBlocks
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.optimiser import optimiser_price, rounded_weights
-from strata.pricing.overlap.equations import exposed
 from strata.pricing.pipeline import block_runs
-from strata.pricing.price import ZERO, Price, network_price
+from strata.pricing.price import ZERO, Price, exposed, network_price
 from strata.pricing.pricers import Pricing, Rank, Structure
 from strata.workload.graph import Collective
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.evaluate import evaluate
+from strata.evaluate import evaluate, memory_needed
 from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine, has_host_time
@@ -18,7 +18,6 @@ from strata.mapping.plan import Plan
 from strata.mapping.plans import TrainingBox, plans_of_training
 from strata.mapping.rules import MEMORY, RULES
 from strata.mapping.training_plan import OFFLOAD
-from strata.one_step import memory_needed
 from strata.result import Result
 from strata.search.derived_metrics import known_metric
 from strata.search.plans import RankedPlan, named_degrees, orders_matter, plan_at, try_orders

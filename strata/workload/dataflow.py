@@ -20,7 +20,7 @@ from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.dataflow_kinds import SETTINGS, AxisSizes, KernelContext, Operand, UserKind, kinds_of
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
-from strata.workload.graph_axes import op_axes
+from strata.workload.graph_walks import op_axes
 from strata.workload.tasks import Workload, forward
 
 LAYER = "layer"

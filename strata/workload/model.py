@@ -13,9 +13,8 @@ from strata.errors import UnknownName, require
 from strata.precision import check
 from strata.records import readable
 from strata.units import finite_quantity
-from strata.workload.graph import Graph
+from strata.workload.graph import Graph, layers_within
 from strata.workload.mixer import Mixer
-from strata.workload.periods import layers_within
 from strata.workload.tasks import Workload
 
 ATTENTION_KINDS = ("full", "window", "sparse", "csa", "hca", "linear", "parallel", "none")

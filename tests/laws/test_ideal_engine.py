@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
+from strata.evaluate import priced_step
 from strata.mapping.engine import Engine, engine, has_host_time
-from strata.one_step import priced_step
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul

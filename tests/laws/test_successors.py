@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
+from strata.evaluate import priced_step
 from strata.mapping.engine import engine
-from strata.one_step import priced_step
 from strata.params import names
 
 # a chip, and one with no less of anything: the same architecture or the next, on a fabric of the same shape

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
+from strata.evaluate import stage_memory
 from strata.mapping.engine import engine, trainer_of
-from strata.one_step import stage_memory
 from strata.pricing.footprint import footprint_of
 from strata.pricing.training_memory import OUTSIDE, STATE, in_flight, kept_activations
 from strata.workload.lora import Lora

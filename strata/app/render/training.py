@@ -12,8 +12,8 @@ import numpy as np
 from strata.app.render.tables import bare, floats, picked
 from strata.app.terminal import titled
 from strata.arrays import Number
+from strata.evaluate import stage_memory
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
-from strata.one_step import stage_memory
 from strata.pricing.price import RESOURCES
 from strata.search.plan_for import why_behind
 from strata.search.training_refine import LeverWorth

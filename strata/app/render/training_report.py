@@ -44,8 +44,8 @@ from strata.app.render.training import (
     step_parts,
 )
 from strata.drawing import COLOURS, DARK, GREY, keep
+from strata.evaluate import stage_memory
 from strata.mapping.plan import plan_text
-from strata.one_step import stage_memory
 from strata.training.reliability import MONTH
 from strata.training.run import TrainRun, count_text
 from strata.training.scaling import ScalingCurve

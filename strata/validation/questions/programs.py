@@ -6,9 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 from strata.errors import BadValue, UnknownName
-from strata.evaluate import evaluate
+from strata.evaluate import evaluate, priced_step
 from strata.mapping.plan import plan
-from strata.one_step import priced_step
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import total_price
 from strata.validation.questions.question import QuestionKind, number, word

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
+from strata.evaluate import priced_step, step_pricing
 from strata.hardware.chip import chip
 from strata.hardware.system import System, systems
 from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import FLAGS, WORDS, Plan, plan, plan_text
-from strata.one_step import priced_step, step_pricing
 from strata.params import dashed, leaf_paths, override, word_paths
 from strata.pricing.stage_costs import first_stage_at_update, kept_by_layers, training_passes
 from strata.pricing.step import Step

@@ -14,9 +14,9 @@ from strata.app.render.training import STEP_WORDS, days_text, plan_words, step_p
 from strata.app.web.answers.what_if import changes
 from strata.app.web.questions import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.errors import BadValue
+from strata.evaluate import stage_memory
 from strata.mapping.plan import order_text, plan_text
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
-from strata.one_step import stage_memory
 from strata.result import Result
 from strata.search.inputs import named_inputs
 from strata.simulate.gantt import MEANING
