@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strata.errors import Infeasible, StrataError
+from strata.errors import StrataError
 from strata.lazy import load_on_first_use
+from strata.records import Infeasible
 
 if TYPE_CHECKING:
     from strata import hardware, search, serving, training

@@ -14,10 +14,10 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from strata.arrays import Number, namespace
-from strata.errors import Infeasible
 from strata.hardware.chip import Chip
 from strata.hardware.thermal.compact import ThermalModel, hottest, junction, leakage, settled_temperature
 from strata.mapping.rules import LIMITS
+from strata.records import Infeasible
 
 if TYPE_CHECKING:
     from strata.pricing.step import Step

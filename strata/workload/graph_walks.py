@@ -1,5 +1,5 @@
-"""Walks over a graph: the axes that its ops and the boundaries of its blocks lie on, which layouts can divide;
-and the laws that it must keep.
+"""Walks over a graph: the axes that its ops and the boundaries of its blocks lie on, which layouts can
+divide; and the laws that it must keep.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""A library's kernels inside one dimension: each legal algorithm's time by name, of two ranks or more; and what
-kernels for experts, and adapters, take.
+"""A library's kernels inside one dimension: each legal algorithm's time by name, of two ranks or more; and
+what kernels for experts, and adapters, take.
 """
 
 from __future__ import annotations

@@ -31,9 +31,9 @@ from strata.app.web.questions import (
     WebQuestion,
     answers,
 )
-from strata.errors import Infeasible
 from strata.mapping.plan import division_text
 from strata.pricing.metrics import METRICS
+from strata.records import Infeasible
 from strata.result import Result
 from strata.roofline import roofline_of
 from strata.search.inputs import make_workload, phase_of
