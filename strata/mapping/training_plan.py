@@ -5,10 +5,9 @@ passes and does not keep: which ops, how often.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strata.arrays import Number, floor_div, namespace, register_pytree
+from strata.arrays import Number, floor_div, namespace
 from strata.errors import UnknownName
 from strata.mapping.rules import (
     DUAL_PIECES,
@@ -21,6 +20,7 @@ from strata.mapping.rules import (
     Violation,
     remainder,
 )
+from strata.params import record
 from strata.workload.attention_parts import LATENT_UP
 from strata.workload.expert_ops import EXPERT_ROWS, SHARED_EXPERT
 from strata.workload.graph import Block, Op, is_collective
@@ -39,8 +39,7 @@ RECOMPUTE_MODULES = ("core_attn", "layernorm", "mla_up_proj", "moe_act", "shared
 OFFLOAD = ("none", "optimizer", "activations", "both")
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class TrainingPlan:
     """Choices of a training step; every number may be an array, words are places in their tables."""
 

@@ -12,12 +12,13 @@ from functools import reduce
 from operator import mul
 from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
 from strata.case import Case
 from strata.hardware.making import cost_rate
 from strata.hardware.money import HOUR, Economics, host_power
 from strata.hardware.system import System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
+from strata.params import record
 from strata.precision import rate_of
 from strata.pricing.kernels.device import arithmetic_format, cache_byte_energy
 from strata.pricing.power_cap import voltage_energy
@@ -86,9 +87,8 @@ FORMULAS = {
 }
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class StepMetrics:
     """What a step of any program delivers; where it does not fit or is not legal, times are +inf, rates 0."""
 
@@ -109,9 +109,8 @@ class StepMetrics:
     upper: Number = metric("s", LOWER, "upper bound of a step")
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class ItemMetrics(StepMetrics):
     """What a step delivers of the items its program counts: samples, grids, rows."""
 
@@ -120,9 +119,8 @@ class ItemMetrics(StepMetrics):
     cost_per_mitem: Number = metric("USD", LOWER, "cost/Mitem")  # nan where the chip has no price
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class TokenMetrics(StepMetrics):
     """What a step of a language model delivers, in tokens; times that a phase does not have are +inf."""
 
@@ -163,9 +161,8 @@ METRICS = declared(TokenMetrics) | declared(ItemMetrics)
 METRIC_UNITS = {name: one.unit for name, one in METRICS.items()}
 
 
-@register_pytree
 @readable("metrics", "reason")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Summary:
     """Metrics, why a point is out (a bitmask, 0 is in), and where time and memory go."""
 

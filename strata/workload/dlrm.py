@@ -5,11 +5,11 @@ vectors.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number
 from strata.errors import require
+from strata.params import record
 from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
@@ -18,9 +18,8 @@ from strata.workload.ops import Gather, RowOps
 from strata.workload.tasks import Workload
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Dlrm:
     """Dense features through a bottom network, sparse ones through tables, their pairs through a top network.
 

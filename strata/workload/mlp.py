@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number
+from strata.params import record
 from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor, checked
@@ -13,9 +13,8 @@ from strata.workload.ops import RowOps
 from strata.workload.tasks import Workload
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Gemm:
     """C (m x n) = A (m x k) W (k x n), `batch` times with the same W, as rows below each other.
 
@@ -63,9 +62,8 @@ class Gemm:
 RELU_FLOP = 1.0  # one comparison an element
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Mlp:
     """Layers of width x width on rows of activations; axes `rows`, `columns` (made) and `depth` (summed
     over).
