@@ -6,11 +6,9 @@ is stated with it: lowest and highest voltage, ports, pins, reach.
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from strata.arrays import Number
 from strata.params import (
-    Sources,
+    Named,
     by_name,
     check_shipped,
     positive,
@@ -66,11 +64,9 @@ class OnChipMemory:
 
 
 @record
-class MemoryDevice:
+class MemoryDevice(Named):
     """A memory outside the logic die, by the device: a stack of DRAM, a GDDR chip, a stack of flash."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     kind: str = text("the cell: DRAM, flash, 3D-XPoint, MRAM, RRAM")
     mount: str = text(
         "where it stands: beside the die in the package, on top of it, on the board, or on the die itself",
@@ -93,15 +89,12 @@ class MemoryDevice:
     latency: Number = quantity("s", "load to use, unloaded")
     write_share: Number | None = quantity("1", "write bandwidth over read bandwidth; left out: equal")
     price: Number | None = quantity("USD/B", "price of a byte of capacity")
-    sources: Sources = field(default_factory=Sources)
 
 
 @record
-class LinkPhy:
+class LinkPhy(Named):
     """A link between dies, packages or nodes, by the lane, one direction."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     span: str = text(
         "what it joins: parts of a die, dies of a package, packages", choices=("die", "package", "board")
     )
@@ -123,7 +116,6 @@ class LinkPhy:
     latency: Number = quantity("s", "first byte, end to end of one hop")
     reach: Number | None = quantity("m", "how far it goes")
     price: Number | None = quantity("USD", "price of a lane: its share of cable, module and port")
-    sources: Sources = field(default_factory=Sources)
 
 
 @remembered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from strata.errors import BadValue, require
 from strata.hardware.transport import IDEAL, LIBRARY, Direct, Transport
 from strata.memo import Memo, is_settled, settled_record
 from strata.params import (
+    Named,
     Sources,
     choice,
     find,
@@ -160,15 +161,12 @@ class Host:
 
 @readable("name", "title")
 @record
-class Fabric:
+class Fabric(Named):
     """Dimensions from the innermost (fastest) to the outermost, and the host beside each device."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     dimension: tuple[Dimension, ...] = part(Dimension, "dimensions, innermost first", many=True)
     host: Host | None = part(Host, "beside each device")
-    sources: Sources = field(default_factory=Sources)
 
 
 def fabric(name: str, /, **changes: Any) -> Fabric:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, by_name, part, positive, quantity, record, sourced_record, text
+from strata.params import Named, Sources, by_name, part, positive, quantity, record, sourced_record, text
 
 # what an engine may use of a transport: all of it, the library alone, none
 ANY, LIBRARY, IDEAL = "any", "library", "ideal"
@@ -138,11 +138,9 @@ class Tiles:
 
 
 @record
-class Transport:
+class Transport(Named):
     """How messages move over one dimension of a fabric: a library, and kernels that go around it."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     aliases: str = text(
         "other names that users and data sets give its network, separated by spaces", default=""
     )
@@ -154,7 +152,6 @@ class Transport:
     tiles: Tiles | None = part(
         Tiles, "communication inside kernels that compute; absent where there are no such kernels"
     )
-    sources: Sources = field(default_factory=Sources)
 
 
 def transport(name: str) -> Transport:

@@ -9,6 +9,7 @@ plain numbers; `Param` (value, unit, source) travels beside them in `Sources`.
 
 from strata.params.declare import (
     MARKS,
+    Named,
     Param,
     Sources,
     by_name,

@@ -313,3 +313,12 @@ def missing_paths(cls: type, table: Mapping[str, Any], prefix: str = "") -> Iter
             yield from missing_paths(part, held or {}, path + ".")
         elif held is None:
             yield path
+
+
+@record
+class Named:
+    """What every record of a file begins with."""
+
+    name: str = text("short name, as in the file's name")
+    title: str = text("what it is")
+    sources: Sources = field(default_factory=Sources)

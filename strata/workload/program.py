@@ -42,7 +42,7 @@ class Program(Protocol):
 # class there.
 PROGRAMS = {
     "dataflow": ("dataflow", "Dataflow"),
-    "dlrm": ("dlrm", "Dlrm"),
+    "dlrm": ("mlp", "Dlrm"),
     "fft": ("fft", "Fft"),
     "fft-1d": ("fft", "LongFft"),
     "gemm": ("mlp", "Gemm"),

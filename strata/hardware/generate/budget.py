@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from strata.hardware.components import LinkPhy, Logic, MemoryDevice
 from strata.hardware.generate.template import Template, check_template
 from strata.hardware.generate.voltage import Supplied
 from strata.params import (
-    Sources,
+    Named,
     by_name,
     check_shipped,
     positive,
@@ -27,15 +26,13 @@ from strata.params import (
 
 
 @record
-class Budget:
+class Budget(Named):
     """Limits of one chip with its memory, and their split over its components.
 
     Shares are by component: `core`, `memory` (controllers on the die, DRAM's power, its part of the edge),
     and the template's levels and networks by name.
     """
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     die_area: Number = positive("m2", "logic silicon of the chip, all its dies")
     dies: Number | None = quantity("1", "dies it is cut into; left out: one", minimum=1)
@@ -57,7 +54,6 @@ class Budget:
     area_share: dict[str, Number] | None = by_name("1", "share of the die, by component")
     power_share: dict[str, Number] | None = by_name("1", "share of the power, by component")
     perimeter_share: dict[str, Number] | None = by_name("1", "share of the edge, by component")
-    sources: Sources = field(default_factory=Sources)
 
 
 @remembered

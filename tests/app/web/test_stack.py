@@ -10,7 +10,7 @@ from strata.app.terminal import plain_json
 from strata.app.web.answers import stack
 from strata.errors import StrataError
 from strata.hardware.making import area
-from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth
+from strata.pricing.power_limits import bandwidth_bounds, sustained_bandwidth
 
 PLAN = "tp=64,pp=4,moe_tp=16"
 

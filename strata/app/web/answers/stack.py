@@ -22,8 +22,7 @@ from strata.hardware.temperatures import Temperatures, heat
 from strata.hardware.thermal.cooling import CELLS, assembly
 from strata.mapping.plan import division_text
 from strata.params import names, stated
-from strata.pricing.power_limits import dissipated
-from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth
+from strata.pricing.power_limits import bandwidth_bounds, dissipated, sustained_bandwidth
 from strata.result import Result
 from strata.search.what_if import Question
 from strata.units import show
