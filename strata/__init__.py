@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from strata.calls import load_on_first_use
 from strata.errors import StrataError
-from strata.lazy import load_on_first_use
 from strata.records import Infeasible
 
 if TYPE_CHECKING:

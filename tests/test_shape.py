@@ -26,7 +26,6 @@ ORDER = [
     ("memo",),
     ("reading",),
     ("calls",),
-    ("lazy",),
     ("params",),
     ("rich_html",),
     ("records",),

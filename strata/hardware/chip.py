@@ -11,7 +11,7 @@ from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strata.arrays import Number, leaves
+from strata.arrays import Number, highest, leaves
 from strata.errors import require
 from strata.hardware.chip_parts import (
     Cache,
@@ -318,7 +318,7 @@ def _check_whole(chip: Chip, file: str) -> None:
         "memory": chip.memory.efficiency,
     } | {level.name: level.efficiency for level in chip.levels or ()}
     for name, value in fractions.items():
-        high = max(float(v.max()) if hasattr(v, "max") else float(v) for v in leaves(value))
+        high = max(float(highest(v)) for v in leaves(value))
         require(high <= 1, f"{file}: an efficiency is a fraction of the peak and at most 1", **{name: high})
     missing = [p for p in compute.matrix_rate if p not in compute.matrix_efficiency]
     require(not missing, f"{file}: every matrix_rate needs its matrix_efficiency", missing=", ".join(missing))

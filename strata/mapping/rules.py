@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strata.arrays import Number, floor_div, namespace
+from strata.arrays import Number, floor_div, highest, namespace
 from strata.errors import BadValue, require
 from strata.units import finite_array
 
@@ -59,7 +59,7 @@ def bounded_degree(given: Number, name: str) -> Number:
     ...
     strata.errors.BadValue: plan.tp must be at most 1,000,000,000, but got 1e+300
     """
-    most = given.max() if hasattr(given, "max") else given
+    most = highest(given)
     if not most <= MOST_RANKS:
         raise BadValue(f"{name} must be at most {MOST_RANKS:,}, but got {most:g}")
     return given

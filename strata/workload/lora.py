@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strata.arrays import Number
+from strata.arrays import Number, lowest
 from strata.errors import BadValue, require
 from strata.params import record
 from strata.records import brief
@@ -53,8 +53,7 @@ class Lora:
         return f"adapters of rank {brief(self.rank)} beside {', '.join(self.modules)}"
 
     def __post_init__(self) -> None:
-        low = self.rank.min() if hasattr(self.rank, "min") else self.rank
-        require(low > 0, "rank of adapters must be positive", rank=self.rank)
+        require(lowest(self.rank) > 0, "rank of adapters must be positive", rank=self.rank)
         require(bool(self.modules), "modules of adapters must name at least one module")
         box_shape([tuple(self.rank.shape)] if hasattr(self.rank, "shape") else [])
 

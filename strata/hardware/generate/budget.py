@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, has_axes, leaves, namespace
+from strata.arrays import Number, has_axes, highest, leaves, namespace
 from strata.errors import UnknownName, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice
 from strata.hardware.generate.template import Template, check_template
@@ -150,12 +150,8 @@ def keeps_whole(budget: Budget, *, sums: bool) -> Number:
     return ok
 
 
-def _most(value: Number) -> float:
-    return float(value.max()) if hasattr(value, "max") else float(value)
-
-
 def _shown(value: Number) -> str:
-    return f"{_most(value):.6g}"
+    return f"{float(highest(value)):.6g}"
 
 
 def check_inputs(

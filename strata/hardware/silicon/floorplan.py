@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from strata.arrays import Number, floor_div, namespace
+from strata.arrays import Number, floor_div, highest, namespace
 from strata.errors import MissingQuantity, require
 from strata.hardware.noc import BITS, Noc
 from strata.hardware.technology import bonding, packaging, technology
@@ -332,7 +332,7 @@ def check_silicon(silicon: Silicon, file: str) -> None:
     if silicon.floorplan is not None:
         shares["floorplan.utilisation"] = silicon.floorplan.utilisation
     for name, value in shares.items():
-        high = float(value.max()) if hasattr(value, "max") else float(value)
+        high = float(highest(value))
         require(high <= 1, f"{file}: a share is at most 1", **{name: high})
 
 
