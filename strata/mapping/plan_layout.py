@@ -7,6 +7,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from strata.arrays import Number, namespace
+from strata.mapping import rules
 from strata.mapping.context_parallel import (
     CONTEXT_GROUPS,
     CONTEXT_WAYS,
@@ -18,23 +19,6 @@ from strata.mapping.context_parallel import (
     unequal_rings,
 )
 from strata.mapping.layout import AxisLayout, Sharding
-from strata.mapping.rules import (
-    BATCH,
-    COPIES,
-    DEVICES,
-    EXPERTS,
-    HEADS,
-    KV_HEADS,
-    LAYERS,
-    MICRO,
-    MOE_GRID,
-    STATE_GROUPS,
-    STATE_HEADS,
-    SWAP,
-    Violation,
-    remainder,
-    unequal,
-)
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan, training_violations
 from strata.workload.lora import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
@@ -327,7 +311,9 @@ def plan_axes(
     }
 
 
-def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
+def plan_violations(
+    plan: Plan, units: dict[str, Number], work: Workload, devices: Number
+) -> list[rules.Violation]:
     """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
     group = plan.tp * plan.cp * plan.dp
     experts = units.get("experts", 1.0)
@@ -336,23 +322,29 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
     alone = plan.dp if work.phase == "train" else plan.dp / ranks_sharing_experts(plan)
     slots, copies = experts + plan.redundant_experts, units.get("experts", 0.0)
     found = [
-        Violation(DEVICES, plan.devices != devices, plan.devices, devices),
-        Violation(EXPERTS, remainder(slots, plan.ep) > 0, plan.ep, slots),
-        Violation(MOE_GRID, remainder(group, plan.ep * plan.moe_tp) > 0, plan.ep * plan.moe_tp, group),
-        Violation(BATCH, alone > work.batch, alone, work.batch),
-        Violation(MICRO, plan.microbatches * plan.dp > work.batch, plan.microbatches * plan.dp, work.batch),
-        Violation(COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
+        rules.Violation(rules.DEVICES, plan.devices != devices, plan.devices, devices),
+        rules.Violation(rules.EXPERTS, rules.remainder(slots, plan.ep) > 0, plan.ep, slots),
+        rules.Violation(
+            rules.MOE_GRID, rules.remainder(group, plan.ep * plan.moe_tp) > 0, plan.ep * plan.moe_tp, group
+        ),
+        rules.Violation(rules.BATCH, alone > work.batch, alone, work.batch),
+        rules.Violation(
+            rules.MICRO, plan.microbatches * plan.dp > work.batch, plan.microbatches * plan.dp, work.batch
+        ),
+        rules.Violation(rules.COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
         unequal_rings(plan),
     ]
-    for rule, axis in zip((HEADS, KV_HEADS, STATE_HEADS, STATE_GROUPS), DIVIDED_HEADS, strict=True):
+    for rule, axis in zip(
+        (rules.HEADS, rules.KV_HEADS, rules.STATE_HEADS, rules.STATE_GROUPS), DIVIDED_HEADS, strict=True
+    ):
         if axis in units:
-            found.append(Violation(rule, unequal(plan.tp, units[axis]), plan.tp, units[axis]))
+            found.append(rules.Violation(rule, rules.unequal(plan.tp, units[axis]), plan.tp, units[axis]))
     if "heads" in units:
-        broken = (plan.cp_mode > 1) & (remainder(units["heads"], swapped) > 0)
-        found.append(Violation(SWAP, broken, swapped, units["heads"]))
+        broken = (plan.cp_mode > 1) & (rules.remainder(units["heads"], swapped) > 0)
+        found.append(rules.Violation(rules.SWAP, broken, swapped, units["heads"]))
     chunks, layers = plan.pp * plan.virtual_stages, units.get("layers", 1.0)  # what has none is one stage
     if work.phase == "train":
         layers = layers + 2.0 * plan.split_ends
         found += training_violations(plan, work, microbatches(plan, work))
-    found.append(Violation(LAYERS, chunks > layers, chunks, layers))
+    found.append(rules.Violation(rules.LAYERS, chunks > layers, chunks, layers))
     return sorted(found, key=lambda v: v.rule.bit)

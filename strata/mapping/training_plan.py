@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING
 
 from strata.arrays import Number, floor_div, namespace
 from strata.errors import UnknownName
-from strata.mapping.rules import (
-    DUAL_PIECES,
-    EVEN_STAGES,
-    INTERLEAVED,
-    ONE_CHUNK,
-    RECOMPUTED,
-    SHARDS,
-    WHOLE_BATCH,
-    Violation,
-    remainder,
-)
+from strata.mapping import rules
 from strata.params import record
 from strata.workload.attention_parts import LATENT_UP
 from strata.workload.expert_ops import EXPERT_ROWS, SHARED_EXPERT
@@ -70,7 +60,7 @@ def flags_text(code: Number, known: tuple[str, ...]) -> str:
     return "+".join(word for place, word in enumerate(known) if int(code) >> place & 1)
 
 
-def training_violations(plan: Plan, work: Workload, pieces: Number) -> list[Violation]:
+def training_violations(plan: Plan, work: Workload, pieces: Number) -> list[rules.Violation]:
     """Rules that a training step adds, with the nearest legal degrees; `pieces`: its micro-batches.
 
     >>> from strata.mapping.plan import plan
@@ -85,28 +75,34 @@ def training_violations(plan: Plan, work: Workload, pieces: Number) -> list[Viol
     several = plan.virtual_stages > 1.0
     few = xp.minimum(pieces, 2.0 * plan.pp)
     # of a full pipeline: those of a single stage have nothing to interleave
-    uneven = several & (plan.pp > 1.0) & (remainder(pieces, plan.pp) > 0)
-    short = dual & (plan.pp > 1.0) & ((pieces < 2.0 * plan.pp) | (remainder(pieces, 2.0) > 0))
+    uneven = several & (plan.pp > 1.0) & (rules.remainder(pieces, plan.pp) > 0)
+    short = dual & (plan.pp > 1.0) & ((pieces < 2.0 * plan.pp) | (rules.remainder(pieces, 2.0) > 0))
     lone = (plan.recompute_layers > 0) & (plan.recompute < 2)
     parts = (plan.recompute_modules > 0) & (plan.recompute != 1)
     copies = plan.dp * plan.cp
-    apart = remainder(copies, xp.maximum(plan.dp_shard, 1.0))
-    broken = (remainder(work.batch, rows) > 0) & (work.packed < 1)
+    apart = rules.remainder(copies, xp.maximum(plan.dp_shard, 1.0))
+    broken = (rules.remainder(work.batch, rows) > 0) & (work.packed < 1)
     return [
-        Violation(WHOLE_BATCH, broken, work.batch, rows, "dp x microbatches"),
-        Violation(INTERLEAVED, uneven, pieces, plan.pp, "microbatches", *_multiples(pieces, plan.pp)),
-        Violation(ONE_CHUNK, several & (plan.schedule > 0), plan.virtual_stages, 1.0),
-        Violation(
-            EVEN_STAGES,
-            dual & (plan.pp > 1.0) & (remainder(plan.pp, 2.0) > 0),
+        rules.Violation(rules.WHOLE_BATCH, broken, work.batch, rows, "dp x microbatches"),
+        rules.Violation(
+            rules.INTERLEAVED, uneven, pieces, plan.pp, "microbatches", *_multiples(pieces, plan.pp)
+        ),
+        rules.Violation(rules.ONE_CHUNK, several & (plan.schedule > 0), plan.virtual_stages, 1.0),
+        rules.Violation(
+            rules.EVEN_STAGES,
+            dual & (plan.pp > 1.0) & (rules.remainder(plan.pp, 2.0) > 0),
             plan.pp,
             2.0 * floor_div(plan.pp, 2.0),
             "pp",
             *_multiples(plan.pp, 2.0),
         ),
-        Violation(DUAL_PIECES, short, few, 2.0 * plan.pp, "microbatches", *_pairs(pieces, plan.pp)),
-        Violation(SHARDS, (plan.dp_shard > 0) & (apart > 0), copies, plan.dp_shard, "dp_shard"),
-        Violation(RECOMPUTED, lone | parts, xp.maximum(plan.recompute_layers, plan.recompute_modules), 0.0),
+        rules.Violation(
+            rules.DUAL_PIECES, short, few, 2.0 * plan.pp, "microbatches", *_pairs(pieces, plan.pp)
+        ),
+        rules.Violation(rules.SHARDS, (plan.dp_shard > 0) & (apart > 0), copies, plan.dp_shard, "dp_shard"),
+        rules.Violation(
+            rules.RECOMPUTED, lone | parts, xp.maximum(plan.recompute_layers, plan.recompute_modules), 0.0
+        ),
     ]
 
 
