@@ -16,6 +16,7 @@ from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import DEEPFLOW
 from strata.mapping.plan import Plan
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
+from strata.pricing import pipeline, schedules
 from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.footprint import (
     Footprint,
@@ -25,29 +26,9 @@ from strata.pricing.footprint import (
     resident_bytes,
 )
 from strata.pricing.overlap.halves import is_exchange
-from strata.pricing.pipeline import (
-    again_share,
-    block_runs,
-    counts_at_stages,
-    counts_before_stages,
-    decode_cycle,
-    pipeline_time,
-    place_of,
-    split_counts,
-    stages_seen,
-)
 from strata.pricing.power_cap import power_capped, time_at_clock
 from strata.pricing.price import ZERO, Price, total_price
 from strata.pricing.pricers import Pricing
-from strata.pricing.schedules import (
-    DUALPIPE,
-    ZERO_BUBBLE,
-    StagePasses,
-    fill_of_hand_overs,
-    scheduled_time,
-    waits_for_hand_overs,
-    with_hand_overs,
-)
 from strata.pricing.training_memory import (
     NOTHING,
     held_blocks,
@@ -70,10 +51,10 @@ def stage_times(
     given: Pricing, blocks: PricedBlocks, counts: list[Number], send: Price
 ) -> tuple[Number, Number]:
     """Forward and backward time of the slowest stage, a micro-batch; what is recomputed is backward."""
-    share = again_share(given) if given.training else 1.0
+    share = pipeline.again_share(given) if given.training else 1.0
     sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
     for b, count in zip(blocks, counts, strict=True):
-        runs = block_runs(b, count)
+        runs = pipeline.block_runs(b, count)
         sums[b.block.direction] = sums[b.block.direction] + runs * b.price.time
         if b.again is not ZERO:
             sums["backward"] = sums["backward"] + runs * b.again.time * share
@@ -88,25 +69,25 @@ def stage_times(
 def is_dualpipe(given: Pricing) -> Number:
     """1 where the plan's schedule is DualPipe."""
     schedule = given.sharding.training.schedule
-    return namespace(schedule).where(schedule == float(SCHEDULE.index(DUALPIPE)), 1.0, 0.0)
+    return namespace(schedule).where(schedule == float(SCHEDULE.index(schedules.DUALPIPE)), 1.0, 0.0)
 
 
-def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> StagePasses:
+def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> schedules.StagePasses:
     """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
-    sharding, nodes = given.sharding, stages_seen(given)
+    sharding, nodes = given.sharding, pipeline.stages_seen(given)
     last = sharding.stages - 1.0
-    apart = not given.structure.active.isdisjoint((ZERO_BUBBLE, DUALPIPE))
-    here, every = again_share(given, nodes), again_share(given)
-    dual = DUALPIPE in given.structure.active
-    there = again_share(given, last - nodes) if dual else 1.0
+    apart = not given.structure.active.isdisjoint((schedules.ZERO_BUBBLE, schedules.DUALPIPE))
+    here, every = pipeline.again_share(given, nodes), pipeline.again_share(given)
+    dual = schedules.DUALPIPE in given.structure.active
+    there = pipeline.again_share(given, last - nodes) if dual else 1.0
     passes: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     sums: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     before: Number = 0.0
     mirrored: Number = 0.0
     saved: Number = 0.0
     paired = is_dualpipe(given) if dual else 0.0
-    for b, count, at in zip(blocks, counts, counts_before_stages(given, blocks, nodes), strict=True):
-        runs = block_runs(b, count)
+    for b, count, at in zip(blocks, counts, pipeline.counts_before_stages(given, blocks, nodes), strict=True):
+        runs = pipeline.block_runs(b, count)
         once: Number = 0.0
         hidden = paired * exchange_saved(b) if dual else 0.0
         saved = saved + b.block.times * hidden
@@ -118,10 +99,12 @@ def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> 
             sums[kind] = sums[kind] + b.block.times * whole
             once = once + whole
             if dual:
-                other = block_runs(b, split_counts(given, place_of(b), last - nodes))
+                other = pipeline.block_runs(
+                    b, pipeline.split_counts(given, pipeline.place_of(b), last - nodes)
+                )
                 mirrored = mirrored + other * (time * there if again else time)
-        before = before + block_runs(b, at) * once
-    return StagePasses(
+        before = before + pipeline.block_runs(b, at) * once
+    return schedules.StagePasses(
         **passes,
         before=before,
         behind=last - nodes,
@@ -175,11 +158,11 @@ def pass_times(given: Pricing, blocks: PricedBlocks, counts: list[Number], send:
     forward, backward = stage_times(given, blocks, counts, send)
     slowest = forward + backward
     if given.work.phase == "decode":
-        time = decode_cycle(slowest, stages, pieces)
+        time = pipeline.decode_cycle(slowest, stages, pieces)
     elif sharding.deepflow:
         time = needed_model("pass times", DEEPFLOW)(given, blocks, counts, send)
     else:
-        time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
+        time = pipeline.pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
     return PassTimes(time=time, slowest=slowest, backward=backward, exposed={})
 
 
@@ -193,16 +176,16 @@ def pipeline_times(given: Pricing, blocks: PricedBlocks, counts: list[Number], s
     stages, pieces, schedule = sharding.stages, sharding.microbatches, sharding.training.schedule
     passes = stage_passes(given, blocks, counts)
     overlapped = 1.0 if trainer is None else trainer.overlap_p2p
-    waits = waits_for_hand_overs(schedule, sharding.virtual_stages, overlapped)
+    waits = schedules.waits_for_hand_overs(schedule, sharding.virtual_stages, overlapped)
     chunks = sharding.virtual_stages * sharding.handovers
     xp = namespace(stages, send.time, waits, chunks)
     # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
     one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
     among = given.structure.active
     held = held_by_messages(given)
-    joined = with_hand_overs(passes, waits * one_way, stages, held)
-    time = scheduled_time(joined, schedule, stages, pieces, chunks, among)
-    time = time + fill_of_hand_overs(one_way, waits, stages, chunks)
+    joined = schedules.with_hand_overs(passes, waits * one_way, stages, held)
+    time = schedules.scheduled_time(joined, schedule, stages, pieces, chunks, among)
+    time = time + schedules.fill_of_hand_overs(one_way, waits, stages, chunks)
     slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
     sent = 2.0 * one_way * (waits * pieces + 1.0 / chunks) + 4.0 * held * pieces
     p2p = sent * (stages - 1.0) / stages
@@ -264,7 +247,7 @@ def step_memory(
     if not given.training:
         return memory_by_purpose(held, counts, given.sharding, pipelined=pipelined)
     blocks = held_blocks(held, counts, given.graph.sequence)
-    found = training_memory(blocks, given.sharding, given.engine, stages_seen(given))
+    found = training_memory(blocks, given.sharding, given.engine, pipeline.stages_seen(given))
     return fullest_stage(found) if pipelined else found
 
 
@@ -280,13 +263,13 @@ def memory_beside(given: Pricing) -> dict[str, Number]:
 def _counts(given: Pricing, nodes: Number) -> list[Number]:
     if not given.structure.pipelined:
         return [b.count for b in given.graph.blocks]
-    return counts_at_stages(given, given.graph.blocks, nodes)
+    return pipeline.counts_at_stages(given, given.graph.blocks, nodes)
 
 
 def memory_in_step(given: Pricing) -> dict[str, Number]:
     """Bytes by purpose on the device that holds most, of a training step that is not priced."""
     held = _held(given, given.engine.kv_block_size)
-    return step_memory(given, held, _counts(given, stages_seen(given))) | memory_beside(given)
+    return step_memory(given, held, _counts(given, pipeline.stages_seen(given))) | memory_beside(given)
 
 
 def memory_by_stage(given: Pricing) -> dict[str, Number]:
@@ -299,7 +282,7 @@ def memory_by_stage(given: Pricing) -> dict[str, Number]:
 
 def first_stage_at_update(given: Pricing) -> Number:
     """Bytes that a framework counts as allocated on the first stage while optimiser state is updated."""
-    first = 0.0 * stages_seen(given)
+    first = 0.0 * pipeline.stages_seen(given)
     held = held_blocks(_held(given), _counts(given, first), given.graph.sequence)
     found = update_memory(held, given.sharding, given.engine, first)
     return np.asarray(found)[0] if given.structure.pipelined else found
