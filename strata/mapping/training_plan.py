@@ -19,6 +19,8 @@ from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
     from strata.mapping.plan import Plan
+if TYPE_CHECKING:
+    from strata.mapping.plan import Plan
 
 
 RECOMPUTE = ("none", "selective", "full")
@@ -208,3 +210,15 @@ def recomputed_layers(held: Number, chunks: Number, training: TrainingPlan) -> N
     xp = namespace(held, chunks, layers, training.recompute)
     some = xp.minimum(layers * chunks / xp.maximum(held, 1.0), 1.0)
     return xp.where((layers > 0.0) & (training.recompute > 1.0), some, 1.0)
+
+
+def shard_ranks(plan: Plan) -> Number:
+    """Ranks that ZeRO shards over: all that hold the same weights, or as many as told (HSDP).
+
+    >>> from strata.mapping.plan import plan
+    >>> [float(shard_ranks(p)) for p in (plan(dp=8, cp=2, zero=3), plan(dp=8, cp=2, zero=3, dp_shard=4))]
+    [16.0, 4.0]
+    """
+    copies = plan.dp * plan.cp
+    xp = namespace(plan.dp_shard, copies)
+    return xp.where(plan.dp_shard > 0, xp.minimum(plan.dp_shard, copies), copies)
