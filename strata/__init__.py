@@ -45,10 +45,10 @@ if TYPE_CHECKING:
     from strata.training.run import train_run
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow
+    from strata.workload.expert_ops import Routing, read_routing, routing
     from strata.workload.lora import Lora
     from strata.workload.model import Model, model
     from strata.workload.program import Program, program
-    from strata.workload.routing import Routing, read_routing, routing
     from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 
 __version__ = "0.1.0"

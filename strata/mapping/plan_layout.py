@@ -1,6 +1,4 @@
-"""A plan as a layout: its groups of ranks, which axis lies on which of them, and what makes it legal. Context
-ranks in attention: keys gathered or passed round, tokens swapped for heads, or both.
-"""
+"""A plan as a layout: groups of ranks, axes on them, context ranks in attention, and what makes it legal."""
 
 from __future__ import annotations
 
@@ -220,10 +218,11 @@ def strides(plan: Plan) -> dict[str, Number]:
         stride: Number = 1.0
         for other in DIMENSIONS:
             if other != name:
-                before = [float(order.index(other) < order.index(name)) for order in ORDERS]
-                single, degree = isinstance(plan.order, float | int), getattr(plan, other)
-                table = before if single else namespace(plan.order).asarray(before)
-                inside = table[int(plan.order) if single else plan.order.astype(int)]
+                before = [float(one.index(other) < one.index(name)) for one in ORDERS]
+                order: Any = plan.order
+                single = isinstance(order, float | int)
+                inside = before[int(order)] if single else namespace(order).asarray(before)[order.astype(int)]
+                degree = getattr(plan, other)
                 stride = stride * namespace(inside, degree).where(inside > 0.0, degree, 1.0)
         found[name] = stride
     return found

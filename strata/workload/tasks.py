@@ -9,8 +9,8 @@ from strata.arrays import Number, lowest, register_pytree
 from strata.errors import require
 from strata.records import readable
 from strata.units import box_shape
+from strata.workload.expert_ops import Routing
 from strata.workload.lora import Lora
-from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")
 FORWARD = "forward"  # one pass of a program that is no language model

@@ -13,10 +13,9 @@ from strata.arrays import Array, Number, as_float, ceil_div, lead, namespace, ra
 from strata.errors import BadValue, require
 from strata.memo import value_key
 from strata.pricing.kernels.device import Device
-from strata.workload.expert_ops import ExpertMatMul
+from strata.workload.expert_ops import ExpertMatMul, Routing
 from strata.workload.graph import total
 from strata.workload.moe import chance, copies_of, expert_load_of, expert_shares
-from strata.workload.routing import Routing
 
 ROWS = np.array([32.0, 128.0])  # token rows of a tile, where a chip's file does not say
 DRAWS = 8  # random routings that an answer is averaged over
@@ -98,7 +97,7 @@ def most_on_a_rank(load: ExpertLoad, ranks: Number, held: Number) -> Number:
     beside e - 1 others; of a trace, whose experts stay where they are, y as it was. The two are independent,
     so that their squares add up.
 
-    >>> from strata.workload.routing import routing
+    >>> from strata.workload.expert_ops import routing
     >>> seen = routing([[1.0] * 8 + [3.0] * 8])
     >>> one = ExpertLoad(tokens=1.0, experts=1.0, tiles=1.0)
     >>> traced, skewed = replace(one, seen=seen), replace(one, top=4.0)
