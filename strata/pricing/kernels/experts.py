@@ -84,7 +84,7 @@ def grouped_product(
     >>> tiles = {"rows": np.array([128.0]), "columns": np.array([256.0]), "tile": 0.0, "floor": 0.0}
     >>> kernels = GroupedKernels(rate=unit.sustained, bandwidth=d.bandwidth, **tiles)
     >>> load = ExpertLoad(tokens=1024.0, experts=8.0, tiles=np.array([8.0]))
-    >>> product = Product(m=1024.0, n=28672.0, k=4096.0, **widths)
+    >>> product = traffic.Product(m=1024.0, n=28672.0, k=4096.0, **widths)
     >>> price = grouped_product(load, product, d, unit, kernels, 2.4e11)
     >>> 4e-4 < float(price.time) < 7e-4  # the weights alone take 3.9e-4 at the DRAM's peak
     True

@@ -139,7 +139,8 @@ def tile_times(of: Tiling, tile_rows: Number, tile_columns: Number) -> TileTimes
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("h200"))
-    >>> shape = Product(m=1024.0, n=2304.0, k=16384.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
+    >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
+    >>> shape = traffic.Product(m=1024.0, n=2304.0, k=16384.0, **two)
     >>> times = tile_times(tiling(shape, d, d.matrix("bf16", "bf16")), 128.0, 256.0)
     >>> 0.7e-4 < float(times.cores) < 1.2e-4  # 72 tiles on 132 cores, cut to fill them
     True
@@ -227,7 +228,7 @@ def reread_bytes(product: traffic.Product, device: Device) -> Number:
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> a100, two = device(chip("a100-80")), {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
-    >>> many, few = (Product(m=m, n=8192.0, k=8192.0, **two) for m in (16384.0, 128.0))
+    >>> many, few = (traffic.Product(m=m, n=8192.0, k=8192.0, **two) for m in (16384.0, 128.0))
     >>> 2e9 < float(reread_bytes(many, a100)) < 5e9, float(reread_bytes(few, a100))  # counted: 3.1e9
     (True, 0.0)
     """
@@ -256,7 +257,7 @@ def die_fills(product: traffic.Product, device: Device) -> Number:
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
-    >>> one = Product(m=4096.0, n=4096.0, k=4096.0, **two)
+    >>> one = traffic.Product(m=4096.0, n=4096.0, k=4096.0, **two)
     >>> eight = die_fills(one, device(chip("mi300x")))
     >>> round(float(eight / (one.weights + one.activations)), 1)  # of the bytes it has
     2.8

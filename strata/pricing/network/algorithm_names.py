@@ -258,6 +258,7 @@ def group_share(dimension: Dimension, members: Number) -> Number:
     Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA (2008), sec. 4:
     Valiant routing.
 
+    >>> from strata.hardware.fabric import fabric
     >>> mesh = fabric("mi325x-node").dimension[0]
     >>> groups = fabric("slingshot-dragonfly").dimension[2]
     >>> round(float(group_share(mesh, 4.0)), 3), round(float(group_share(groups, 2.0)), 3)
