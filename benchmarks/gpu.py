@@ -22,7 +22,7 @@ from strata.arrays import enable_jax, map_leaves
 from strata.batch import as_float64_box, unlabelled
 from strata.case import Case
 from strata.evaluate import evaluate_case, summarised
-from strata.pricing.given import Structure
+from strata.pricing.pricers import Structure
 from strata.stages import staged
 
 # link bandwidths of a box; with 12 layers and every plan some 1 to 200 million points

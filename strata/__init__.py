@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strata.errors import Infeasible, StrataError
-from strata.lazy import load_on_first_use
+from strata.calls import load_on_first_use
+from strata.errors import StrataError
+from strata.records import Infeasible
 
 if TYPE_CHECKING:
     from strata import hardware, search, serving, training
@@ -44,11 +45,11 @@ if TYPE_CHECKING:
     from strata.training.run import train_run
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow
+    from strata.workload.expert_ops import Routing, read_routing, routing
     from strata.workload.lora import Lora
     from strata.workload.model import Model, model
     from strata.workload.program import program
     from strata.workload.protocol import Program
-    from strata.workload.routing import Routing, read_routing, routing
     from strata.workload.tasks import Workload, decode, forward, mixed, prefill, serve, train
 
 __version__ = "0.1.0"

@@ -165,6 +165,16 @@ def has_axes(value: Number) -> TypeGuard[Array]:
     return getattr(value, "ndim", 0) > 0
 
 
+def lowest(value: Any) -> Any:
+    """The least of what a quantity is at its points; a single number itself."""
+    return value.min() if hasattr(value, "min") else value
+
+
+def highest(value: Any) -> Any:
+    """The most of what a quantity is at its points; a single number itself."""
+    return value.max() if hasattr(value, "max") else value
+
+
 def is_traced(value: Any) -> bool:
     """Whether a compiler traces a quantity, whose value is not known then; to ask for it and fail is slow."""
     return "jax" in sys.modules and isinstance(value, sys.modules["jax"].core.Tracer)

@@ -1,11 +1,10 @@
-"""Typed errors, each one clear line, and `Infeasible`, which is an answer and not an error."""
+"""Typed errors, each one clear line. `Infeasible` (records.py) is an answer and not an error."""
 
 from __future__ import annotations
 
 import difflib
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 LONGEST_LINE = 400  # characters of a message; of a longer one the middle is left out
 LONGEST_LIST = 4000  # of one that lists all that a file lacks
@@ -113,21 +112,3 @@ def _value(value: object) -> str:
         return repr(value) if isinstance(value, str) else str(value)
     few = [str(v) for _, v in zip(range(MOST_VALUES), value.flat, strict=False)]  # type: ignore[attr-defined]
     return f"{', '.join(few)}, ... ({count} values)"
-
-
-@dataclass(frozen=True)
-class Infeasible:
-    """Why a point does not fit: what it asks for, what there is, and what would help."""
-
-    what: str
-    demand: float
-    limit: float
-    unit: str
-    levers: tuple[str, ...]
-
-    def __str__(self) -> str:
-        from strata.units import show
-
-        need, have = show(self.demand, self.unit), show(self.limit, self.unit)
-        told = f"but got {need} against {have}" if self.unit == "1" else f"needs {need}, has {have}"
-        return f"{self.what}: {told}; levers: {', '.join(self.levers)}"

@@ -19,10 +19,9 @@ from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import place
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import TRAINING_GROUPS
-from strata.pricing.given import Pricing, Structure
-from strata.pricing.pricers import KernelPrices
+from strata.pricing.metrics import Summary, summarise
+from strata.pricing.pricers import KernelPrices, Pricing, Structure
 from strata.pricing.step import Step, price
-from strata.pricing.summary import Summary, summarise
 from strata.result import Result
 from strata.sharded import case_of, groups_of_plan, sharded, step_graph, system_under_engine
 from strata.stages import run_compiled

@@ -14,8 +14,8 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
-from strata.pricing.given import Pricing, Structure
-from strata.pricing.stage_memory import memory_by_stage, memory_in_step
+from strata.pricing.pricers import Pricing, Structure
+from strata.pricing.stage_costs import memory_by_stage, memory_in_step
 from strata.pricing.step import Step
 from strata.result import Result
 from strata.sharded import case_of

@@ -1,18 +1,19 @@
 """Records people can read: a short repr, a small table in notebooks, plain dictionaries; and rows as tables
-of Arrow, pandas and polars, each asked for only where it is wanted.
+of Arrow, pandas and polars, each asked for only where it is wanted. `Infeasible`: why a point does not fit.
 """
 
 from __future__ import annotations
 
 import html
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
 
 from strata.arrays import is_leaf
 from strata.shipped import extra_package
+from strata.units import show
 
 HIDDEN = ("sources",)  # fields that say where numbers come from; they have commands of their own
 LONGEST = 4  # values of an array that are written out
@@ -131,3 +132,19 @@ def row_columns(rows: Iterable[Mapping[str, Any]]) -> dict[str, list[Any]]:
     listed = list(rows)
     names = dict.fromkeys(name for row in listed for name in row)
     return {name: [row.get(name) for row in listed] for name in names}
+
+
+@dataclass(frozen=True)
+class Infeasible:
+    """Why a point does not fit: what it asks for, what there is, and what would help."""
+
+    what: str
+    demand: float
+    limit: float
+    unit: str
+    levers: tuple[str, ...]
+
+    def __str__(self) -> str:
+        need, have = show(self.demand, self.unit), show(self.limit, self.unit)
+        told = f"but got {need} against {have}" if self.unit == "1" else f"needs {need}, has {have}"
+        return f"{self.what}: {told}; levers: {', '.join(self.levers)}"

@@ -12,20 +12,19 @@ import numpy as np
 from strata.arrays import namespace
 from strata.batch import take
 from strata.case import Case
-from strata.errors import BadValue, Infeasible, UnknownName, require
+from strata.errors import BadValue, UnknownName, require
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
 from strata.pricing.kernels.device import arithmetic_format
-from strata.pricing.metrics import METRICS
+from strata.pricing.metrics import METRICS, Summary
 from strata.pricing.power_limits import over_limits
-from strata.pricing.stage_memory import training_levers
+from strata.pricing.stage_costs import training_levers
 from strata.pricing.step import Step
-from strata.pricing.summary import Summary
 from strata.pricing.timeline import Timeline, timeline
-from strata.records import Tabular, box_columns, to_dict
+from strata.records import Infeasible, Tabular, box_columns, to_dict
 from strata.rich_html import bar_html, display_html, rich_cards, table_html
 from strata.units import show
 from strata.workload.protocol import Program

@@ -20,7 +20,7 @@ from strata.expression import Names, calculate
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, read_toml, value_at
 from strata.pricing.metrics import METRICS
-from strata.pricing.readings import READINGS
+from strata.pricing.power_limits import READINGS
 from strata.reading import flag_of, json_file, known_keys, number_of, table_of, tables_of, text_of, texts_of
 from strata.search.sweep import sweep
 from strata.search.sweep_axes import SweepAxis, parse_axis

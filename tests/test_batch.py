@@ -19,7 +19,7 @@ from strata.case import Case
 from strata.evaluate import summarised
 from strata.mapping.plan import Plan
 from strata.params import names, value_at
-from strata.pricing.given import Structure
+from strata.pricing.pricers import Structure
 
 CHANGED = [
     "memory.bandwidth",

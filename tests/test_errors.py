@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadFile, BadValue, Infeasible, StrataError, UnknownName, nearest, require
+from strata.errors import BadFile, BadValue, StrataError, UnknownName, nearest, require
+from strata.records import Infeasible
 
 
 @pytest.mark.parametrize(

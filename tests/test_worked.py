@@ -9,7 +9,7 @@ from strata.mapping.engine import trainer_of
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.network.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
-from strata.pricing.schedules import decode_cycle, pipeline_time
+from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.training_memory import state_bytes
 from strata.workload.attention_parts import attended
 

@@ -15,9 +15,9 @@ import strata
 PACKAGE = Path(strata.__file__).parent
 # A page, the folder whose modules it holds (not those of folders inside it), and its title.
 TOPICS = (
-    ("hardware", "hardware", "Chips, networks on them, fabrics"),
+    ("hardware", "hardware", "Chips, networks on them, fabrics, what they cost"),
     ("dram", "hardware/dram", "DRAM"),
-    ("silicon", "hardware/silicon", "Area, energy, yield and cost of silicon"),
+    ("silicon", "hardware/silicon", "Area and energy of silicon"),
     ("thermal", "hardware/thermal", "Heat"),
     ("workload", "workload", "Programs and their graphs"),
     ("adapters", "adapters/huggingface", "Models read from configs"),

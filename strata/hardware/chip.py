@@ -11,7 +11,7 @@ from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strata.arrays import Number, leaves
+from strata.arrays import Number, highest, leaves
 from strata.errors import require
 from strata.hardware.chip_parts import (
     Cache,
@@ -27,9 +27,9 @@ from strata.hardware.chip_parts import (
 )
 from strata.hardware.derive import OnFirstUse, derived, restated, set_by_hand
 from strata.hardware.dram.channel import check_dram
-from strata.hardware.dram.stack import Stack, check_stack, with_memory
+from strata.hardware.dram.stack import Stack, check_stack
 from strata.hardware.short_chip import check_complete, chip_table
-from strata.hardware.silicon.manufacturing import Silicon, check_silicon
+from strata.hardware.silicon.floorplan import Silicon, check_silicon
 from strata.hardware.thermal.compact import ThermalModel
 from strata.hardware.thermal.cooling import Cooling
 from strata.params import (
@@ -49,6 +49,7 @@ from strata.params import (
     read_toml,
     record,
     remembered,
+    table_named,
     text,
     value_at,
     with_value,
@@ -317,7 +318,7 @@ def _check_whole(chip: Chip, file: str) -> None:
         "memory": chip.memory.efficiency,
     } | {level.name: level.efficiency for level in chip.levels or ()}
     for name, value in fractions.items():
-        high = max(float(v.max()) if hasattr(v, "max") else float(v) for v in leaves(value))
+        high = max(float(highest(v)) for v in leaves(value))
         require(high <= 1, f"{file}: an efficiency is a fraction of the peak and at most 1", **{name: high})
     missing = [p for p in compute.matrix_rate if p not in compute.matrix_efficiency]
     require(not missing, f"{file}: every matrix_rate needs its matrix_efficiency", missing=", ".join(missing))
@@ -331,3 +332,12 @@ def sustained_memory(chip: Chip) -> Number:
 def sustained_cache(chip: Chip) -> Number:
     """Shared-cache bandwidth a long stream gets [B/s]: the peak times its efficiency."""
     return chip.cache.bandwidth * chip.cache.efficiency
+
+
+def with_memory(table: dict[str, Any]) -> dict[str, Any]:
+    """A chip's table with the memory its stack names written out, under what the stack says itself of it."""
+    stack = table.get("stack")
+    if not isinstance(stack, dict) or not stack.get("memory"):
+        return table
+    dram = table_named("memory", str(stack["memory"]), stack.get("dram", {}))
+    return table | {"stack": stack | {"dram": dram}}

@@ -6,14 +6,11 @@ is stated with it: lowest and highest voltage, ports, pins, reach.
 
 from __future__ import annotations
 
-from dataclasses import field
-
 from strata.arrays import Number
-from strata.errors import UnknownName
 from strata.params import (
-    Sources,
+    Named,
     by_name,
-    names,
+    check_shipped,
     positive,
     quantity,
     record,
@@ -21,12 +18,6 @@ from strata.params import (
     sourced_record,
     text,
 )
-
-
-def check_shipped(kind: str, name: str, called: str = "", more: str = "") -> None:
-    """Refuse a name that is neither a shipped one nor a TOML path; all are listed, or `more` is said."""
-    if not name.endswith(".toml") and name.lower() not in names(kind):
-        raise UnknownName(called or kind, name, names(kind), more or ", ".join(names(kind)))
 
 
 @record
@@ -73,11 +64,9 @@ class OnChipMemory:
 
 
 @record
-class MemoryDevice:
+class MemoryDevice(Named):
     """A memory outside the logic die, by the device: a stack of DRAM, a GDDR chip, a stack of flash."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     kind: str = text("the cell: DRAM, flash, 3D-XPoint, MRAM, RRAM")
     mount: str = text(
         "where it stands: beside the die in the package, on top of it, on the board, or on the die itself",
@@ -100,15 +89,12 @@ class MemoryDevice:
     latency: Number = quantity("s", "load to use, unloaded")
     write_share: Number | None = quantity("1", "write bandwidth over read bandwidth; left out: equal")
     price: Number | None = quantity("USD/B", "price of a byte of capacity")
-    sources: Sources = field(default_factory=Sources)
 
 
 @record
-class LinkPhy:
+class LinkPhy(Named):
     """A link between dies, packages or nodes, by the lane, one direction."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     span: str = text(
         "what it joins: parts of a die, dies of a package, packages", choices=("die", "package", "board")
     )
@@ -130,7 +116,6 @@ class LinkPhy:
     latency: Number = quantity("s", "first byte, end to end of one hop")
     reach: Number | None = quantity("m", "how far it goes")
     price: Number | None = quantity("USD", "price of a lane: its share of cable, module and port")
-    sources: Sources = field(default_factory=Sources)
 
 
 @remembered

@@ -17,7 +17,7 @@ from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, require
 from strata.hardware.dram.stack import connected_layers, stack_bandwidth, stack_capacity
 from strata.hardware.silicon.energy import vertical_energy
-from strata.hardware.silicon.manufacturing import area_of, made_of, usable_cores
+from strata.hardware.silicon.floorplan import area_of, made_of, usable_cores
 from strata.hardware.technology import bonding
 from strata.hardware.thermal.compact import UnsolvedHeat, unsolved_heat
 from strata.params import Param, Sources, unit_at, with_value

@@ -52,17 +52,6 @@ def memory_levels(chip: Chip) -> tuple[MemoryLevel, ...]:
     return (*unit, local, *bundle, shared, *whole, dram)
 
 
-def far_level(chip: Chip) -> MemoryLevel | None:
-    """The shared level of memory behind the cache, the last before DRAM; None where DRAM follows.
-
-    >>> from strata.hardware.chip import chip
-    >>> far_level(chip("mi300x")).name, far_level(chip("h200"))
-    ('Infinity Cache', None)
-    """
-    shared = [level for level in chip.levels or () if level.scope == "global"]
-    return shared[-1] if shared else None
-
-
 def matrix_units(chip: Chip) -> Number:
     """Matrix units of the whole chip: a core is one where its file does not say otherwise.
 

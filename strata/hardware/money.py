@@ -9,8 +9,7 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Fabric, peak_link
-from strata.hardware.fabric_parts import Dimension, Host
+from strata.hardware.fabric import Dimension, Fabric, Host, peak_link
 from strata.params import (
     Sources,
     by_name,

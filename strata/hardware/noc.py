@@ -10,10 +10,9 @@ from __future__ import annotations
 from strata.arrays import Number, namespace
 from strata.params import positive, quantity, record, text
 
-BITS = 8.0
+BITS = 8.0  # of a byte
 TOPOLOGIES = ("crossbar", "mesh", "ring")
 PLACEMENTS = ("logic", "dram")
-PORTS = {"mesh": 5.0, "ring": 3.0}  # of a router: its neighbours and its core
 
 
 @record
@@ -231,29 +230,3 @@ def multicast_hops(noc: Noc, nodes: Number, receivers: Number) -> Number:
     hops = noc_hops(noc, nodes)
     xp = namespace(hops, receivers)
     return xp.minimum(hops * receivers, hops + receivers - 1.0)
-
-
-def router_area(noc: Noc, vaults: Number) -> Number:
-    r"""Logic area the network takes at each core [m2].
-
-    .. math:: a = n_x (8 w \, g)^2 \quad \text{or, in the stack,} \quad a = 2 \cdot 8 w \, p^2
-
-    n_x crosspoints of 8 w wires at pitch g: 25 and 9 of a mesh's and a ring's router of 5 and 3 ports, one
-    for each vault of a full crossbar. Wires set the size of wide switches; their buffers, some KiB, are part
-    of the core. A network in the stack leaves 8 w bonds in each direction, at their pitch p.
-
-    Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 22: wire-limited switch
-    area.
-
-    >>> from dataclasses import replace
-    >>> from strata.hardware.chip import chip
-    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
-    >>> round(float(router_area(noc, 16.0)) * 1e6, 4)  # mm2
-    0.2621
-    """
-    wires = BITS * noc.width
-    if noc.placement == "dram":
-        return 2.0 * wires * noc.bond_pitch**2 + 0.0 * vaults
-    ports = PORTS.get(noc.topology)
-    crosspoints = vaults if ports is None else ports**2 + 0.0 * vaults
-    return crosspoints * (wires * noc.wire_pitch) ** 2

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.hardware.fabric import Fabric, closes, sized
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, Fabric, closes, sized
 from strata.hardware.transport import Transport
 from strata.params import Param
 

@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from strata.arrays import Number, namespace
-from strata.hardware.fabric import Fabric, as_fabric, devices_of, peak_link, sized
-from strata.hardware.fabric_parts import DIRECT, Dimension
+from strata.hardware.fabric import DIRECT, Dimension, Fabric, as_fabric, devices_of, peak_link, sized
 from strata.hardware.money import Economics, dimension_price, economics
 
 OPEN_SIZE = 4.0  # shown of a dimension whose size a system's name would give

@@ -8,11 +8,10 @@ way of sending has its share of the link. Shares and steps are relative to the d
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
 
 from strata.arrays import Number, register_pytree
-from strata.params import Sources, by_name, part, positive, quantity, record, sourced_record, text
+from strata.params import Named, Sources, by_name, part, positive, quantity, record, sourced_record, text
 
 # what an engine may use of a transport: all of it, the library alone, none
 ANY, LIBRARY, IDEAL = "any", "library", "ideal"
@@ -139,11 +138,9 @@ class Tiles:
 
 
 @record
-class Transport:
+class Transport(Named):
     """How messages move over one dimension of a fabric: a library, and kernels that go around it."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     aliases: str = text(
         "other names that users and data sets give its network, separated by spaces", default=""
     )
@@ -155,7 +152,6 @@ class Transport:
     tiles: Tiles | None = part(
         Tiles, "communication inside kernels that compute; absent where there are no such kernels"
     )
-    sources: Sources = field(default_factory=Sources)
 
 
 def transport(name: str) -> Transport:
@@ -165,27 +161,6 @@ def transport(name: str) -> Transport:
     0.94
     """
     return sourced_record(Transport, "transport", name)
-
-
-def limited(transport: Transport, library: str, experts: bool = False) -> Transport:
-    """The transport as one engine uses it: `library` alone, `any` way there is, or the kernels of a framework
-    by name; `experts`: with kernels made to exchange tokens, whatever carries the rest.
-
-    A framework that was not measured on this link may use any of the kernels that were.
-    """
-    if library == LIBRARY:
-        return replace(transport, direct=None, experts=transport.experts if experts else None)
-    if transport.direct is None or library not in transport.direct.start:
-        return transport
-    return replace(transport, direct=_only(transport.direct, library))
-
-
-def _only(direct: Direct, name: str) -> Direct:
-    kept: dict[str, Any] = {f: {name: getattr(direct, f)[name]} for f in ("start", "peer", "share")}
-    for part_of in ("second", "limit"):
-        table = getattr(direct, part_of) or {}
-        kept[part_of] = {name: table[name]} if name in table else None
-    return replace(direct, **kept)
 
 
 @register_pytree

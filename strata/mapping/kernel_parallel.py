@@ -17,8 +17,8 @@ import numpy as np
 
 from strata.arrays import Number, map_leaves, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
-from strata.mapping.divisors import bounded_degree, bounded_devices, bounded_plans, divisors
 from strata.mapping.layout import DEEPFLOW, GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
+from strata.mapping.rules import bounded_degree, bounded_devices, bounded_plans, divisors
 from strata.units import finite_number
 from strata.workload.protocol import member
 

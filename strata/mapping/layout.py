@@ -16,13 +16,12 @@ import numpy as np
 
 from strata.arrays import Mask, Number, ceil_div, namespace, register_pytree
 from strata.errors import BadValue, require
-from strata.mapping.divisors import mesh_degree
-from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation
+from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation, mesh_degree
 from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import TrainingPlan
 from strata.records import readable
 from strata.workload.graph import Block, Extent, Graph, Op
-from strata.workload.graph_axes import axis_names, boundary_extents, op_axes
+from strata.workload.graph_walks import axis_names, boundary_extents, op_axes
 from strata.workload.tasks import Workload
 
 # coordinate of a tensor -> groups of ranks that it is divided over

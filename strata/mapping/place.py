@@ -8,8 +8,7 @@ import numpy as np
 
 from strata.arrays import Array, Number, ceil_div, floor_div, namespace
 from strata.errors import UnknownName, require
-from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import DIRECT, ONE_RING
+from strata.hardware.fabric import DIRECT, ONE_RING, Fabric
 from strata.mapping.layout import Layout
 from strata.mapping.plan import DIMENSIONS, ORDERS, Plan
 from strata.mapping.plan_layout import ORDERED, strides

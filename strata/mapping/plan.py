@@ -13,7 +13,6 @@ import numpy as np
 
 from strata.arrays import Number, is_leaf, namespace, register_pytree
 from strata.errors import BadValue, UnknownName, require
-from strata.mapping.divisors import bounded_degree, mesh_degree
 from strata.mapping.kernel_parallel import (
     KERNEL_MESH,
     WRITTEN,
@@ -27,7 +26,7 @@ from strata.mapping.kernel_parallel import (
 )
 from strata.mapping.layout import Layout, Sharding, layout
 from strata.mapping.plan_layout import active_groups, group_ranks, plan_sharding, plan_violations
-from strata.mapping.rules import Violation
+from strata.mapping.rules import Violation, bounded_degree, mesh_degree
 from strata.mapping.training_plan import (
     OFFLOAD,
     RECOMPUTE,

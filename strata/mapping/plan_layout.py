@@ -1,4 +1,4 @@
-"""A plan as a layout: its groups of ranks, which axis lies on which of them, and what makes it legal."""
+"""A plan as a layout: groups of ranks, axes on them, context ranks in attention, and what makes it legal."""
 
 from __future__ import annotations
 
@@ -7,40 +7,85 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from strata.arrays import Number, namespace
-from strata.mapping.context_parallel import (
-    CONTEXT_GROUPS,
-    CONTEXT_WAYS,
-    HYBRID,
-    ULYSSES,
-    attention_axes,
-    context_alternatives,
-    swapping_ranks,
-    unequal_rings,
-)
-from strata.mapping.layout import AxisLayout, Sharding
-from strata.mapping.rules import (
-    BATCH,
-    COPIES,
-    DEVICES,
-    EXPERTS,
-    HEADS,
-    KV_HEADS,
-    LAYERS,
-    MICRO,
-    MOE_GRID,
-    STATE_GROUPS,
-    STATE_HEADS,
-    SWAP,
-    Violation,
-    remainder,
-    unequal,
-)
-from strata.mapping.training_plan import SCHEDULE, TrainingPlan, training_violations
+from strata.mapping import rules
+from strata.mapping.layout import PLAIN, Alternative, AxisLayout, Sharding
+from strata.mapping.training_plan import SCHEDULE, TrainingPlan, shard_ranks, training_violations
 from strata.workload.lora import COLUMN_AXIS, RANK_AXIS
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
     from strata.mapping.plan import Plan
+
+# among the active groups: ways that plans of a batch go, by their number from 1
+RING, ULYSSES, HYBRID = "ring", "ulysses", "hybrid"
+CONTEXT_WAYS = (RING, ULYSSES, HYBRID)
+# groups of plans that go both ways: neighbours that swap tokens for heads, and those that pass keys round
+CONTEXT_GROUPS = ("cp_a2a", "cp_p2p")
+
+
+def swapping_ranks(plan: Plan, phase: str = "train") -> Number:
+    """Context ranks that swap tokens for heads: all with Ulysses, as many as told where rings go between
+    them, else one. In a decode step nothing goes round, and parts of the cache stay where they are.
+
+    >>> from strata.mapping.plan import plan
+    >>> modes = ("ring", "ulysses", "a2a+p2p")
+    >>> [float(swapping_ranks(plan(cp=8, cp_a2a=4, cp_mode=mode))) for mode in modes]
+    [1.0, 8.0, 4.0]
+    """
+    xp = namespace(plan.cp_mode, plan.cp, plan.cp_a2a)
+    inner = 1.0 if phase == "decode" else xp.minimum(xp.maximum(plan.cp_a2a, 1.0), plan.cp)
+    return xp.where(plan.cp_mode > 2, inner, xp.where(plan.cp_mode > 1, plan.cp, 1.0))
+
+
+def attention_axes(
+    plan: Plan, work: Workload, by_heads: Number, both: bool = False
+) -> dict[str, dict[str, AxisLayout]]:
+    """Attention where context ranks share out heads (Ulysses): all tokens of its sequences, fewer heads, the
+    cache of those; with rings between such ranks (`both`) the tokens of one of the rings' parts.
+
+    Where all heads share one latent, its cache stays divided by tokens, and a decode step with it; the scorer
+    of sparse attention stays as it is. `by_heads`: context ranks that divide heads, 1 where they divide
+    tokens.
+    """
+    heads, by_tokens = plan.tp * by_heads, plan.cp / by_heads
+    swapping, ringing = CONTEXT_GROUPS if both else ("cp", "")
+    full = {axis: AxisLayout(heads, 1.0, ((axis, "tp"), (axis, swapping))) for axis in ("heads", "kv_heads")}
+    positions, cached = (((along, ringing),) if both else () for along in ("positions", "kv_positions"))
+    full["kv_cache_tokens"] = AxisLayout(1.0, by_tokens, cached)
+    if work.phase == "decode":
+        return {"softmax_attention": full | {"kv_tokens": AxisLayout(1.0, by_tokens)}}
+    queries = {"queries": AxisLayout(1.0, by_tokens, positions)}
+    return {"softmax_attention": full | queries, "latent_attention": {"heads": full["heads"], **queries}}
+
+
+def context_alternatives(
+    plan: Plan, work: Workload, active: frozenset[str], axes: dict[str, AxisLayout]
+) -> tuple[Alternative, ...]:
+    """The ways context ranks meet in attention, where plans of a batch differ in it.
+
+    Ring: Liu et al., arXiv 2310.01889. Swap of tokens for heads: Jacobs et al., DeepSpeed-Ulysses, arXiv
+    2309.14509. Both: Fang & Zhao, USP, arXiv 2405.07719; Megatron-LM, cp_comm_type a2a+p2p. In a decode step
+    parts of the cache stay where they are, and nothing goes round.
+    """
+    rings = work.phase != "decode"
+    swapping, ringing, both = ULYSSES in active, RING in active and rings, HYBRID in active and rings
+    if not (swapping or ringing or both):
+        return (PLAIN,)
+    moved = swapping or both
+    swapped = attention_axes(plan, work, swapping_ranks(plan, work.phase), both) if moved else {}
+    usual = {module: {axis: axes[axis] for axis in own} for module, own in swapped.items()}
+    mode = plan.cp_mode
+    round_ring = (mode == 1) & (plan.cp > 1) if ringing else False
+    plain = (mode < 2) & (round_ring == 0) | (mode > 2) if not both else (mode < 2) & (round_ring == 0)
+    found = [Alternative(mask=plain, axes=usual)]
+    if ringing:
+        found.append(Alternative(name=RING, mask=round_ring, axes=usual, ring=True))
+    if swapping:
+        found.append(Alternative(name=ULYSSES, mask=(mode > 1) & (mode < 3), axes=swapped))
+    if both:
+        found.append(Alternative(name=HYBRID, mask=(mode > 2) & (plan.cp > 1), axes=swapped, ring=True))
+    return tuple(found)
+
 
 ORDERED = "orders"  # among the active groups: plans lie in other orders than the usual one
 TENSOR_GROUP, STAGES = "tp", "pp"
@@ -111,18 +156,6 @@ def _weight_groups(plan: Plan, any_above: Callable[[Number, float], bool]) -> se
     return found
 
 
-def shard_ranks(plan: Plan) -> Number:
-    """Ranks that ZeRO shards over: all that hold the same weights, or as many as told (HSDP).
-
-    >>> from strata.mapping.plan import plan
-    >>> [float(shard_ranks(p)) for p in (plan(dp=8, cp=2, zero=3), plan(dp=8, cp=2, zero=3, dp_shard=4))]
-    [16.0, 4.0]
-    """
-    copies = plan.dp * plan.cp
-    xp = namespace(plan.dp_shard, copies)
-    return xp.where(plan.dp_shard > 0, xp.minimum(plan.dp_shard, copies), copies)
-
-
 def group_ranks(plan: Plan, active: frozenset[str]) -> dict[str, Any]:
     """Each group's distance between members and their number; where plans lie in orders of their own, also
     the levels (stride, degree) of tp, cp and dp through which the groups of a mixture are counted.
@@ -185,18 +218,14 @@ def strides(plan: Plan) -> dict[str, Number]:
         stride: Number = 1.0
         for other in DIMENSIONS:
             if other != name:
-                before = [float(order.index(other) < order.index(name)) for order in ORDERS]
-                inside, degree = _looked_up(before, plan.order), getattr(plan, other)
+                before = [float(one.index(other) < one.index(name)) for one in ORDERS]
+                order: Any = plan.order
+                single = isinstance(order, float | int)
+                inside = before[int(order)] if single else namespace(order).asarray(before)[order.astype(int)]
+                degree = getattr(plan, other)
                 stride = stride * namespace(inside, degree).where(inside > 0.0, degree, 1.0)
         found[name] = stride
     return found
-
-
-def _looked_up(table: list[float], index: Number) -> Number:
-    if isinstance(index, (float, int)):
-        return table[int(index)]
-    xp = namespace(index)
-    return xp.asarray(table)[index.astype(int)]
 
 
 def expert_tp_dp_ranks(plan: Plan) -> Number:
@@ -327,7 +356,9 @@ def plan_axes(
     }
 
 
-def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, devices: Number) -> list[Violation]:
+def plan_violations(
+    plan: Plan, units: dict[str, Number], work: Workload, devices: Number
+) -> list[rules.Violation]:
     """For each rule of legality: the rule, where it is broken, what is asked for and what there is."""
     group = plan.tp * plan.cp * plan.dp
     experts = units.get("experts", 1.0)
@@ -335,24 +366,34 @@ def plan_violations(plan: Plan, units: dict[str, Number], work: Workload, device
     # Ranks without a sequence still serve their experts; in training they would have no gradients to add.
     alone = plan.dp if work.phase == "train" else plan.dp / ranks_sharing_experts(plan)
     slots, copies = experts + plan.redundant_experts, units.get("experts", 0.0)
+    # context ranks go both ways, and their number is no multiple of those that swap
+    swapped_inside = namespace(plan.cp_a2a).maximum(plan.cp_a2a, 1.0)
+    uneven = (rules.remainder(plan.cp, swapped_inside) > 0) | (plan.cp_a2a < 1)
+    rings = (plan.cp_mode > 2) & (plan.cp > 1) & uneven
     found = [
-        Violation(DEVICES, plan.devices != devices, plan.devices, devices),
-        Violation(EXPERTS, remainder(slots, plan.ep) > 0, plan.ep, slots),
-        Violation(MOE_GRID, remainder(group, plan.ep * plan.moe_tp) > 0, plan.ep * plan.moe_tp, group),
-        Violation(BATCH, alone > work.batch, alone, work.batch),
-        Violation(MICRO, plan.microbatches * plan.dp > work.batch, plan.microbatches * plan.dp, work.batch),
-        Violation(COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
-        unequal_rings(plan),
+        rules.Violation(rules.DEVICES, plan.devices != devices, plan.devices, devices),
+        rules.Violation(rules.EXPERTS, rules.remainder(slots, plan.ep) > 0, plan.ep, slots),
+        rules.Violation(
+            rules.MOE_GRID, rules.remainder(group, plan.ep * plan.moe_tp) > 0, plan.ep * plan.moe_tp, group
+        ),
+        rules.Violation(rules.BATCH, alone > work.batch, alone, work.batch),
+        rules.Violation(
+            rules.MICRO, plan.microbatches * plan.dp > work.batch, plan.microbatches * plan.dp, work.batch
+        ),
+        rules.Violation(rules.COPIES, plan.redundant_experts > copies, plan.redundant_experts, copies),
+        rules.Violation(rules.RINGS, rings, plan.cp_a2a, plan.cp),
     ]
-    for rule, axis in zip((HEADS, KV_HEADS, STATE_HEADS, STATE_GROUPS), DIVIDED_HEADS, strict=True):
+    for rule, axis in zip(
+        (rules.HEADS, rules.KV_HEADS, rules.STATE_HEADS, rules.STATE_GROUPS), DIVIDED_HEADS, strict=True
+    ):
         if axis in units:
-            found.append(Violation(rule, unequal(plan.tp, units[axis]), plan.tp, units[axis]))
+            found.append(rules.Violation(rule, rules.unequal(plan.tp, units[axis]), plan.tp, units[axis]))
     if "heads" in units:
-        broken = (plan.cp_mode > 1) & (remainder(units["heads"], swapped) > 0)
-        found.append(Violation(SWAP, broken, swapped, units["heads"]))
+        broken = (plan.cp_mode > 1) & (rules.remainder(units["heads"], swapped) > 0)
+        found.append(rules.Violation(rules.SWAP, broken, swapped, units["heads"]))
     chunks, layers = plan.pp * plan.virtual_stages, units.get("layers", 1.0)  # what has none is one stage
     if work.phase == "train":
         layers = layers + 2.0 * plan.split_ends
         found += training_violations(plan, work, microbatches(plan, work))
-    found.append(Violation(LAYERS, chunks > layers, chunks, layers))
+    found.append(rules.Violation(rules.LAYERS, chunks > layers, chunks, layers))
     return sorted(found, key=lambda v: v.rule.bit)

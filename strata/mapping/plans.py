@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from strata.errors import require
-from strata.mapping.divisors import bounded_devices, bounded_plans, divisors
 from strata.mapping.plan import Plan, usual_moe_tp
-from strata.mapping.rules import remainder
+from strata.mapping.rules import bounded_devices, bounded_plans, divisors, remainder
 from strata.mapping.training_plan import SCHEDULE
 from strata.workload.model import Model
 from strata.workload.tasks import Workload

@@ -19,10 +19,10 @@ import numpy as np
 
 from strata.errors import BadValue, require
 from strata.hardware.system import System, as_system
-from strata.mapping.divisors import bounded_degree
 from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout, layout
 from strata.mapping.place import place
+from strata.mapping.rules import bounded_degree
 from strata.optimise.fusion.fuse_space import MapSpace, fused_space
 from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.layout import first_step

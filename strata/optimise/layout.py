@@ -24,8 +24,7 @@ from strata.optimise.layouts.factor_graph import Assignment, eliminated, restric
 from strata.optimise.layouts.layout_factors import layout_tables
 from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options
 from strata.optimise.layouts.layout_states import LayoutTables
-from strata.pricing.given import rank_in_step
-from strata.pricing.pricers import Rank, price_op
+from strata.pricing.pricers import Rank, price_op, rank_in_step
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program

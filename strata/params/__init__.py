@@ -9,20 +9,25 @@ plain numbers; `Param` (value, unit, source) travels beside them in `Sources`.
 
 from strata.params.declare import (
     MARKS,
+    Named,
     Param,
     Sources,
     by_name,
     choice,
+    inherited,
+    missing_paths,
     of_other_files,
     part,
     positive,
     quantity,
     record,
+    spelled_out,
     text,
     texts,
 )
 from strata.params.files import (
     KINDS,
+    check_shipped,
     dashed,
     data_folder,
     data_folders,
@@ -52,4 +57,3 @@ from strata.params.paths import (
     word_paths,
 )
 from strata.params.records import all_missing, build, file_model, read_record, sourced_record
-from strata.params.short import inherited, missing_paths, spelled_out

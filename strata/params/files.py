@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from strata.errors import BadFile, UnknownName
-from strata.params.short import Writer, inherited, pruned
+from strata.params.declare import Writer, inherited, pruned
 from strata.reading import table_of, text_of, toml_file
 from strata.shipped import paper_data
 
@@ -328,3 +328,9 @@ def merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
         inner = isinstance(value, dict) and isinstance(both.get(key), dict) and "value" not in value
         both[key] = merged(both[key], value) if inner else value
     return both
+
+
+def check_shipped(kind: str, name: str, called: str = "", more: str = "") -> None:
+    """Refuse a name that is neither a shipped one nor a TOML path; all are listed, or `more` is said."""
+    if not name.endswith(".toml") and name.lower() not in names(kind):
+        raise UnknownName(called or kind, name, names(kind), more or ", ".join(names(kind)))

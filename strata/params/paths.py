@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import is_leaf
+from strata.arrays import highest, is_leaf, lowest
 from strata.errors import BadValue, UnknownName
 from strata.params.declare import GIVEN, Param
 from strata.params.records import check_range
@@ -146,7 +146,7 @@ def _given(value: Any, meta: Mapping[str, Any], path: str) -> Any:
         raise BadValue(f"{path} is a number, an array or text with a unit, but got {value!r}")
     elif isinstance(value, int | float):
         finite_number(value, path)
-    for bound in (value.min(), value.max()) if hasattr(value, "min") else (value,):
+    for bound in (lowest(value), highest(value)):
         check_range(bound, meta, path, f"{bound:g}")
     return value
 

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from strata.arrays import has_axes
 from strata.errors import LONGEST_LIST, BadFile, BadValue, nearest
-from strata.params.declare import Param, Sources, needed
+from strata.params.declare import Param, Sources, missing_paths, needed, spelled_out
 from strata.params.files import find, load_table, remembered
-from strata.params.short import missing_paths, spelled_out
 from strata.units import parse
 
 

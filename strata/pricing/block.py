@@ -7,13 +7,12 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.mapping.layout import Sharding
-from strata.mapping.recompute import recompute_parts, recompute_share, recomputes_whole
+from strata.mapping.training_plan import recompute_parts, recompute_share, recomputes_whole
 from strata.memo import value_key
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.expert_exchange import uneven_routing
-from strata.pricing.overlap.equations import beside, share_links
 from strata.pricing.overlap.halves import (
     Halves,
     beside_other_batch,
@@ -23,7 +22,7 @@ from strata.pricing.overlap.halves import (
     switched_off,
 )
 from strata.pricing.overlap.tiles import is_ring_step, overlap_by_tile, rings_shown
-from strata.pricing.price import ZERO, Price, network_price, total_price
+from strata.pricing.price import ZERO, Price, beside, network_price, share_links, total_price
 from strata.pricing.pricers import KernelPrices, PricedOp, Rank, price_op
 from strata.workload.expert_ops import SHARED_EXPERT
 from strata.workload.graph import Block, BlockSequence, Op, is_collective

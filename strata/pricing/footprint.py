@@ -8,9 +8,8 @@ from typing import Any
 from strata.arrays import Array, Number, choose, namespace
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
-from strata.mapping.recompute import recompute_share
 from strata.mapping.trainer import WORKING
-from strata.mapping.training_plan import TrainingPlan
+from strata.mapping.training_plan import TrainingPlan, recompute_share
 from strata.precision import bytes_of
 from strata.workload.expert_ops import is_routed
 from strata.workload.graph import Block, Graph, Op, total

@@ -15,17 +15,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import SCALARS, Mask, Number, choose, lead, namespace, rank_of
-from strata.pricing.fusion import (
-    FLOWS,
-    PartitionFlows,
-    PartitionLimits,
-    PartitionWork,
-    TensorUse,
-    flow_factors,
-    is_streamed,
-    padded_work,
-    price_partition,
-)
+from strata.pricing import fusion
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.price import ZERO, Price, price_where
 from strata.pricing.pricers import PricedOp, Rank, on_chip, price_op
@@ -46,7 +36,7 @@ def own_bytes(op: Op, price: Price) -> tuple[Number, Number]:
     return weights, xp.minimum(stored, price.memory_bytes - weights)
 
 
-def block_tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[TensorUse]:
+def block_tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list[fusion.TensorUse]:
     """Tensors between the ops of a block, with those from outside that are no stored caches."""
     makers: dict[str, int] = {}
     readers: dict[tuple[str, int], list[int]] = {}
@@ -78,7 +68,7 @@ def block_tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list
         leaves = name in left and makers.get(name) == maker
         targets = (*read, outside) if leaves or not read else read
         found.append(
-            TensorUse(
+            fusion.TensorUse(
                 source=outside if maker < 0 else maker,
                 targets=targets,
                 bytes=bytes_of.get((name, maker), 0.0),
@@ -89,7 +79,7 @@ def block_tensors(ops: list[Op], block: Block, sizes: dict[str, Number]) -> list
 
 
 def _streams(axes: tuple[str, ...]) -> bool:
-    return any(map(is_streamed, axes))
+    return any(map(fusion.is_streamed, axes))
 
 
 @lru_cache(maxsize=256)
@@ -97,23 +87,23 @@ def run_structure(
     tensors: tuple[tuple[int, tuple[int, ...], tuple[bool, ...]], ...], communicates: tuple[bool, ...]
 ) -> tuple[dict[tuple[int, int], tuple[tuple[tuple[int, float], ...], ...]], list[float], list[float]]:
     """Which tensors count how often in the flows of each run, and ops' levels: structure alone."""
-    uses = [TensorUse(source=s, targets=t, bytes=0.0, whole=w) for s, t, w in tensors]
+    uses = [fusion.TensorUse(source=s, targets=t, bytes=0.0, whole=w) for s, t, w in tensors]
     level, behind = _levels(uses, list(communicates))
     count = len(communicates)
     ends = [(first, last) for last in range(1, count + 1) for first in range(last)]
     inside = [np.array([first <= i < last for first, last in ends]) for i in range(count + 1)]
-    factors = [flow_factors(tensor, inside, level, 1.0) for tensor in uses]
+    factors = [fusion.flow_factors(tensor, inside, level, 1.0) for tensor in uses]
     found = {}
     for k, end in enumerate(ends):
         by_flow = []
-        for flow in range(len(FLOWS)):
+        for flow in range(len(fusion.FLOWS)):
             counts = ((i, float(np.broadcast_to(f[flow], len(ends))[k])) for i, f in enumerate(factors))
             by_flow.append(tuple((i, count) for i, count in counts if count != 0.0))
         found[end] = tuple(by_flow)
     return found, level, behind
 
 
-def _levels(tensors: list[TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
+def _levels(tensors: list[fusion.TensorUse], communicates: list[bool]) -> tuple[list[float], list[float]]:
     """Longest path to each op, on which collectives are no stage of their own, and the most operands on a
     path that must be whole; last those of the world outside.
     """
@@ -185,7 +175,7 @@ class FusedRuns:
         self.uses, self.levels, self.behind = run_structure(shape, tuple(joint))
         self.rows: Number = block.entry.extents[0].size if block.entry is not None else 1.0
         limits = {"sram": device.cache_capacity, "bandwidth": device.bandwidth, "start": device.floor}
-        self.limits = PartitionLimits(**limits)
+        self.limits = fusion.PartitionLimits(**limits)
         sizes_of = [t.bytes for t in self.tensors]
         every = (*self.core, *self.own, *self.network, *sizes_of, *limits.values(), self.rows, device.grain)
         self.tiles, self.padding, self.allowed = self._tilings(rank_of(*every), namespace(*every))
@@ -195,20 +185,20 @@ class FusedRuns:
         most = np.max(self.rows) if isinstance(self.rows, float | np.ndarray | np.generic) else math.inf
         some = [tiles for tiles in TILES if tiles == 1.0 or tiles <= most]
         tiles = 1.0 if len(some) == 1 else lead(some, rank, np if xp is SCALARS else xp)
-        padding = padded_work(self.rows, tiles, self.rank.device.grain)
+        padding = fusion.padded_work(self.rows, tiles, self.rank.device.grain)
         return tiles, padding, (tiles <= self.rows) | (tiles == 1.0)
 
-    def work(self, first: int, last: int) -> tuple[PartitionWork, Number, Number]:
+    def work(self, first: int, last: int) -> tuple[fusion.PartitionWork, Number, Number]:
         """What ops of some places ask for as one partition; time of its products and of its other kernels."""
         inside = range(first, last)
         sums = {
             name: sum((self.tensors[i].bytes * factor for i, factor in uses), 0.0)
-            for name, uses in zip(FLOWS, self.uses[first, last], strict=True)
+            for name, uses in zip(fusion.FLOWS, self.uses[first, last], strict=True)
         }
         products = sum((self.core[i] for i in inside if self.product[i]), 0.0)
         others = sum((self.core[i] for i in inside if not self.product[i]), 0.0)
-        work = PartitionWork(
-            flows=PartitionFlows(**sums),
+        work = fusion.PartitionWork(
+            flows=fusion.PartitionFlows(**sums),
             weights=sum((self.weights[i] for i in inside), 0.0),
             extra=sum((self.caches[i] for i in inside), 0.0),
             compute=0.0,
@@ -229,7 +219,7 @@ class FusedRuns:
         """Ops of some places as one partition at its best number of tiles; infinite time without room."""
         work, products, others = self.work(first, last)
         core = products * self.padding + others
-        found = price_partition(replace(work, compute=core), self.limits, self.rules, self.tiles, 1.0)
+        found = fusion.price_partition(replace(work, compute=core), self.limits, self.rules, self.tiles, 1.0)
         xp = namespace(found.time, self.tiles, self.allowed)
         compute, busy = found.compute, found.busy
         time = xp.where(found.fits & self.allowed, found.time, math.inf)

@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, ceil_div, namespace, register_pytree
+from strata.arrays import Mask, Number, ceil_div, namespace
 from strata.errors import BadValue
+from strata.params import record
 from strata.pricing.fusion_rules import FusionRules
 
 STREAM_AXES = ("tokens", "sequences", "queries", "samples")  # of which tiles of shipped programs are parts
@@ -198,8 +199,7 @@ class TensorUse:
     whole: tuple[bool, ...]  # of each reader: it needs all of it for each tile
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class PartitionFlows:
     """Bytes that partitions read and write, and bytes of their buffers."""
 
@@ -286,8 +286,7 @@ def live_bytes(tensors: Sequence[TensorUse], done: Sequence[Mask], inside: Seque
     return total
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class PartitionWork:
     """What partitions ask for in bytes, time [s] and levels of kernels."""
 
@@ -304,8 +303,7 @@ class PartitionWork:
     live: Number = 0.0
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class PartitionLimits:
     """The chip: SRAM and DRAM [B], bandwidth [B/s], start of a kernel [s]."""
 
@@ -315,8 +313,7 @@ class PartitionLimits:
     start: Number = 0.0
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class PartitionPrice:
     """Times [s], rooms and traffic [B], passes over weights of partitions; `fits` where there is room."""
 

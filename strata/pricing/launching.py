@@ -13,12 +13,10 @@ from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
 from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock, PricedBlocks
-from strata.pricing.given import Pricing
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
-from strata.pricing.overlap.equations import exposed
 from strata.pricing.pipeline import again_share, reaches_over_nodes
-from strata.pricing.price import ZERO
-from strata.pricing.pricers import Rank, launched_kernels
+from strata.pricing.price import ZERO, exposed
+from strata.pricing.pricers import Pricing, Rank, launched_kernels
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product

@@ -7,14 +7,13 @@ from typing import Any
 
 from strata.arrays import Number, floor_div, namespace
 from strata.mapping.layout import DEEPFLOW
-from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import SPLITS
+from strata.mapping.training_plan import recomputed_layers
 from strata.memo import Memo, value_key
 from strata.pricing.block import PricedBlock, PricedBlocks
-from strata.pricing.given import Pricing
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.price import ZERO, Price, network_price, total_price
-from strata.pricing.pricers import Rank
+from strata.pricing.pricers import Pricing, Rank
 from strata.shipped import needed_model
 from strata.workload.graph import Block, BlockSequence, Collective, Graph
 
@@ -347,3 +346,34 @@ def mean_device(
     kinds["collective"] = kinds.get("collective", 0.0) + send.time * stages
     mean = (parts + send.times(stages)).times(pieces / stages)
     return mean, {kind: time * pieces / stages for kind, time in kinds.items()}
+
+
+def pipeline_time(
+    stage: Number, stages: Number, microbatches: Number, virtual_stages: Number = 1.0
+) -> Number:
+    r"""Time for all micro-batches to pass a pipeline once [s].
+
+    .. math:: T = t \left(m + \frac{P - 1}{v}\right)
+
+    slowest stage t for one micro-batch; micro-batches m; stages P; v chunks a stage under an interleaved
+    schedule.
+
+    Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2.
+
+    >>> pipeline_time(1.0, 8.0, 32.0), pipeline_time(1.0, 8.0, 32.0, 2.0)
+    (39.0, 35.5)
+    """
+    return stage * (microbatches + (stages - 1.0) / virtual_stages)
+
+
+def decode_cycle(stage: Number, stages: Number, microbatches: Number) -> Number:
+    r"""Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
+
+    .. math:: T = t \max(P, m)
+
+    The pipeline is full when there are as many micro-batches as stages; fewer leave stages idle, more wait.
+
+    >>> float(decode_cycle(1.0, 4.0, 2.0))
+    4.0
+    """
+    return stage * namespace(stage, stages, microbatches).maximum(stages, microbatches)

@@ -306,34 +306,3 @@ def bubble_share(time: Number, work: Number) -> Number:
     """
     xp = namespace(time, work)
     return xp.maximum(1.0 - work / time, 0.0)
-
-
-def pipeline_time(
-    stage: Number, stages: Number, microbatches: Number, virtual_stages: Number = 1.0
-) -> Number:
-    r"""Time for all micro-batches to pass a pipeline once [s].
-
-    .. math:: T = t \left(m + \frac{P - 1}{v}\right)
-
-    slowest stage t for one micro-batch; micro-batches m; stages P; v chunks a stage under an interleaved
-    schedule.
-
-    Narayanan et al., Efficient Large-Scale Language Model Training on GPU Clusters (SC 2021), sec. 2.2.
-
-    >>> pipeline_time(1.0, 8.0, 32.0), pipeline_time(1.0, 8.0, 32.0, 2.0)
-    (39.0, 35.5)
-    """
-    return stage * (microbatches + (stages - 1.0) / virtual_stages)
-
-
-def decode_cycle(stage: Number, stages: Number, microbatches: Number) -> Number:
-    r"""Time in which every sequence gains a token when micro-batches go round a pipeline without pause [s].
-
-    .. math:: T = t \max(P, m)
-
-    The pipeline is full when there are as many micro-batches as stages; fewer leave stages idle, more wait.
-
-    >>> float(decode_cycle(1.0, 4.0, 2.0))
-    4.0
-    """
-    return stage * namespace(stage, stages, microbatches).maximum(stages, microbatches)

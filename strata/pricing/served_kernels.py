@@ -24,7 +24,7 @@ from strata.pricing.kernels.expert_load import (
     tile_heights,
 )
 from strata.pricing.kernels.experts import GroupedKernels, grouped_product, price_experts, price_gather
-from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.traffic import Product
 from strata.pricing.kernels.vector import cache_miss_share, price_vector, vector_kernel
 from strata.pricing.price import ZERO, Price
 from strata.workload.attention_parts import attended

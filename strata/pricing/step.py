@@ -14,15 +14,12 @@ from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import HOST_ACTIVATIONS
 from strata.pricing.block import PricedBlocks, one_by_one, overlapped, price_block, two_halves
 from strata.pricing.fused_block import tensor_sizes
-from strata.pricing.given import Pricing, rank_in_step
 from strata.pricing.launching import launch_bound, launch_time, with_host
-from strata.pricing.overlap.equations import exposed
 from strata.pricing.pipeline import mean_device, stage_counts_of, stage_send
 from strata.pricing.power_cap import optimistic_price, step_capped
-from strata.pricing.price import Price, bound_times, kinds_at_clock, price_where
-from strata.pricing.pricers import KernelPrices, Rank
-from strata.pricing.stage_memory import memory_beside, step_memory
-from strata.pricing.stage_passes import pass_times
+from strata.pricing.price import Price, bound_times, exposed, kinds_at_clock, price_where
+from strata.pricing.pricers import KernelPrices, Pricing, Rank, rank_in_step
+from strata.pricing.stage_costs import memory_beside, pass_times, step_memory
 from strata.pricing.training_memory import held_blocks, layer_activations
 from strata.pricing.update import update_price
 from strata.workload.graph import Collective, Graph, is_collective

@@ -8,9 +8,8 @@ from typing import Any
 from strata.arrays import Number, namespace
 from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import Sharding
-from strata.mapping.recompute import recomputed_layers
 from strata.mapping.trainer import WORKING, Trainer, TrainerMemory
-from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
+from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE, recomputed_layers
 from strata.precision import bytes_of
 from strata.pricing.footprint import Footprint
 from strata.workload.graph import Block, BlockSequence

@@ -14,13 +14,11 @@ from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS
 from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
 from strata.precision import bytes_of
 from strata.pricing.block import PricedBlocks
-from strata.pricing.given import Pricing, Structure
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.optimiser import optimiser_price, rounded_weights
-from strata.pricing.overlap.equations import exposed
 from strata.pricing.pipeline import block_runs
-from strata.pricing.price import ZERO, Price, network_price
-from strata.pricing.pricers import Rank
+from strata.pricing.price import ZERO, Price, exposed, network_price
+from strata.pricing.pricers import Pricing, Rank, Structure
 from strata.workload.graph import Collective
 
 NORM_BYTES = 4.0  # one number, the norm of all gradients

@@ -18,15 +18,14 @@ from strata.arrays import has_axes, map_leaves
 from strata.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import summarised
+from strata.hardware.making import cost_rate
 from strata.hardware.money import Economics
-from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System
 from strata.mapping.engine import has_host_time
-from strata.pricing.given import Structure
-from strata.pricing.metrics import METRICS, RATE, TIME
+from strata.pricing.metrics import METRICS, RATE, TIME, Summary
 from strata.pricing.power_cap import LEAST, voltage_energy
+from strata.pricing.pricers import Structure
 from strata.pricing.step import Step
-from strata.pricing.summary import Summary
 from strata.search.derived_metrics import DERIVED_METRICS, GOAL_METRICS, metric_column
 from strata.search.goal import Goal
 from strata.search.points import Evaluated, groups_by_words, plans_at

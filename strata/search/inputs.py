@@ -34,10 +34,10 @@ from strata.search.fields import (
     path_in_recipe,
 )
 from strata.units import finite_number
+from strata.workload.expert_ops import Routing, read_routing
 from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
-from strata.workload.routing import Routing, read_routing
 from strata.workload.tasks import FORWARD, PHASES, Workload, decode, forward, prefill, serve, train
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"

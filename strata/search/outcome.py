@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from strata.errors import StrataError, require
-from strata.hardware.silicon.cost import cost_rate
+from strata.hardware.making import cost_rate
 from strata.records import Tabular, row_columns
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, scatter_svg, table_html

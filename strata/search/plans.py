@@ -15,8 +15,7 @@ from strata.batch import take
 from strata.errors import require
 from strata.evaluate import evaluate
 from strata.expression import holds_at
-from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import DIRECT, Dimension
+from strata.hardware.fabric import DIRECT, Dimension, Fabric
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine
 from strata.mapping.place import in_every_order

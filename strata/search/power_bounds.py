@@ -22,8 +22,8 @@ from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import refresh_left
 from strata.hardware.dram.stack import connected_layers
 from strata.hardware.fabric import Fabric
+from strata.hardware.making import cost_rate
 from strata.hardware.money import HOUR, Economics, host_power
-from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System
 from strata.hardware.thermal.compact import ThermalModel, heat_of, leakage
 from strata.mapping.engine import has_host_time

@@ -21,11 +21,10 @@ from strata.arrays import Number
 from strata.case import Case
 from strata.expression import mentions
 from strata.hardware.chip import Chip
-from strata.hardware.fabric import Fabric, Host
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, Fabric, Host
 from strata.hardware.money import Economics, always_on, fabric_price
 from strata.hardware.thermal.compact import leakage
-from strata.pricing.kernels.dram_access import banks_of
+from strata.pricing.kernels.traffic import banks_of
 from strata.search.axes import DesignAxis
 from strata.search.plans import plain_dimension
 from strata.search.points import built_parts, field_choices, set_choices, tied_values

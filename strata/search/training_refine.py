@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.mapping.divisors import divisors
 from strata.mapping.plan import WORDS, Plan
 from strata.mapping.plans import TrainingBox
+from strata.mapping.rules import divisors
 from strata.mapping.training_plan import RECOMPUTE
 
 FULL = RECOMPUTE.index("full")

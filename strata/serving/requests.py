@@ -12,8 +12,8 @@ from strata.arrays import Number
 from strata.calls import checked_class
 from strata.errors import BadValue, require
 from strata.params import data_folder
+from strata.workload.expert_ops import Routing
 from strata.workload.model import Model
-from strata.workload.routing import Routing
 from strata.workload.tasks import USUAL_SKEW, Workload
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.evaluate import evaluate
+from strata.hardware.making import cost_rate
 from strata.hardware.money import Economics
-from strata.hardware.silicon.cost import cost_rate
 from strata.hardware.system import System, economics_of
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan

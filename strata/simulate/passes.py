@@ -8,15 +8,13 @@ from functools import cached_property
 
 from strata.errors import UnknownName, require
 from strata.mapping.engine import trainer_of
-from strata.mapping.recompute import recomputed_layers
+from strata.mapping.training_plan import recomputed_layers
 from strata.pricing.block import DATA_GROUP, PricedBlock
-from strata.pricing.given import Pricing, rank_in_step
-from strata.pricing.overlap.equations import share_links
 from strata.pricing.pipeline import block_runs, stage_bounds, stage_send, stage_split
 from strata.pricing.power_cap import price_at_clock
-from strata.pricing.price import Price
-from strata.pricing.pricers import Rank
-from strata.pricing.stage_passes import exchange_saved, is_dualpipe, weight_time
+from strata.pricing.price import Price, share_links
+from strata.pricing.pricers import Pricing, Rank, rank_in_step
+from strata.pricing.stage_costs import exchange_saved, is_dualpipe, weight_time
 from strata.pricing.step import Step
 from strata.pricing.update import update_parts
 from strata.simulate.events import TaskWork

@@ -12,9 +12,9 @@ from strata.case import Case
 from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import evaluate_case, pricing_of
 from strata.mapping.training_plan import SCHEDULE
-from strata.pricing.given import Structure
+from strata.pricing.pricers import Structure
 from strata.pricing.schedules import SCHEDULES, bubble_share, filled_time, listed_passes, waits_for_hand_overs
-from strata.pricing.stage_passes import held_by_messages
+from strata.pricing.stage_costs import held_by_messages
 from strata.records import Tabular, row_columns
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, table_html

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from strata.errors import BadValue
-from strata.mapping.divisors import divisors
 from strata.mapping.engine import Engine
 from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import Plan, plan_text
-from strata.mapping.rules import WHOLE_BATCH, near_divisors
+from strata.mapping.rules import WHOLE_BATCH, divisors, near_divisors
 from strata.mapping.training_plan import RECOMPUTE, training_violations
 from strata.params.files import names
 from strata.search.training_search import batch_neighbours

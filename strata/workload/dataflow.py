@@ -8,19 +8,20 @@ batch. Sizes are numbers, or expressions over other sizes and the workload.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, is_leaf, register_pytree
+from strata.arrays import Number, is_leaf
 from strata.errors import BadValue, UnknownName, require
 from strata.expression import calculate, mentions
+from strata.params import record
 from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.dataflow_kinds import SETTINGS, AxisSizes, KernelContext, Operand, UserKind, kinds_of
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked
-from strata.workload.graph_axes import op_axes
+from strata.workload.graph_walks import op_axes
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload, forward
 
@@ -29,9 +30,8 @@ SIZE_LIMIT = 1e30  # the bytes of a tensor with ten axes of it are still a numbe
 ONE_PLACE = "-"  # in the axes a tensor is read under: of this one a single entry
 
 
-@register_pytree
 @readable("name", "kind", "reads", "writes", "weight")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class DataflowKernel:
     """One kernel: its kind, the tensors it reads, the axes of the tensor it writes, which has its name.
 
@@ -54,9 +54,8 @@ class DataflowKernel:
 KERNEL_FIELDS = tuple(f.name for f in fields(DataflowKernel) if f.name != "settings")
 
 
-@register_pytree
 @readable("name", "sizes", "kernels")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Dataflow(Program):
     """A program of kernels, `layers` times with weights of their own.
 

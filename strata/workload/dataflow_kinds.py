@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number
 from strata.errors import BadValue, UnknownName
 from strata.expression import calculate
+from strata.params import record
 from strata.precision import bytes_of
 from strata.records import readable
 from strata.units import sensible
@@ -256,9 +257,8 @@ def _communication(pattern: str) -> MakeOp:
     return make
 
 
-@register_pytree
 @readable("name", "unit", "flop", "reads", "writes")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class UserKind:
     """A kind of kernel of a program's own: operations and accesses as formulas.
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.arrays import Number, namespace
+from strata.params import record
 from strata.precision import bytes_of
 from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked, volume
@@ -62,9 +63,8 @@ class FftLines(Op):
         return (self.turned(),)
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Fft(Program):
     """Transforms of grids of two or three dimensions; each dimension is a module of its own.
 
@@ -126,9 +126,8 @@ class Fft(Program):
         return checked(graph)
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class LongFft(Program):
     """A transform of one line too long for one memory: as a matrix, first its columns, then its rows.
 

@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeGuard
 
-from strata.arrays import Number
-from strata.errors import BadValue
+from strata.arrays import SCALARS, Number, floor_div, has_axes, lead, namespace, rank_of
 from strata.precision import bytes_of
-from strata.workload.periods import layers_within
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -348,53 +346,41 @@ class Graph:
         return sum(every, 0.0)
 
 
-def check_graph(graph: Graph) -> Graph:
-    """The graph itself, after its laws were checked: raise where one is broken.
-
-    Every tensor is made before it is read, in its block or, by `block:tensor`, in another one; names are
-    unique in a block; a block hands on what it makes; the sequence and the blocks name each other; every node
-    has the ops of its block.
-    """
-    blocks = {block.name: block for block in graph.blocks}
-    _check(len(blocks) == len(graph.blocks), "two blocks have one name")
-    made = {f"{b.name}:{op.output}" for b in graph.blocks for op in b.ops}
-    made |= {f"{b.name}:{b.entry.name}" for b in graph.blocks if b.entry is not None}
-    for block in graph.blocks:
-        _check_block(graph, block, made)
-    order = graph.sequence
-    placed = {*order.first, *order.last, *order.prefix, *(n for names in order.period for n in names)}
-    for name in placed:
-        _check(name in blocks, f"the sequence names block {name}, which is not there")
-    for block in graph.blocks:
-        _check(
-            (block.gradient_of or block.name) in placed, f"block {block.name} has no place in the sequence"
-        )
-    return graph
-
-
-def _check_block(graph: Graph, block: Block, elsewhere: set[str]) -> None:
-    known = {*graph.inputs, *((block.entry.name,) if block.entry else ())}
-    names: set[str] = set()
-    for op in block.ops:
-        for tensor in op.inputs:
-            there = tensor in known or (":" in tensor and tensor in elsewhere)
-            _check(there, f"{block.name}.{op.name} reads {tensor}, which nothing before it makes")
-        _check(op.name not in names, f"{block.name} has two ops called {op.name}")
-        names.add(op.name)
-        known.add(op.output)
-    for tensor in block.leaves:
-        _check(tensor in known, f"{block.name} hands on {tensor}, which it does not make")
-    edges = [(op.kind, op.name, op.inputs, op.output) for op in block.ops]
-    for _, ops in block.nodes:
-        same = [(op.kind, op.name, op.inputs, op.output) for op in ops] == edges
-        _check(same, f"{block.name} has a node with other ops than the block")
-
-
-def _check(holds: bool, said: str) -> None:
-    if not holds:
-        raise BadValue(f"graph: {said}")
-
-
 def checked(graph: Graph) -> Graph:
     """`check_graph` where it is asked for by STRATA_CHECK=1, as in the tests: after every pass."""
-    return check_graph(graph) if os.environ.get("STRATA_CHECK") == "1" else graph
+    if os.environ.get("STRATA_CHECK") != "1":
+        return graph
+    from strata.workload.graph_walks import check_graph  # laws of graphs, which this module describes
+
+    return check_graph(graph)
+
+
+def layers_within(
+    layers: Number, prefix: Number, in_prefix: bool, places: tuple[int, ...], length: int
+) -> Number:
+    """How many of the first layers are of a kind: all of a prefix or none, then some places of a period."""
+    xp = namespace(layers, prefix)
+    inside = xp.minimum(layers, prefix) if in_prefix else 0.0 * layers
+    return inside + places_within(xp.maximum(layers - prefix, 0.0), places, length)
+
+
+def places_within(layers: Number, places: tuple[int, ...], length: int) -> Number:
+    r"""How many of the first layers stand at some places of a period.
+
+    .. math:: n = \sum_p \left\lfloor \frac{L + \ell - 1 - p}{\ell} \right\rfloor
+
+    L layers, a period of ℓ layers, places p in it counted from 0.
+
+    >>> float(places_within(10.0, (3,), 4)), float(places_within(10.0, (0, 1, 2, 3), 4))
+    (2.0, 10.0)
+    """
+    if len(places) == length:
+        return layers
+    if not places:
+        return 0.0 * layers
+    if not has_axes(layers) and namespace(layers) is SCALARS:
+        return sum((floor_div(layers + (length - 1 - place), length) for place in places), 0.0)
+    # all places at once: a long list of layers stays one operation
+    xp = namespace(layers)
+    before = lead([float(length - 1 - place) for place in places], rank_of(layers), xp)
+    return xp.sum(floor_div(layers + before, length), axis=0)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import SCALARS, Number, namespace, register_pytree
+from strata.arrays import SCALARS, Number, namespace
+from strata.params import record
 from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.ops import RowOps
@@ -54,9 +54,8 @@ def iteration_nodes(count: Number, nodes: int) -> tuple[tuple[Number, Number], .
     return tuple((places[..., j], weights[..., j]) for j in range(nodes))
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Hpl(Program):
     """LU of a matrix in blocks of columns: each iteration factors a panel, solves for rows of U, and updates
     the rest.

@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number, lowest
 from strata.errors import BadValue, require
+from strata.params import record
 from strata.records import brief
 from strata.units import box_shape
 from strata.workload.backward import with_backward
@@ -28,8 +29,7 @@ ALL_MODULES = ("attention", "ffn", "moe")
 MASK = 0.5  # elements of 2 bytes: dropout writes one byte more for each element it keeps or drops
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Lora:
     r"""Low-rank adapters: two products of rank r beside each product of some modules, added to its result.
 
@@ -53,8 +53,7 @@ class Lora:
         return f"adapters of rank {brief(self.rank)} beside {', '.join(self.modules)}"
 
     def __post_init__(self) -> None:
-        low = self.rank.min() if hasattr(self.rank, "min") else self.rank
-        require(low > 0, "rank of adapters must be positive", rank=self.rank)
+        require(lowest(self.rank) > 0, "rank of adapters must be positive", rank=self.rank)
         require(bool(self.modules), "modules of adapters must name at least one module")
         box_shape([tuple(self.rank.shape)] if hasattr(self.rank, "shape") else [])
 

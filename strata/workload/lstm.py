@@ -9,8 +9,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number
 from strata.errors import UnknownName, require
+from strata.params import record
 from strata.precision import bytes_of
 from strata.records import readable
 from strata.workload.backward import with_backward
@@ -123,9 +124,8 @@ CELLS = {
 SOFTMAX_READS = ("projection", "hidden")
 
 
-@register_pytree
 @readable()
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Lstm(Program):
     """A recurrent language model of `steps` time steps, every block once a step with the same weights.
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number
 from strata.errors import UnknownName
+from strata.params import record
 from strata.precision import bytes_of
 from strata.records import readable
 
@@ -15,9 +14,8 @@ CHANNEL, DECAY, DELTA = "channel", "decay", "delta"
 RULES_OF_STATES = {"mamba1": CHANNEL, "mamba2": DECAY, "lightning": DECAY, "gated_delta": DELTA, "kda": DELTA}
 
 
-@register_pytree
 @readable("kind", "heads", "key_heads", "key_dim", "value_dim", "state")
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class Mixer:
     """Sizes of layers whose memory is a state: `heads` matrices of `key_dim` x `value_dim` for each sequence.
 

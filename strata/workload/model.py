@@ -8,14 +8,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from strata.arrays import Number, is_leaf, register_pytree
+from strata.arrays import Number, highest, is_leaf, lowest, register_pytree
 from strata.errors import UnknownName, require
 from strata.precision import check
 from strata.records import readable
 from strata.units import finite_quantity
-from strata.workload.graph import Graph
+from strata.workload.graph import Graph, layers_within
 from strata.workload.mixer import Mixer
-from strata.workload.periods import layers_within
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
@@ -271,11 +270,10 @@ def _check_field(key: str, value: Any) -> None:
     else:
         require(is_leaf(value), f"model.{key} is a number", **{key: value})
         finite_quantity(value, f"model.{key}")
-        low = value.min() if hasattr(value, "min") else value
+        low = lowest(value)
         require(bool(low > 0 or (held == 0.0 and low == 0)), f"model.{key} must be positive", **{key: low})
         require(key != LAYERS or _is_whole(value), "model.layers is a whole number", layers=value)
 
 
 def _is_whole(value: Any) -> bool:
-    left = value % 1.0
-    return bool(left.max() == 0.0 if hasattr(left, "max") else left == 0.0)
+    return bool(highest(value % 1.0) == 0.0)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number, register_pytree
+from strata.arrays import Number, lowest, register_pytree
 from strata.errors import require
 from strata.records import readable
 from strata.units import box_shape
+from strata.workload.expert_ops import Routing
 from strata.workload.lora import Lora
-from strata.workload.routing import Routing
 
 PHASES = ("prefill", "decode", "serve", "train")
 FORWARD = "forward"  # one pass of a program that is no language model
@@ -91,8 +91,7 @@ def _positive(*others: Any, **values: Any) -> None:
             not isinstance(value, str) and value is not None, f"workload.{name} is a number", **{name: value}
         )
         require(getattr(value, "size", 1) != 0, f"workload.{name} has at least one value")
-        low = value.min() if hasattr(value, "min") else value
-        require(low > 0, f"workload.{name} must be positive", **{name: value})
+        require(lowest(value) > 0, f"workload.{name} must be positive", **{name: value})
     box_shape([tuple(value.shape) for value in (*values.values(), *others) if hasattr(value, "shape")])
 
 

@@ -19,16 +19,17 @@ from strata.arrays import SCALARS, Number, best_of, ceil_div, floor_div, namespa
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price, noc_byte_energy
-from strata.pricing.kernels.dram_access import dram_time, product_stream
-from strata.pricing.kernels.product import (
+from strata.pricing.kernels.systolic import block_traffic, dataflows
+from strata.pricing.kernels.traffic import (
     ACCUMULATOR,
     HELD,
     Product,
+    dram_time,
     product_bound,
+    product_stream,
     tile_traffic,
     wave_traffic,
 )
-from strata.pricing.kernels.systolic import block_traffic, dataflows
 from strata.pricing.price import Price
 
 ENDLESS = 1e300  # waves of tiles beyond what doubles tell apart: as many, and no infinity over another

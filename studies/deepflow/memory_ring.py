@@ -13,8 +13,7 @@ from dataclasses import replace
 from deepflow.products import max_rate
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import DIRECT, Dimension, RingMemory
+from strata.hardware.fabric import DIRECT, Dimension, Fabric, RingMemory
 from strata.hardware.hierarchy import memory_levels
 from strata.mapping.place import GroupLayout
 from strata.pricing.kernels.device import Device

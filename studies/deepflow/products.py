@@ -16,7 +16,7 @@ from strata.arrays import SCALARS, Array, Number, ceil_div, floor_div, namespace
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
-from strata.pricing.kernels.product import Product, product_bound
+from strata.pricing.kernels.traffic import Product, product_bound
 from strata.pricing.price import Price
 
 # Orders of (m, k, n) that stand for the sides (1, 2, 3) of the traffic formula, by what stays; the largest of

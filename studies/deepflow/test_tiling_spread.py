@@ -12,7 +12,7 @@ from deepflow.tiling_spread import tiling_intensities, tiling_spread
 from strata.errors import StrataError
 from strata.hardware.generate.recipe import generate
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.traffic import Product
 from strata.workload.mlp import Gemm
 
 CUBE = Gemm(m=65536.0, k=65536.0, n=65536.0)

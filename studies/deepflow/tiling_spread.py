@@ -20,7 +20,7 @@ from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.mapping.kernel_parallel import strategies, strategy_text
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, device
-from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.traffic import Product
 from strata.reading import known_keys, number_of, table_of
 from strata.search.study_generated import generated_chip
 from strata.workload.mlp import Gemm

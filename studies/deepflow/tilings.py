@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number, namespace
-from strata.pricing.kernels.product import ACCUMULATOR, HELD, Product
+from strata.pricing.kernels.traffic import ACCUMULATOR, HELD, Product
 
 # Sides of the tiles of results tried for a core, and the widest ratio of the two.
 SIDES = tuple(2.0**i for i in range(11, 3, -1))

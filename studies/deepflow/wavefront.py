@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from strata.arrays import Number, namespace
 from strata.pricing.block import PricedBlock
-from strata.pricing.given import Pricing
 from strata.pricing.pipeline import block_runs, stage_counts
 from strata.pricing.price import Price
+from strata.pricing.pricers import Pricing
 from strata.workload.graph import BlockSequence, is_collective
 
 

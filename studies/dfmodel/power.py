@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strata.arrays import Number, namespace, register_pytree
-from strata.hardware.silicon.cost import price_of
+from strata.hardware.making import price_of
 from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of
 from strata.params import Sources, quantity, sourced_record, text

@@ -13,7 +13,7 @@ from strata.adapters.onnx.ops import RULES
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.mapping.plan import division
 from strata.mapping.shard import shard
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 from strata.workload.program import program
 
 onnx = pytest.importorskip("onnx")

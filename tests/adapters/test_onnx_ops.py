@@ -6,7 +6,7 @@ import pytest
 import strata as st
 from strata.adapters.onnx.graph import onnx_program
 from strata.errors import BadValue, UnknownName
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 
 onnx = pytest.importorskip("onnx")
 helper, numpy_helper = onnx.helper, getattr(onnx, "numpy_helper", None)

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.hardware.fabric import Fabric, peak_link
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, Fabric, peak_link
 
 
 @dataclass(frozen=True, slots=True)

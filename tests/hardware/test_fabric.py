@@ -13,8 +13,15 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.errors import BadFile, BadValue
-from strata.hardware.fabric import check_group, group_share, peak_link, sustained_link, with_library
-from strata.hardware.fabric_parts import KINDS, TAPERED, Dimension
+from strata.hardware.fabric import (
+    KINDS,
+    TAPERED,
+    Dimension,
+    check_group,
+    peak_link,
+    sustained_link,
+    with_library,
+)
 from strata.hardware.topology import (
     all_reduce_bound,
     all_to_all_bound,
@@ -26,6 +33,7 @@ from strata.hardware.topology import (
 )
 from strata.mapping.place import GroupLayout
 from strata.params import names
+from strata.pricing.network.algorithm_names import group_share
 from strata.pricing.network.collectives import price_collective
 from strata.workload.graph import Collective
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as some
 
 from strata.errors import MissingQuantity
 from strata.hardware.components import link_phy
-from strata.hardware.lanes import area_lanes, edge_bandwidth, edge_lanes
-from strata.hardware.technology import bonding, packaging
+from strata.hardware.technology import area_lanes, bonding, edge_bandwidth, edge_lanes, packaging
 from strata.params import names
 
 LINK, BOND, PACKAGE = link_phy("interposer"), bonding("interposer"), packaging("cowos")

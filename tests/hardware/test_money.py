@@ -14,6 +14,7 @@ from hypothesis import strategies as some
 import strata as st
 from strata.errors import StrataError
 from strata.hardware.fabric import fabric
+from strata.hardware.making import cost_rate, system_cost
 from strata.hardware.money import (
     device_hour_price,
     dimension_price,
@@ -22,7 +23,6 @@ from strata.hardware.money import (
     plug_power,
     switch_ports,
 )
-from strata.hardware.silicon.cost import cost_rate, system_cost
 from strata.hardware.system import system
 from strata.params import names
 

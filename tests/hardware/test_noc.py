@@ -8,6 +8,7 @@ import pytest
 import strata as st
 from strata.hardware import noc as n
 from strata.hardware.noc import Noc
+from strata.hardware.silicon.floorplan import router_area
 
 
 def made(topology, placement="logic", width=128.0, **more):
@@ -76,7 +77,7 @@ def test_one_core_has_no_network():
 
 def test_a_network_in_the_stack_saves_area_and_costs_time_and_energy():
     inside, above = made("crossbar"), made("crossbar", "dram")
-    assert float(n.router_area(above, 16.0)) < float(n.router_area(inside, 16.0))
+    assert float(router_area(above, 16.0)) < float(router_area(inside, 16.0))
     assert float(n.access_latency(above, 16.0, 0.0)) > float(n.access_latency(inside, 16.0, 0.0))
     assert float(n.access_energy(above, 16.0, 0.0)) == pytest.approx(
         float(n.access_energy(inside, 16.0, 0.0)) + 2 * 4e-13
@@ -85,16 +86,16 @@ def test_a_network_in_the_stack_saves_area_and_costs_time_and_energy():
 
 def test_area_grows_with_the_square_of_the_width_and_with_vaults_of_a_crossbar():
     for topology in ALL:
-        assert float(n.router_area(made(topology, width=256.0), 16.0)) == pytest.approx(
-            4 * float(n.router_area(made(topology), 16.0))
+        assert float(router_area(made(topology, width=256.0), 16.0)) == pytest.approx(
+            4 * float(router_area(made(topology), 16.0))
         )
-    assert float(n.router_area(made("crossbar"), 32.0)) == pytest.approx(
-        2 * float(n.router_area(made("crossbar"), 16.0))
+    assert float(router_area(made("crossbar"), 32.0)) == pytest.approx(
+        2 * float(router_area(made("crossbar"), 16.0))
     )
     assert (
-        float(n.router_area(made("mesh"), 32.0))
-        == float(n.router_area(made("mesh"), 16.0))
-        > float(n.router_area(made("ring"), 16.0))
+        float(router_area(made("mesh"), 32.0))
+        == float(router_area(made("mesh"), 16.0))
+        > float(router_area(made("ring"), 16.0))
     )
 
 

@@ -10,9 +10,8 @@ import pytest
 
 import strata as st
 from strata.hardware.components import link_phy, memory_device
-from strata.hardware.lanes import device_bandwidth, edge_bandwidth
-from strata.hardware.silicon.manufacturing import made_of
-from strata.hardware.technology import technology
+from strata.hardware.silicon.floorplan import made_of
+from strata.hardware.technology import device_bandwidth, edge_bandwidth, technology
 from strata.params import data_folder, read_toml
 from strata.units import parse
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.collectives import PATTERNS, price_collective
 from strata.workload.graph import Collective

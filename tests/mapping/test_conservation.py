@@ -28,7 +28,8 @@ from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import microbatches
 from strata.mapping.shard import shard
 from strata.workload.expert_ops import is_expert_product
-from strata.workload.graph import Op, check_graph, is_collective
+from strata.workload.graph import Op, is_collective
+from strata.workload.graph_walks import check_graph
 
 # Layers with a state repeat keys that several heads share; their laws stand in workload/test_mixers.py.
 STATELESS = [name for name in MODELS if model(name).mixer is None]

@@ -22,7 +22,7 @@ from strata.mapping.kernel_parallel import (
 )
 from strata.mapping.plan import division, division_text
 from strata.mapping.shard import shard
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data/deepflow/kernel_parallel.json").read_text())
 TEXTS = ("RC-4-2-d8-p2", "CR-8", "CR-4-d2-p2", "d8", "p4", "d8-p2", "RC-2-2-d2", "RC-1-8")

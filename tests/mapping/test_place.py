@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.hardware.fabric import fabric, sized
-from strata.hardware.fabric_parts import ONE_RING
+from strata.hardware.fabric import ONE_RING, fabric, sized
 from strata.mapping.place import place, spread
 from strata.mapping.plan import DIMENSIONS, ORDERS
 from strata.mapping.plan_layout import ORDERED, exchange_ranks

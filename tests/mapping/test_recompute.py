@@ -7,7 +7,6 @@ from cases import roomy, uncapped
 import strata as st
 from strata.errors import UnknownName
 from strata.mapping.plan import plan, plan_text
-from strata.mapping.recompute import recompute_parts, recompute_share
 from strata.mapping.rules import (
     DUAL_PIECES,
     EVEN_STAGES,
@@ -17,7 +16,7 @@ from strata.mapping.rules import (
     SHARDS,
     WHOLE_BATCH,
 )
-from strata.mapping.training_plan import TrainingPlan
+from strata.mapping.training_plan import TrainingPlan, recompute_parts, recompute_share
 from strata.workload.graph import is_collective
 from strata.workload.program import program
 

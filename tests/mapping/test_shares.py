@@ -7,7 +7,7 @@ import pytest
 from cases import model, rank_graph, roomy
 
 import strata as st
-from strata.pricing.overlap.equations import ring_exposed
+from strata.pricing.price import ring_exposed
 
 
 def of_kind(graph, kind):

@@ -18,7 +18,7 @@ from strata.pricing.fusion import STREAM_AXES, is_streamed
 from strata.pricing.kernels.device import device
 from strata.pricing.pricers import Rank, on_chip, price_op
 from strata.workload.graph import is_collective
-from strata.workload.graph_axes import extents_of
+from strata.workload.graph_walks import extents_of
 from strata.workload.program import program
 
 SYSTEM = st.system("8xh200")

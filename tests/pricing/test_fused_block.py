@@ -14,8 +14,8 @@ from strata.optimise.fusion.fusion_graph import fusion_problem, kernel_shape
 from strata.pricing.block import price_block
 from strata.pricing.fused_block import TILES, tensor_sizes
 from strata.pricing.fusion import is_streamed
-from strata.pricing.given import Structure, rank_in_step
-from strata.workload.graph_axes import extents_of
+from strata.pricing.pricers import Structure, rank_in_step
+from strata.workload.graph_walks import extents_of
 
 UNFUSED = engine("ideal", kernels="unfused")
 CASES = [

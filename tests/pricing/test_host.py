@@ -6,7 +6,7 @@ import pytest
 
 import strata as st
 from strata.mapping.engine import engine, kernel_library
-from strata.pricing import given
+from strata.pricing import pricers
 
 
 def step_of(by, batch=64.0, plan="tp=8", model="llama-3-8b", system="8xh200"):
@@ -24,7 +24,7 @@ def library(monkeypatch):
 
     def changed(**numbers):
         other = replace(kernel_library("served"), **numbers)
-        monkeypatch.setattr(given, "kernel_library", lambda name, platform: other)
+        monkeypatch.setattr(pricers, "kernel_library", lambda name, platform: other)
 
     return changed
 

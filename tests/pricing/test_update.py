@@ -16,9 +16,9 @@ from strata.hardware.transport import transport
 from strata.mapping.engine import engine
 from strata.mapping.place import place
 from strata.mapping.plan_layout import group_ranks
-from strata.pricing.given import Structure, rank_in_step
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.optimiser import host_update
+from strata.pricing.pricers import Structure, rank_in_step
 from strata.pricing.step import price
 from strata.pricing.update import exposed_beside_chunks, update_parts, update_price
 from strata.workload.graph import Collective, is_collective

@@ -14,7 +14,7 @@ from strata.errors import StrataError
 from strata.mapping.engine import request_time
 from strata.mapping.plans import plans
 from strata.serving.load import most_rate
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 
 RUNS = Path(__file__).parents[2] / "validation" / "serving" / "requests"
 

@@ -9,15 +9,14 @@ from hypothesis import strategies as some
 
 from strata.arrays import lead, rank_of
 from strata.errors import BadValue, UnknownName
+from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.schedules import (
     SCHEDULE,
     SCHEDULES,
     StagePasses,
     bubble_share,
-    decode_cycle,
     dualpipe_time,
     interleaved_time,
-    pipeline_time,
     scheduled_time,
 )
 from strata.simulate.orders import device_orders

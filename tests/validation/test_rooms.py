@@ -14,7 +14,7 @@ PHYSICS = (
     "strata.workload.graph",
     "strata.workload.ops",
     "strata.evaluate",
-    "strata.one_step",
+    "strata.evaluate",
     "strata.case",
     "strata.pricing.kernel",
 )

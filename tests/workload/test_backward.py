@@ -10,7 +10,7 @@ from programs import elementwise, extent, one_block, product, tensor
 
 import strata as st
 from strata.workload.backward import with_backward
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 
 # Choices among experts and among keys have no gradient: what reads them takes it for given.
 CHOICES = {"top_k_backward", "index_top_backward"}

@@ -14,7 +14,7 @@ from strata.mapping.plan import division
 from strata.mapping.shard import shard
 from strata.params import data_folders
 from strata.workload.dataflow_file import dataflow_schema, read_dataflow
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 from strata.workload.program import program
 
 SHIPPED = sorted(path.stem for folder in data_folders("programs") for path in folder.glob("*.toml"))

@@ -13,7 +13,8 @@ from programs import elementwise, extent, one_block, product, tensor
 
 import strata as st
 from strata.errors import BadValue
-from strata.workload.graph import Block, BlockSequence, Graph, check_graph
+from strata.workload.graph import Block, BlockSequence, Graph
+from strata.workload.graph_walks import check_graph
 
 WORKS = {
     "decode": st.decode(8.0, 512.0),

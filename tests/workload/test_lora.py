@@ -11,7 +11,8 @@ import strata as st
 from strata.errors import StrataError
 from strata.mapping.shard import shard
 from strata.pricing.footprint import footprint_of
-from strata.workload.graph import check_graph, is_collective
+from strata.workload.graph import is_collective
+from strata.workload.graph_walks import check_graph
 from strata.workload.tasks import train
 
 MLPERF = {"rank": 16.0, "modules": ("attention",)}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 from strata.workload.mixer import Mixer
 from strata.workload.model import Model, Pattern, pattern_of
 

@@ -9,7 +9,7 @@ from strata.errors import BadValue, UnknownName
 from strata.mapping.plan import division
 from strata.mapping.shard import shard
 from strata.params import names
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 from strata.workload.program import PROGRAMS, program
 
 NAMES = names("programs")

@@ -9,7 +9,7 @@ from cases import roomy, uncapped
 
 import strata as st
 from strata.errors import BadValue, UnknownName
-from strata.workload.graph import check_graph
+from strata.workload.graph_walks import check_graph
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data/deepflow/kernel_parallel.json").read_text())
 B, V, D, P, S = 64.0, 40000.0, 4096.0, 2048.0, 10.0

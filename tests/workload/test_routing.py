@@ -12,9 +12,8 @@ from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import busiest_load, most_on_a_rank
 from strata.pricing.kernels.experts import price_experts
-from strata.workload.expert_ops import ExpertMatMul
+from strata.workload.expert_ops import ExpertMatMul, read_routing, routing
 from strata.workload.graph import Extent
-from strata.workload.routing import read_routing, routing
 
 EXPERTS, TOP_K = 256, 8
 

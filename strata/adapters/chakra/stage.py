@@ -13,8 +13,8 @@ from typing import Any
 from strata.adapters.chakra.trace import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND
 from strata.arrays import Number
 from strata.mapping.engine import trainer_of
-from strata.mapping.recompute import recompute_share
 from strata.mapping.trainer import gathered_bytes
+from strata.mapping.training_plan import recompute_share
 from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock, PricedOp
 from strata.pricing.price import Price

@@ -13,9 +13,9 @@ from strata.adapters.post_training.recipe import PostTrainingRecipe
 from strata.arrays import Number, namespace
 from strata.hardware.money import Economics
 from strata.hardware.system import System
-from strata.mapping.divisors import divisors
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
+from strata.mapping.rules import divisors
 from strata.pricing.network.collective_cost import collective
 from strata.records import readable
 from strata.serving.steps import dollars_per_s

@@ -10,7 +10,7 @@ from scipy.special import ndtr
 
 from strata.arrays import Array, Number, register_pytree
 from strata.errors import BadValue, require
-from strata.mapping.divisors import divisors
+from strata.mapping.rules import divisors
 from strata.params import Sources, override, quantity, remembered, sourced_record, text
 from strata.records import readable
 

@@ -29,8 +29,8 @@ from strata.units import parse, typed_quantity, whole
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
-    from strata.hardware.silicon.cost import SystemCost
-    from strata.hardware.silicon.manufacturing import Silicon
+    from strata.hardware.making import SystemCost
+    from strata.hardware.silicon.floorplan import Silicon
     from strata.hardware.system import System
 
 LAYERS = (100, "FROM:TO goes up, over at most 100 numbers")
@@ -107,7 +107,7 @@ def area_command(
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
     from strata.app.render.silicon import area_dict, area_tables, draw_die_areas, stacks_table
-    from strata.hardware.silicon.manufacturing import area_of
+    from strata.hardware.silicon.floorplan import area_of
 
     counts = typed_counts(layers, "--layers", *LAYERS)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
@@ -149,7 +149,7 @@ def stacked_chips(
     `--set` may change either; all layers are connected unless it says how many are.
     """
     from strata.hardware.chip import chip as make_chip
-    from strata.hardware.silicon.manufacturing import made_of
+    from strata.hardware.silicon.floorplan import made_of
 
     given = silicon_changes(items, floorplan)
     owner = make_chip(name, **given)
@@ -182,7 +182,7 @@ def cost_command(
     """
     from strata.app.render.silicon import cost_dict, cost_tables
     from strata.app.render.tables import floats, picked
-    from strata.hardware.silicon.cost import cost_of
+    from strata.hardware.making import cost_of
 
     if dfmodel and not system:
         raise BadValue(
@@ -232,8 +232,8 @@ def _whole_system(name: str, floorplan: str, items: list[str] | None) -> tuple[S
     """A system by name, its chip and what it costs to own changed by `--set`, and what it costs."""
     from dataclasses import replace
 
+    from strata.hardware.making import system_cost
     from strata.hardware.money import economics
-    from strata.hardware.silicon.cost import system_cost
     from strata.hardware.system import system as make_system
     from strata.search.fields import parse_changes
 
@@ -328,7 +328,7 @@ def heat_command(
     what binds.
     """
     from strata.app.render import heat as render
-    from strata.hardware.thermal.report import heat
+    from strata.hardware.temperatures import heat
 
     changes: dict[str, Any] = set_items(set, "cooling", "bond_thickness='5 um'", heat)
     powers = {"--power": power, "--dram-power": dram_power}

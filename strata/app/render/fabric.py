@@ -12,7 +12,7 @@ from typing import Any
 from strata.app.render.figures import colour_of
 from strata.app.render.tables import cells_of, floats, picked, table
 from strata.drawing import DARK, GREY, Canvas, Point
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension
 from strata.hardware.topology import Measures, Topology
 from strata.units import show
 

@@ -10,8 +10,8 @@ import numpy as np
 from strata.app.render.tables import cells_of, floats, picked, table
 from strata.arrays import Array, Number
 from strata.drawing import DARK, GREY, Canvas, Point
+from strata.hardware.temperatures import Temperatures
 from strata.hardware.thermal.grid import Layer
-from strata.hardware.thermal.report import Temperatures
 from strata.units import show
 
 SHOWN_TIMES = 8  # rows of temperatures in time

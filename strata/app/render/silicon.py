@@ -21,12 +21,10 @@ from strata.hardware.dram.channel import (
     interface_peak,
     sustained_channel,
 )
+from strata.hardware.making import Cost, SystemCost, area_as_stated, why_not_built
 from strata.hardware.money import economics
-from strata.hardware.silicon.area import area_as_stated, why_not_built
-from strata.hardware.silicon.cost import Cost, SystemCost
 from strata.hardware.silicon.energy import EnergyComparison, energies_of
-from strata.hardware.silicon.floorplan import Area, connections_that_fit
-from strata.hardware.silicon.manufacturing import Silicon, usable_cores
+from strata.hardware.silicon.floorplan import Area, Silicon, connections_that_fit, usable_cores
 from strata.hardware.system import System
 from strata.hardware.technology import bonding
 from strata.units import show

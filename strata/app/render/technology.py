@@ -16,14 +16,17 @@ from strata.arrays import Number
 from strata.drawing import COLOURS, GREY
 from strata.errors import StrataError, UnknownName
 from strata.hardware.components import LinkPhy, MemoryDevice, link_phy, memory_device
-from strata.hardware.lanes import (
+from strata.hardware.technology import (
+    Technology,
     area_lanes,
+    bonding,
     device_bandwidth,
     device_edge_bandwidth,
     edge_bandwidth,
     edge_lanes,
+    packaging,
+    technology,
 )
-from strata.hardware.technology import Technology, bonding, packaging, technology
 from strata.params import names, stated, value_at
 from strata.units import show
 

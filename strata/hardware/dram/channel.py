@@ -8,7 +8,7 @@ only the numbers differ (data/memories).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from strata.arrays import Number, ceil_div, namespace
 from strata.errors import BadValue, require
 from strata.hardware.dram.banks import ACTIVATES, bank_time, blurred, in_step, turns
 from strata.params import (
+    Named,
     Sources,
     find,
     override,
@@ -87,11 +88,9 @@ class Controller:
 
 
 @record
-class Dram:
+class Dram(Named):
     """One channel: an independent bus with its banks."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     burst: Number = positive("B", "one transaction, the least that is moved")
     row: Number = positive("B", "open row of a bank, as this channel sees it")
@@ -99,7 +98,6 @@ class Dram:
     banks_per_group: Number = quantity("1", "banks of a group", minimum=1)
     timing: Timing = part(Timing, "times between commands")
     controller: Controller = part(Controller, "order of requests")
-    sources: Sources = field(default_factory=Sources)
 
 
 def _span(value: Any) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from strata.arrays import Number, ceil_div, namespace
 from strata.errors import require
 from strata.hardware.dram.channel import Dram, dram_channel
-from strata.params import part, positive, quantity, record, table_named, text
+from strata.params import part, positive, quantity, record, text
 
 PORT_PASSES = 2.0  # a byte from DRAM enters a core's SRAM once and leaves it once
 
@@ -32,15 +31,6 @@ class Stack:
         default="",
     )
     dram: Dram | None = part(Dram, "that memory's quantities, from its file")
-
-
-def with_memory(table: dict[str, Any]) -> dict[str, Any]:
-    """A chip's table with the memory its stack names written out, under what the stack says itself of it."""
-    stack = table.get("stack")
-    if not isinstance(stack, dict) or not stack.get("memory"):
-        return table
-    dram = table_named("memory", str(stack["memory"]), stack.get("dram", {}))
-    return table | {"stack": stack | {"dram": dram}}
 
 
 def dram_of(stack: Stack) -> Dram | None:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, has_axes, leaves, namespace
+from strata.arrays import Number, has_axes, highest, leaves, namespace
 from strata.errors import UnknownName, require
-from strata.hardware.components import LinkPhy, Logic, MemoryDevice, check_shipped
+from strata.hardware.components import LinkPhy, Logic, MemoryDevice
 from strata.hardware.generate.template import Template, check_template
 from strata.hardware.generate.voltage import Supplied
 from strata.params import (
-    Sources,
+    Named,
     by_name,
+    check_shipped,
     positive,
     quantity,
     record,
@@ -26,15 +26,13 @@ from strata.params import (
 
 
 @record
-class Budget:
+class Budget(Named):
     """Limits of one chip with its memory, and their split over its components.
 
     Shares are by component: `core`, `memory` (controllers on the die, DRAM's power, its part of the edge),
     and the template's levels and networks by name.
     """
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     die_area: Number = positive("m2", "logic silicon of the chip, all its dies")
     dies: Number | None = quantity("1", "dies it is cut into; left out: one", minimum=1)
@@ -56,7 +54,6 @@ class Budget:
     area_share: dict[str, Number] | None = by_name("1", "share of the die, by component")
     power_share: dict[str, Number] | None = by_name("1", "share of the power, by component")
     perimeter_share: dict[str, Number] | None = by_name("1", "share of the edge, by component")
-    sources: Sources = field(default_factory=Sources)
 
 
 @remembered
@@ -153,12 +150,8 @@ def keeps_whole(budget: Budget, *, sums: bool) -> Number:
     return ok
 
 
-def _most(value: Number) -> float:
-    return float(value.max()) if hasattr(value, "max") else float(value)
-
-
 def _shown(value: Number) -> str:
-    return f"{_most(value):.6g}"
+    return f"{float(highest(value)):.6g}"
 
 
 def check_inputs(

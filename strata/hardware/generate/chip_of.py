@@ -12,8 +12,7 @@ import numpy as np
 from strata.arrays import Number, is_leaf, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
-from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, Fabric
 from strata.hardware.generate.made import Made
 from strata.hardware.generate.onchip import format_rates, operation_energies
 from strata.hardware.generate.voltage import clock_ratio

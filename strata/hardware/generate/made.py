@@ -10,6 +10,7 @@ import numpy as np
 from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
+from strata.hardware.generate import offchip, onchip
 from strata.hardware.generate.budget import (
     Budget,
     check_inputs,
@@ -18,37 +19,9 @@ from strata.hardware.generate.budget import (
     power_split,
     shared_out,
 )
-from strata.hardware.generate.offchip import (
-    BuiltLanes,
-    BuiltMemory,
-    RunningLanes,
-    RunningMemory,
-    built_lanes,
-    built_memory,
-    device_room,
-    memory_of_level,
-    running_lanes,
-    running_memory,
-    running_memory_of_level,
-)
-from strata.hardware.generate.onchip import (
-    BuiltCore,
-    BuiltLevel,
-    RunningCore,
-    RunningLevel,
-    bank_area,
-    built_core,
-    built_level,
-    component_of,
-    level_ports,
-    on_node,
-    operation_energies,
-    running_core,
-    running_level,
-)
 from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
 from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
-from strata.hardware.silicon.cost import chip_cost
+from strata.hardware.making import chip_cost
 from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging
 from strata.params import record
 
@@ -57,21 +30,21 @@ from strata.params import record
 class Built:
     """What is built of each component."""
 
-    core: BuiltCore
-    levels: tuple[BuiltLevel, ...]
-    memory: BuiltMemory
-    networks: tuple[BuiltLanes, ...]
+    core: onchip.BuiltCore
+    levels: tuple[onchip.BuiltLevel, ...]
+    memory: offchip.BuiltMemory
+    networks: tuple[offchip.BuiltLanes, ...]
 
 
 @record
 class Running:
     """How each component runs."""
 
-    core: RunningCore  # at the peak that is quoted: multiply-adds on operands in registers
-    product: RunningCore  # in a large product, with the traffic of all memories
-    levels: tuple[RunningLevel, ...]
-    memory: RunningMemory
-    networks: tuple[RunningLanes, ...]
+    core: onchip.RunningCore  # at the peak that is quoted: multiply-adds on operands in registers
+    product: onchip.RunningCore  # in a large product, with the traffic of all memories
+    levels: tuple[onchip.RunningLevel, ...]
+    memory: offchip.RunningMemory
+    networks: tuple[offchip.RunningLanes, ...]
 
 
 @record
@@ -122,7 +95,7 @@ def make(
     (643.0, 1.519)
     """
     logic = _timed(technology, template)
-    template = on_node(template, logic)
+    template = onchip.on_node(template, logic)
     if refuse:
         check_inputs(logic, budget, template, device, links, names=component_names(template))
     design = Made(
@@ -132,7 +105,7 @@ def make(
         device=device,
         links=links,
         logic=logic,
-        components=tuple(component_of(technology, level) for level in template.levels),
+        components=tuple(onchip.component_of(technology, level) for level in template.levels),
     )
     design = replace(design, **_places(design))
     design = replace(design, built=_built(design))
@@ -145,19 +118,19 @@ def make(
 def _built(made: Made) -> Built:
     """What fits the places of all components."""
     area, edge, template, device = made.area, made.edge, made.template, made.device
-    core = built_core(area[CORE], made.logic, template)
+    core = onchip.built_core(area[CORE], made.logic, template)
     levels = tuple(
-        built_level(area[level.name], component, level, core, template, made.budget.dies)
+        onchip.built_level(area[level.name], component, level, core, template, made.budget.dies)
         for level, component in zip(template.levels, made.components, strict=True)
     )
     return Built(
         core=core,
         levels=levels,
-        memory=memory_of_level(levels[-1])
+        memory=offchip.memory_of_level(levels[-1])
         if device.mount == "on die"
-        else built_memory(made.room, area[MEMORY], edge[MEMORY], device, template),
+        else offchip.built_memory(made.room, area[MEMORY], edge[MEMORY], device, template),
         networks=tuple(
-            built_lanes(area[net.name], edge[net.name], link)
+            offchip.built_lanes(area[net.name], edge[net.name], link)
             for net, link in zip(template.networks or (), made.links, strict=True)
         ),
     )
@@ -203,7 +176,7 @@ def _places(made: Made) -> dict[str, Any]:
     edge_share = shared_out(budget.perimeter_share, template.perimeter if auto else None, names)
     whole = die_edge(budget)
     edge = {name: share * whole for name, share in edge_share.items()}
-    room = device_room(budget, device)
+    room = offchip.device_room(budget, device)
     if budget.devices is not None:
         room = namespace(room, budget.devices).minimum(room, budget.devices)
     stated = dict(budget.area_share or {})
@@ -211,7 +184,7 @@ def _places(made: Made) -> dict[str, Any]:
         stated[MEMORY] = 0.0  # its banks are a level's
     elif auto and MEMORY not in stated:
         # controllers of all devices that room and edge allow
-        wanted = built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
+        wanted = offchip.built_memory(room, budget.die_area, edge[MEMORY], device, template).controller_area
         stated[MEMORY] = wanted / budget.die_area
     area_share = shared_out(stated, _usual_area(made) if auto else None, names)
     area = {name: share * budget.die_area for name, share in area_share.items()}
@@ -223,12 +196,12 @@ def _usual_area(made: Made) -> dict[str, Number]:
     budget, template = made.budget, made.template
     usual = dict(template.area or {})
     core = (budget.area_share or {}).get(CORE, usual.get(CORE, 0.0))
-    built = built_core(core * budget.die_area, made.logic, template)
+    built = onchip.built_core(core * budget.die_area, made.logic, template)
     for level, component in zip(template.levels, made.components, strict=True):
         if level.bytes_per_lane is not None:
             wanted = built.units * template.vector_lanes * level.bytes_per_lane
-            ports = level_ports(level, built, template, budget.dies)
-            usual[level.name] = bank_area(wanted, component, ports) / budget.die_area
+            ports = onchip.level_ports(level, built, template, budget.dies)
+            usual[level.name] = onchip.bank_area(wanted, component, ports) / budget.die_area
     return usual
 
 
@@ -260,7 +233,7 @@ def _powers(made: Made) -> dict[str, Any]:
     }
     at_rest = {CORE: built.core.units * built.core.unit_leakage, MEMORY: built.memory.static_power}
     weights: dict[str, Number] = {
-        CORE: operation_energies(made.logic, template)[template.format],
+        CORE: onchip.operation_energies(made.logic, template)[template.format],
         MEMORY: device.access_energy * or_zero(template.memory_bytes_per_flop),
     }
     for level, component, banks in zip(template.levels, made.components, built.levels, strict=True):
@@ -297,10 +270,10 @@ def _powers(made: Made) -> dict[str, Any]:
 def _run(made: Made) -> Running:
     """How what is built runs on its power."""
     template, power, built = made.template, made.power, made.built
-    core = running_core(made.peak_power, built.core, made.logic, template)
+    core = onchip.running_core(made.peak_power, built.core, made.logic, template)
     active = core.bundles / namespace(built.core.bundles).maximum(built.core.bundles, 1.0)
     levels = tuple(
-        running_level(
+        onchip.running_level(
             made.turn_power[level.name],
             banks,
             component,
@@ -311,13 +284,13 @@ def _run(made: Made) -> Running:
     )
     return Running(
         core=core,
-        product=running_core(power[CORE], built.core, made.logic, template),
+        product=onchip.running_core(power[CORE], built.core, made.logic, template),
         levels=levels,
-        memory=running_memory_of_level(built.levels[-1], levels[-1], made.device)
+        memory=offchip.running_memory_of_level(built.levels[-1], levels[-1], made.device)
         if made.device.mount == "on die"
-        else running_memory(power[MEMORY], built.memory, made.device),
+        else offchip.running_memory(power[MEMORY], built.memory, made.device),
         networks=tuple(
-            running_lanes(power[net.name], lanes, link, net, template)
+            offchip.running_lanes(power[net.name], lanes, link, net, template)
             for net, lanes, link in zip(template.networks or (), built.networks, made.links, strict=True)
         ),
     )

@@ -10,7 +10,7 @@ from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.onchip import BuiltLevel, RunningLevel
 from strata.hardware.generate.template import THROTTLE, Template, TemplateNetwork
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
-from strata.hardware.lanes import edge_lanes
+from strata.hardware.technology import edge_lanes
 from strata.params import record
 
 

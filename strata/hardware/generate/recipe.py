@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.arrays import Number, namespace
-from strata.errors import BadValue, Infeasible, UnknownName, require
+from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip, register_maker
 from strata.hardware.chip_parts import Generated
 from strata.hardware.components import LinkPhy, MemoryDevice, link_phy, memory_device
@@ -43,6 +43,7 @@ from strata.params import (
     word_paths,
 )
 from strata.params.records import as_toml, record_table
+from strata.records import Infeasible
 from strata.units import parse
 
 SHARES = ("area_share", "power_share", "perimeter_share")

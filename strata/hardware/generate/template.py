@@ -5,7 +5,7 @@ counting. A file of `templates`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, fields, replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,14 @@ from strata.arrays import Number
 from strata.errors import require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
-from strata.hardware.components import check_shipped
-from strata.hardware.fabric_parts import COLLECTIVES, ONE_RING, GroupDivisor
-from strata.hardware.fabric_parts import KINDS as TOPOLOGIES
+from strata.hardware.fabric import COLLECTIVES, ONE_RING, GroupDivisor
+from strata.hardware.fabric import KINDS as TOPOLOGIES
 from strata.params import (
+    Named,
     Sources,
     build,
     by_name,
+    check_shipped,
     choice,
     data_folder,
     find,
@@ -118,11 +119,9 @@ class GeneratorRules:
 
 
 @record
-class Template:
+class Template(Named):
     """An architecture without sizes: what a unit is, what shares what, and how a budget is split."""
 
-    name: str = text("short name, as in the file's name")
-    title: str = text("what it is")
     note: str = text("what a reader of these numbers should know", default="")
     kind: str = text("how it computes: its defaults lie in kinds/", choices=KINDS)
     kernel_model: str = text("how matrix products are priced", choices=KERNEL_MODELS, default="hierarchical")
@@ -190,7 +189,6 @@ class Template:
     rules: GeneratorRules = part(GeneratorRules, "rules of counting", default=GeneratorRules)
     # a chip of this kind with the template's own efficiencies and floors; generated numbers replace the rest
     chip: Chip | None = None
-    sources: Sources = field(default_factory=Sources)
 
 
 @remembered

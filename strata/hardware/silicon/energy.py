@@ -15,7 +15,7 @@ from strata.hardware.technology import Bonding, Process, bonding, process_node
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
-    from strata.hardware.silicon.manufacturing import Silicon
+    from strata.hardware.silicon.floorplan import Silicon
 
 BITS = 8.0
 ZERO_CELSIUS = 273.15

@@ -1,16 +1,26 @@
-"""What fits a die: cores with their memories, the network between them, interfaces at the edge, and where
-vertical connections land.
+"""How a chip is made, from `data/floorplans/`, and what fits its die: cores with their memories, the network
+between them, interfaces at the edge, and where vertical connections land.
 
 Every layer of a stack brings vias through the logic die: supply for each layer, signals and a controller for
-each connected one. What they take is no longer there for cores, so deeper stacks have fewer.
+each connected one. What they take is no longer there for cores, so deeper stacks have fewer. What a chip's
+file leaves out may follow from how it is made (`strata.hardware.derive`).
 """
 
 from __future__ import annotations
 
-from strata.arrays import Number, floor_div, namespace
-from strata.params import positive, quantity, record
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-BITS = 8.0  # of a byte
+from strata.arrays import Number, floor_div, highest, namespace
+from strata.errors import MissingQuantity, require
+from strata.hardware.noc import BITS, Noc
+from strata.hardware.technology import bonding, packaging, technology
+from strata.params import names, part, positive, quantity, record, text
+
+if TYPE_CHECKING:
+    from strata.hardware.chip import Chip
+
+PORTS = {"mesh": 5.0, "ring": 3.0}  # of a router: its neighbours and its core
 
 
 @record
@@ -254,3 +264,132 @@ def area_parts(
         edge=edge_of(die),
         edge_used=floorplan.link_edge + floorplan.memory_edge,
     )
+
+
+def router_area(noc: Noc, vaults: Number) -> Number:
+    r"""Logic area the network takes at each core [m2].
+
+    .. math:: a = n_x (8 w \, g)^2 \quad \text{or, in the stack,} \quad a = 2 \cdot 8 w \, p^2
+
+    n_x crosspoints of 8 w wires at pitch g: 25 and 9 of a mesh's and a ring's router of 5 and 3 ports, one
+    for each vault of a full crossbar. Wires set the size of wide switches; their buffers, some KiB, are part
+    of the core. A network in the stack leaves 8 w bonds in each direction, at their pitch p.
+
+    Dally & Towles, Principles and Practices of Interconnection Networks (2004), ch. 22: wire-limited switch
+    area.
+
+    >>> from dataclasses import replace
+    >>> from strata.hardware.chip import chip
+    >>> noc = replace(chip("stack-ref").silicon.noc, topology="mesh", local=None)
+    >>> round(float(router_area(noc, 16.0)) * 1e6, 4)  # mm2
+    0.2621
+    """
+    wires = BITS * noc.width
+    if noc.placement == "dram":
+        return 2.0 * wires * noc.bond_pitch**2 + 0.0 * vaults
+    ports = PORTS.get(noc.topology)
+    crosspoints = vaults if ports is None else ports**2 + 0.0 * vaults
+    return crosspoints * (wires * noc.wire_pitch) ** 2
+
+
+# Files that a record of silicon names.
+NAMES: dict[str, Callable[[str], Any]] = {
+    "technology": technology,
+    "bonding": bonding,
+    "packaging": packaging,
+}
+
+
+@record
+class Silicon:
+    """How a chip is made: process, joints, package and floorplan."""
+
+    name: str = text("the chip it belongs to")
+    note: str = text("what a reader of these numbers should know", default="")
+    technology: str = text("process of the logic die: a file of technology/")
+    bonding: str = text("how dies are joined: a file of bonding/")
+    packaging: str = text("what they are put into: a file of packaging/")
+    dies: Number = quantity("1", "logic dies of a chip", minimum=1)
+    beside: Number = quantity("1", "stacks of DRAM beside the logic; 0 where it is stacked on top")
+    beside_area: Number = quantity("m2", "area of one such stack")
+    memory_price: Number = quantity(
+        "USD/B",
+        "DRAM: as whole stacks where it stands beside the logic, as thinned dies with vias where it is "
+        "bonded here",
+    )
+    known_good: Number = positive("1", "share of layers tested good before bonding that are good")
+    repairable: Number = quantity("1", "share of a logic die in which a defect is repaired or switched off")
+    spare_cores: Number = quantity("1", "cores of a die that are built and not sold, so that some may be bad")
+    floorplan: Floorplan | None = part(Floorplan, "areas of the parts of the logic die")
+    noc: Noc | None = part(Noc, "network between cores and vaults")
+
+
+def check_silicon(silicon: Silicon, file: str) -> None:
+    """Refuse shares above 1 and names of processes, joints and packages that are not there."""
+    for name, read in NAMES.items():
+        read(getattr(silicon, name))
+    shares = {"known_good": silicon.known_good, "repairable": silicon.repairable}
+    if silicon.floorplan is not None:
+        shares["floorplan.utilisation"] = silicon.floorplan.utilisation
+    for name, value in shares.items():
+        high = float(highest(value))
+        require(high <= 1, f"{file}: a share is at most 1", **{name: high})
+
+
+def made_of(chip: Chip) -> Silicon:
+    """How a chip is made, or one line where nothing says so."""
+    if chip.silicon is None:
+        raise MissingQuantity(
+            f"nothing says how chip '{chip.name}' is made; name a floorplan with floorplan_file: "
+            f"{', '.join(names('floorplans'))}"
+        )
+    return chip.silicon
+
+
+def area_of(chip: Chip, silicon: Silicon, cores: Number | None = None) -> Area:
+    """The parts of a chip's logic die, and the cores that fit it.
+
+    `cores` fixes their number: `unused` is then what is left, negative where they do not fit.
+
+    >>> from strata.hardware.chip import chip
+    >>> float(area_of(chip("stack-ref"), chip("stack-ref").silicon).cores)
+    8.0
+    """
+    if silicon.floorplan is None:
+        raise MissingQuantity(f"chip {chip.name} has no [floorplan] in data/floorplans/{chip.name}.toml")
+    stack, compute = chip.stack, chip.compute
+    layers = 0.0 if stack is None else stack.layers
+    connected = layers if stack is None or stack.connected_layers is None else stack.connected_layers
+    channels, width = (0.0, 0.0) if stack is None else (stack.channels_per_layer, stack.channel_width)
+    return area_parts(
+        silicon.floorplan,
+        chip.package.die_area / silicon.dies,
+        capacity=compute.sram_capacity,
+        width=compute.sram_bandwidth / compute.clock,
+        cache=chip.cache.capacity / silicon.dies,
+        layers=layers,
+        connected=connected,
+        channels=channels,
+        channel_width=width,
+        router=_router(silicon.noc, channels),
+        cores=cores,
+    )
+
+
+def _router(noc: Noc | None, channels: Number) -> Number:
+    if noc is None:
+        return 0.0
+    return router_area(noc, channels if noc.vaults is None else noc.vaults)
+
+
+def usable_cores(area: Area, silicon: Silicon) -> Number:
+    r"""Cores of a chip that are sold: those that fit its dies, less the spare ones.
+
+    .. math:: N = n_d \max(0, N_{fit} - N_{spare})
+
+    >>> from strata.hardware.chip import chip
+    >>> float(usable_cores(area_of(chip("h100"), chip("h100").silicon), chip("h100").silicon))
+    132.0
+    """
+    xp = namespace(area.cores, silicon.spare_cores)
+    return silicon.dies * xp.maximum(area.cores - silicon.spare_cores, 0.0)

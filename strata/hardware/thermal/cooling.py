@@ -9,9 +9,8 @@ import numpy as np
 
 from strata.arrays import Array, Number
 from strata.errors import require
-from strata.hardware.components import check_shipped
 from strata.hardware.thermal.grid import Assembly, Layer
-from strata.params import override, positive, quantity, read_record, record, text
+from strata.params import check_shipped, override, positive, quantity, read_record, record, text
 
 ARRANGEMENTS = ("logic_bottom", "logic_top")
 CELLS = 16  # across a die, for the temperatures of a search

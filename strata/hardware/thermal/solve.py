@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
-from strata.errors import Infeasible, UnknownName, require
+from strata.errors import UnknownName, require
 from strata.hardware.thermal.grid import Assembly, LayerBlock, edges, layer_blocks, strip_shares
+from strata.records import Infeasible
 
 # K over the coolant; beyond it solder, polymers and constant conductivities no longer hold
 LARGEST_RISE = 700.0

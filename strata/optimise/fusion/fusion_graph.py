@@ -22,7 +22,7 @@ from strata.pricing.fusion import STREAM_AXES, is_streamed
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.pricers import Rank, on_chip, price_op
 from strata.workload.graph import Block, Collective, Op, is_collective
-from strata.workload.graph_axes import extents_of
+from strata.workload.graph_walks import extents_of
 from strata.workload.ops import is_vector
 
 TILES = tuple(2**i for i in range(11))

@@ -27,8 +27,8 @@ from strata.optimise.layouts.layout_options import LayoutRules
 from strata.optimise.layouts.layout_states import RankMemory
 from strata.precision import bytes_of
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.overlap.equations import beside
-from strata.pricing.schedules import pipeline_time
+from strata.pricing.pipeline import pipeline_time
+from strata.pricing.price import beside
 from strata.pricing.training_memory import state_bytes
 from strata.workload.graph import Collective, Graph
 from strata.workload.protocol import Program

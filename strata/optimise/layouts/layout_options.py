@@ -18,7 +18,7 @@ from strata.arrays import Array, Number
 from strata.mapping.layout import AxisLayout, Layout, Sharding
 from strata.params import Sources, sourced_record, text
 from strata.workload.graph import ONE, Extent, Graph, Op
-from strata.workload.graph_axes import axis_names, boundary_extents, extents_of
+from strata.workload.graph_walks import axis_names, boundary_extents, extents_of
 from strata.workload.tasks import Workload
 
 

@@ -24,7 +24,7 @@ from strata.pricing.fused_block import tensor_sizes
 from strata.pricing.fusion import STREAM_AXES
 from strata.pricing.fusion_rules import FusionRules
 from strata.workload.graph import Block, Graph, Op, is_collective
-from strata.workload.graph_axes import axis_names, extents_of
+from strata.workload.graph_walks import axis_names, extents_of
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

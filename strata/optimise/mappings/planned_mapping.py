@@ -31,8 +31,8 @@ from strata.optimise.mappings.joint_problem import (
 )
 from strata.optimise.mappings.joint_search import MappedStep
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
-from strata.pricing.given import Pricing, Structure, rank_in_step
-from strata.pricing.schedules import pipeline_time
+from strata.pricing.pipeline import pipeline_time
+from strata.pricing.pricers import Pricing, Structure, rank_in_step
 from strata.search.plan_for import plan_for, why_infeasible
 from strata.workload.graph import is_collective
 from strata.workload.program import program as make_program

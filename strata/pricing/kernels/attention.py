@@ -20,9 +20,8 @@ from strata.pricing.kernels.attention_shape import (
     worked_flop,
 )
 from strata.pricing.kernels.device import Device, kernel_price
-from strata.pricing.kernels.dram_access import dram_time, kv_cache_stream
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.product import product_bound
+from strata.pricing.kernels.traffic import dram_time, kv_cache_stream, product_bound
 from strata.pricing.kernels.vector import SLOT_FLOP, vector_kernel
 from strata.pricing.price import ZERO, Price, total_price
 from strata.workload.ops import Attention

@@ -8,13 +8,13 @@ from typing import Any
 from strata.arrays import Number, namespace
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
-from strata.hardware.hierarchy import far_level
+from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.noc import access_energy
 from strata.mapping.engine import Engine, KernelLibrary, trainer_of
 from strata.mapping.trainer import ExpertBias
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
-from strata.pricing.kernels.dram_access import Banks, banks_of, noc_of
+from strata.pricing.kernels.traffic import Banks, banks_of, noc_of
 from strata.pricing.price import Price, roofline_price
 
 WIDENED = "widened"  # products whose weights are stored narrower than they are computed
@@ -307,3 +307,14 @@ def kernel_price(
         cache_bytes=moved,
         energy=joule + moved * device.byte_energy + dram * device.chip.energy.memory,
     )
+
+
+def far_level(chip: Chip) -> MemoryLevel | None:
+    """The shared level of memory behind the cache, the last before DRAM; None where DRAM follows.
+
+    >>> from strata.hardware.chip import chip
+    >>> far_level(chip("mi300x")).name, far_level(chip("h200"))
+    ('Infinity Cache', None)
+    """
+    shared = [level for level in chip.levels or () if level.scope == "global"]
+    return shared[-1] if shared else None

@@ -13,10 +13,9 @@ from strata.arrays import Array, Number, as_float, ceil_div, lead, namespace, ra
 from strata.errors import BadValue, require
 from strata.memo import value_key
 from strata.pricing.kernels.device import Device
-from strata.workload.expert_ops import ExpertMatMul
+from strata.workload.expert_ops import ExpertMatMul, Routing
 from strata.workload.graph import total
 from strata.workload.moe import chance, copies_of, expert_load_of, expert_shares
-from strata.workload.routing import Routing
 
 ROWS = np.array([32.0, 128.0])  # token rows of a tile, where a chip's file does not say
 DRAWS = 8  # random routings that an answer is averaged over
@@ -98,7 +97,7 @@ def most_on_a_rank(load: ExpertLoad, ranks: Number, held: Number) -> Number:
     beside e - 1 others; of a trace, whose experts stay where they are, y as it was. The two are independent,
     so that their squares add up.
 
-    >>> from strata.workload.routing import routing
+    >>> from strata.workload.expert_ops import routing
     >>> seen = routing([[1.0] * 8 + [3.0] * 8])
     >>> one = ExpertLoad(tokens=1.0, experts=1.0, tiles=1.0)
     >>> traced, skewed = replace(one, seen=seen), replace(one, top=4.0)
@@ -345,3 +344,30 @@ def load_of_counts(counts: list[Array], rows: Array) -> ExpertLoad:
     draws = max(s.shape[1] for s in seen)
     stacked = np.stack([np.broadcast_to(s, (s.shape[0], draws)) for s in seen], axis=-1)
     return ExpertLoad(tokens=stacked[0], experts=stacked[1], tiles=stacked[2:])
+
+
+def reached_parts(parts: Number, top_k: Number, groups: Number, top_groups: Number) -> Number:
+    r"""Distinct parts (nodes, ranks) that hold experts of a token, in the mean.
+
+    .. math:: d = \min\left(P - P (1 - 1/P)^k,\; d_g\right), \quad
+              d_g = \max\left(1, P - P (1 - g/G)^{G/P}\right) \;(P \le G), \quad
+              d_g = L - (L - g)(1 - 1/L)^{k - g}, \; L = P g / G \;(P > G)
+
+    P equal parts of the experts; k picks of a token, from the best g of G groups of experts (1 of 1 where the
+    router knows no groups). The best expert of each group that is chosen is picked; other picks fall on the
+    chosen groups evenly. Against drawn routings within 5 %.
+
+    DeepSeek-V3 technical report (arXiv 2412.19437), sec. 2.1.2: node-limited routing, 4 of 8 groups.
+
+    >>> [round(float(reached_parts(n, 8.0, 8.0, 4.0)), 2) for n in (1.0, 2.0, 8.0, 64.0)]
+    [1.0, 1.88, 4.0, 7.34]
+    >>> round(float(reached_parts(8.0, 8.0, 1.0, 1.0)), 3)
+    5.251
+    """
+    xp = namespace(parts, top_k, groups, top_groups)
+    even = parts * (1.0 - (1.0 - 1.0 / parts) ** top_k)
+    few = xp.maximum(parts * (1.0 - (1.0 - top_groups / groups) ** (groups / parts)), 1.0)
+    held = xp.maximum(parts * top_groups / groups, 1.0)  # parts that hold the groups of a token
+    more = xp.maximum(top_k - top_groups, 0.0)
+    many = held - (held - xp.minimum(top_groups, held)) * (1.0 - 1.0 / held) ** more
+    return xp.minimum(even, xp.where(parts <= groups, few, many))

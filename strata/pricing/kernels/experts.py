@@ -9,17 +9,10 @@ import numpy as np
 
 from strata.arrays import Array, Number, as_float, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.precision import bytes_of, supports
+from strata.pricing.kernels import traffic
 from strata.pricing.kernels.device import Device, MatrixRate, by_format, kernel_price, rescaled_rate
-from strata.pricing.kernels.dram_access import (
-    RequestStream,
-    dram_bandwidth,
-    dram_time,
-    product_stream,
-    read_fraction,
-)
 from strata.pricing.kernels.expert_load import ExpertLoad, load_rank, shared_load, tile_heights
 from strata.pricing.kernels.matmul import padded
-from strata.pricing.kernels.product import Product, product_bound
 from strata.pricing.kernels.vector import scattered_rows
 from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import ExpertMatMul
@@ -60,7 +53,7 @@ class GroupedKernels:
 
 def grouped_product(
     load: ExpertLoad,
-    product: Product,
+    product: traffic.Product,
     device: Device,
     unit: MatrixRate,
     kernels: GroupedKernels,
@@ -91,7 +84,7 @@ def grouped_product(
     >>> tiles = {"rows": np.array([128.0]), "columns": np.array([256.0]), "tile": 0.0, "floor": 0.0}
     >>> kernels = GroupedKernels(rate=unit.sustained, bandwidth=d.bandwidth, **tiles)
     >>> load = ExpertLoad(tokens=1024.0, experts=8.0, tiles=np.array([8.0]))
-    >>> product = Product(m=1024.0, n=28672.0, k=4096.0, **widths)
+    >>> product = traffic.Product(m=1024.0, n=28672.0, k=4096.0, **widths)
     >>> price = grouped_product(load, product, d, unit, kernels, 2.4e11)
     >>> 4e-4 < float(price.time) < 7e-4  # the weights alone take 3.9e-4 at the DRAM's peak
     True
@@ -114,13 +107,13 @@ def grouped_product(
         dram=dram,
         flop=flop,
         joule=xp.maximum(flop, worked) * unit.energy,
-        lower=product_bound(flop, dram, unit, device),
+        lower=traffic.product_bound(flop, dram, unit, device),
         floor=kernels.floor,
     )
 
 
 def _best_tiles(
-    load: ExpertLoad, product: Product, device: Device, unit: MatrixRate, kernels: GroupedKernels
+    load: ExpertLoad, product: traffic.Product, device: Device, unit: MatrixRate, kernels: GroupedKernels
 ) -> tuple[Number, Number, Number, Number]:
     """Time of cores with the quickest tiles [s], their cache bytes and operations, least cache bytes."""
     cores, n, k = device.cores, product.n, product.k
@@ -201,15 +194,15 @@ def price_experts(
     load = load or shared_load(op, device, ranks)
     xp = namespace(load.tokens, load.tiles, op.tokens.size, n, k, device.cores)
     rank = max(load_rank(op, device, ranks), rank_of(load.tokens))
-    product = Product.of(load.tokens, n, k, unit, op.weight, op.activation)
+    product = traffic.Product.of(load.tokens, n, k, unit, op.weight, op.activation)
 
-    def weights() -> RequestStream:
+    def weights() -> traffic.RequestStream:
         each = load.tokens / xp.maximum(load.experts, 1.0)
-        return product_stream(chip, replace(product, m=each))
+        return traffic.product_stream(chip, replace(product, m=each))
 
     rounded = load.tokens * k * (2.0 * by_format(measured.passes, name))
-    passes = dram_time(
-        device, rounded, measured.gather_efficiency, lambda: RequestStream(k * stored, 0.5, even=True)
+    passes = traffic.dram_time(
+        device, rounded, measured.gather_efficiency, lambda: traffic.RequestStream(k * stored, 0.5, even=True)
     )
     tokens = op.tokens.size
     sorting = measured.sort * namespace(tokens).minimum(tokens / SORTED, 1.0)
@@ -220,7 +213,7 @@ def price_experts(
     kernels = GroupedKernels(
         rate=rescaled_rate(unit.peak * by_format(measured.efficiency, name), name, chip, device.boost)
         * worked,
-        bandwidth=dram_bandwidth(device, measured.memory_efficiency, weights) * read,
+        bandwidth=traffic.dram_bandwidth(device, measured.memory_efficiency, weights) * read,
         tile=measured.tile,
         floor=0.5 * (by_format(measured.floor, name) + sorting) + passes,
         rows=lead(rows, rank, xp),
@@ -263,8 +256,8 @@ def price_gather(op: Gather, device: Device) -> Price:
     moved, flop = size * (op.reads + op.writes), op.vector_flop()
     row, rate, floor = op.row_bytes(), chip.experts.gather_efficiency, chip.overhead.stream
 
-    def requests() -> RequestStream:
-        return RequestStream(row, read_fraction(op.reads, op.writes), even=True)
+    def requests() -> traffic.RequestStream:
+        return traffic.RequestStream(row, traffic.read_fraction(op.reads, op.writes), even=True)
 
     here = scattered_rows(device, moved, flop, rate, requests, floor=floor)
     return here if op.host_link is None else here + network_price(size / op.host_link, 0.0)

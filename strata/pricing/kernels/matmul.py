@@ -9,18 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
+from strata.pricing.kernels import traffic
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
-from strata.pricing.kernels.dram_access import dram_time, product_stream
-from strata.pricing.kernels.product import (
-    ACCUMULATOR,
-    HELD,
-    TILE_COLUMNS,
-    TILE_ROWS,
-    Product,
-    product_bound,
-    unaligned_time,
-    wave_traffic,
-)
 from strata.pricing.kernels.systolic import array_matmul
 from strata.pricing.price import Price
 from strata.shipped import needed_model
@@ -38,7 +28,7 @@ STEP_BYTES = 128.0
 # eight tiles of 128 rows; results one core works on at a time (a tile of 128 x 256 in registers); what cores
 # that drift apart read again. `HELD` of the cache keeps an operand between two uses.
 BAND = 1024.0
-HELD_BY_CORE = TILE_ROWS * TILE_COLUMNS
+HELD_BY_CORE = traffic.TILE_ROWS * traffic.TILE_COLUMNS
 DRIFT = 1.3
 
 
@@ -70,7 +60,7 @@ class Tiling:
     times into a core of a row or column of operands and of a result, and of a byte through the cache [s].
     """
 
-    product: Product
+    product: traffic.Product
     device: Device
     unit: MatrixRate
     xp: Any
@@ -102,7 +92,7 @@ class Tiling:
         return side
 
 
-def tiling(product: Product, device: Device, unit: MatrixRate, xp: Any = None) -> Tiling:
+def tiling(product: traffic.Product, device: Device, unit: MatrixRate, xp: Any = None) -> Tiling:
     """The terms that tilings of a product on a device share."""
     depth = padded(product.k, STEP_BYTES / unit.activation)
     return Tiling(
@@ -115,7 +105,7 @@ def tiling(product: Product, device: Device, unit: MatrixRate, xp: Any = None) -
         pace=2.0 * depth * device.cores / unit.sustained,
         least=depth * unit.step,
         least_part=namespace(depth).minimum(SPLIT_DEPTH / depth, 1.0),
-        partial_sums=(2.0 * ACCUMULATOR * product.batch) * (product.m * product.n),
+        partial_sums=(2.0 * traffic.ACCUMULATOR * product.batch) * (product.m * product.n),
         core_share=1.0 / device.cores,
         load=product.k / device.core_bandwidth,
         store=product.output_bytes / device.core_bandwidth,
@@ -149,7 +139,8 @@ def tile_times(of: Tiling, tile_rows: Number, tile_columns: Number) -> TileTimes
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> d = device(chip("h200"))
-    >>> shape = Product(m=1024.0, n=2304.0, k=16384.0, input_bytes=2.0, weight_bytes=2.0, output_bytes=2.0)
+    >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
+    >>> shape = traffic.Product(m=1024.0, n=2304.0, k=16384.0, **two)
     >>> times = tile_times(tiling(shape, d, d.matrix("bf16", "bf16")), 128.0, 256.0)
     >>> 0.7e-4 < float(times.cores) < 1.2e-4  # 72 tiles on 132 cores, cut to fill them
     True
@@ -217,7 +208,7 @@ _TILES: list[tuple[float, float]] = [(float(rows), float(columns)) for rows, col
 _LARGE_TILES: list[tuple[float, float]] = [(float(r), float(c)) for r, c in LARGE_TILES]
 
 
-def reread_bytes(product: Product, device: Device) -> Number:
+def reread_bytes(product: traffic.Product, device: Device) -> Number:
     r"""Bytes of one product read from DRAM more than once [B], because the cache does not hold them until
     they are used again.
 
@@ -237,13 +228,13 @@ def reread_bytes(product: Product, device: Device) -> Number:
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> a100, two = device(chip("a100-80")), {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
-    >>> many, few = (Product(m=m, n=8192.0, k=8192.0, **two) for m in (16384.0, 128.0))
+    >>> many, few = (traffic.Product(m=m, n=8192.0, k=8192.0, **two) for m in (16384.0, 128.0))
     >>> 2e9 < float(reread_bytes(many, a100)) < 5e9, float(reread_bytes(few, a100))  # counted: 3.1e9
     (True, 0.0)
     """
     m, n, k, a, w = product.m, product.n, product.k, product.input_bytes, product.weight_bytes
     xp = namespace(m, n, k, device.cores, device.cache_capacity)
-    band, kept = xp.minimum(m, BAND), HELD * device.cache_capacity
+    band, kept = xp.minimum(m, BAND), traffic.HELD * device.cache_capacity
     most = device.chip.compute.tile_results
     width = (HELD_BY_CORE if most is None else most) * device.cores / band
     bands = m / BAND
@@ -255,7 +246,7 @@ def reread_bytes(product: Product, device: Device) -> Number:
     return DRIFT * k * (rows + weights)
 
 
-def die_fills(product: Product, device: Device) -> Number:
+def die_fills(product: traffic.Product, device: Device) -> Number:
     r"""Bytes from the shared level behind the cache into the caches of the compute dies [B].
 
     .. math:: S = \frac{32768 \, p}{d}, \quad c = \frac{C}{d}
@@ -266,14 +257,14 @@ def die_fills(product: Product, device: Device) -> Number:
     >>> from strata.hardware.chip import chip
     >>> from strata.pricing.kernels.device import device
     >>> two = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}
-    >>> one = Product(m=4096.0, n=4096.0, k=4096.0, **two)
+    >>> one = traffic.Product(m=4096.0, n=4096.0, k=4096.0, **two)
     >>> eight = die_fills(one, device(chip("mi300x")))
     >>> round(float(eight / (one.weights + one.activations)), 1)  # of the bytes it has
     2.8
     """
     cache = device.chip.cache
     dies = 1.0 if cache.dies is None else cache.dies
-    return wave_traffic(product, HELD_BY_CORE * device.cores / dies, cache.capacity / dies)
+    return traffic.wave_traffic(product, HELD_BY_CORE * device.cores / dies, cache.capacity / dies)
 
 
 def matmul(
@@ -313,14 +304,16 @@ def matmul(
     more: dict[str, Number] = {"batch": batch, "unaligned": unaligned}
     if result_bytes is not None:
         more["output_bytes"] = result_bytes
-    product = Product.of(m, n, k, unit, weight, activation, **more)
+    product = traffic.Product.of(m, n, k, unit, weight, activation, **more)
     chip = device.chip
     name = chip.kernel_model or chip.kind
     priced = PRODUCT_MODELS.get(name) or needed_model("product models", name)
     return priced(product, device, unit, resident, warm)
 
 
-def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: bool, warm: Number) -> Price:
+def _tiled_matmul(
+    product: traffic.Product, device: Device, unit: MatrixRate, resident: bool, warm: Number
+) -> Price:
     chip, batch = device.chip, product.batch
     sizes = (product.m, product.n, product.k, batch)
     rates = (device.cores, device.cache_bandwidth, device.core_bandwidth, unit.sustained)
@@ -331,7 +324,7 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
     of = tiling(product, device, unit, xp)
     cores, moved, starved = best_tile(of, rank)
     if product.unaligned.__class__ is not float or product.unaligned != 0.0:
-        cores = xp.where(product.unaligned > 0.0, unaligned_time(product, device), cores)
+        cores = xp.where(product.unaligned > 0.0, traffic.unaligned_time(product, device), cores)
     inout = product.activations
     if resident:
         inout = xp.where(inout > 0.5 * device.cache_capacity, inout, 0.0)
@@ -348,19 +341,21 @@ def _tiled_matmul(product: Product, device: Device, unit: MatrixRate, resident: 
         device,
         compute=compute,
         cache=cache,
-        memory=dram_time(device, dram, chip.memory.efficiency, lambda: product_stream(chip, product)),
+        memory=traffic.dram_time(
+            device, dram, chip.memory.efficiency, lambda: traffic.product_stream(chip, product)
+        ),
         moved=moved,
         dram=dram,
         flop=flop,
         joule=flop * unit.energy,
-        lower=product_bound(flop, dram, unit, device),
+        lower=traffic.product_bound(flop, dram, unit, device),
         floor=device.floor + xp.where(dram > 0.0, chip.overhead.cold, 0.0),
         exposed=chip.memory.exposed,
     )
 
 
 # How a product is priced, by the model a chip asks for or else by its kind; papers offer others.
-PRODUCT_MODELS: dict[str, Callable[[Product, Device, MatrixRate, bool, Number], Price]] = {
+PRODUCT_MODELS: dict[str, Callable[[traffic.Product, Device, MatrixRate, bool, Number], Price]] = {
     "gpu": _tiled_matmul,
     "systolic": array_matmul,
     "dataflow": array_matmul,

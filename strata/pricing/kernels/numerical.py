@@ -7,9 +7,8 @@ import math
 from strata.arrays import Number, ceil_div, is_traced, namespace
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
-from strata.pricing.kernels.dram_access import dram_time, sequential_stream
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.product import PORT_TRIPS, product_bound
+from strata.pricing.kernels.traffic import PORT_TRIPS, dram_time, product_bound, sequential_stream
 from strata.pricing.kernels.vector import ROWS_HELD, RowSchedule, vector_kernel
 from strata.pricing.price import Price, total_price
 from strata.workload.fft import FftLines

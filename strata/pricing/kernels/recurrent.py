@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from strata.arrays import Number, namespace, register_pytree
-from strata.params import quantity
+from strata.arrays import Number, namespace
+from strata.params import quantity, record
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.matmul import matmul
@@ -16,8 +16,7 @@ from strata.workload.lstm import CELLS, Cell
 LOADED = 32.0  # depth of a product's main loop that one round of loads brings
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RecurrentLayer:
     """A layer whose state meets a square matrix for each gate of its cell at each time step."""
 
@@ -41,8 +40,7 @@ class RecurrentLayer:
         return self.wide * self.hidden * bytes_of(self.precision)
 
 
-@register_pytree
-@dataclass(frozen=True, eq=False, kw_only=True)
+@record
 class RecurrentLibrary:
     """How a library runs the steps of a recurrent layer in one direction."""
 

@@ -18,8 +18,14 @@ import numpy as np
 
 from strata.arrays import Mask, Number, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
-from strata.pricing.kernels.dram_access import dram_time, product_stream
-from strata.pricing.kernels.product import ACCUMULATOR, HELD, Product, product_bound
+from strata.pricing.kernels.traffic import (
+    ACCUMULATOR,
+    HELD,
+    Product,
+    dram_time,
+    product_bound,
+    product_stream,
+)
 from strata.pricing.price import Price
 
 # What stays, and the block of it that stays in a memory: balanced, or as deep as the product. Results lie on

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from strata.arrays import Number, namespace
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
-from strata.pricing.kernels.dram_access import RequestStream, dram_time, read_fraction, sequential_stream
+from strata.pricing.kernels.traffic import RequestStream, dram_time, read_fraction, sequential_stream
 from strata.pricing.price import ZERO, Price
 from strata.shipped import paper_model
 from strata.workload.custom_ops import CustomOp

@@ -1,4 +1,6 @@
-"""Algorithms by name: those a name means, the cheapest, and which dimensions of a fabric a group crosses."""
+"""Algorithms by name: those a name means, and the cheapest. Levels: the dimensions of a fabric that a group
+crosses, as one algorithm over all of them finds them.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +12,8 @@ import numpy as np
 
 from strata.arrays import Array, Number, is_traced, map_leaves, namespace
 from strata.errors import BadValue
+from strata.hardware.fabric import DIRECT, Dimension, peak_link
+from strata.hardware.transport import Transport
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.transport_times import AlgorithmTimes
 
@@ -162,3 +166,106 @@ def crosses(size: Any) -> bool:
 def always_crosses(size: Any) -> bool:
     """Whether a group has two members or more at every point; what a compiler traces is not known yet."""
     return not is_traced(size) and bool(np.all(np.asarray(size) > 1))
+
+
+def between_nodes(dimension: Dimension) -> bool:
+    """Whether a library's proxies move messages over adapters of a network in this dimension."""
+    transport = dimension.transport_model
+    return dimension.medium == "network" and transport is not None and transport.rings.post is not None
+
+
+def joins_levels(dimensions: Sequence[Dimension]) -> bool:
+    """Whether a library's one algorithm runs over these dimensions: all its own, one between nodes."""
+    known = all(d.transport_model is not None and not d.collectives for d in dimensions)
+    return known and any(between_nodes(d) for d in dimensions)
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Level:
+    """One dimension as a collective over several finds it."""
+
+    size: Number  # members of the group
+    inner: Number  # ranks of the group inside one member
+    outer: Number  # ranks inside this level and all below it
+    link: Number  # most of one rank into the group, one direction [B/s]
+    all_links: Number  # of all ranks inside one member together [B/s]
+    dimension: Dimension
+    transport: Transport
+    network: bool  # between nodes
+    always: bool  # every point crosses it, as far as is known
+
+    def where(self, value: Number) -> Number:
+        """A quantity where the group crosses the level, else 0."""
+        return value if self.always else namespace(self.size, value).where(self.size > 1, value, 0.0)
+
+    def step(self, protocol: str) -> Number:
+        """Until a rank over there sees a piece [s]: latency, and what the host's proxy adds."""
+        rings = self.transport.rings
+        post = 0.0 if rings.post is None else rings.post.get(protocol, 0.0)
+        return self.dimension.latency * rings.step[protocol] + post
+
+
+def make_level(layout: GroupLayout, dimension: Dimension, transport: Transport, inner: Number = 1.0) -> Level:
+    """A level of a group that lies so in a dimension, `inner` ranks of it inside each member."""
+    link, most = group_link(layout, dimension), transport.rings.ceiling
+    if most is not None:
+        link = namespace(link, most).minimum(link, most)
+    return Level(
+        size=layout.size,
+        inner=inner,
+        outer=layout.size if inner.__class__ is float and inner == 1.0 else inner * layout.size,
+        link=link,
+        all_links=link if inner.__class__ is float and inner == 1.0 else inner * link,
+        dimension=dimension,
+        transport=transport,
+        network=between_nodes(dimension),
+        always=always_crosses(layout.size),
+    )
+
+
+def crossed_levels(layouts: Sequence[GroupLayout], dimensions: Sequence[Dimension]) -> list[Level]:
+    """The dimensions a group crosses at some point, innermost first."""
+    levels = []
+    inner: Number = 1.0
+    for layout, dimension in zip(layouts, dimensions, strict=True):
+        crossed = not (layout.size.__class__ is float and layout.size <= 1.0)
+        if crossed and dimension.transport_model is not None:
+            levels.append(make_level(layout, dimension, dimension.transport_model, inner))
+        inner = layout.members if inner.__class__ is float and inner == 1.0 else inner * layout.members
+    return levels
+
+
+def group_link(layout: GroupLayout, dimension: Dimension) -> Number:
+    r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
+
+    The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s
+    share the wires: :math:`\beta / s`.
+    """
+    link = peak_link(dimension) * group_share(dimension, layout.size)
+    return link if dimension.kind in DIRECT else link / layout.stride
+
+
+def group_share(dimension: Dimension, members: Number) -> Number:
+    r"""Part of its bandwidth into a dimension that a device can use inside a group of some of the members.
+
+    .. math:: s = 1 \;\text{(switch)}, \quad s = \frac{g-1}{N-1} \;\text{(full)}, \quad
+              s = \max\left(\frac{g-1}{N-1}, \frac{1}{2}\right) \;\text{(dragonfly)}
+
+    g members of N. Where each pair has its own link, a group reaches only the links between its members. A
+    dragonfly may go round through a third group instead, which crosses two global links for one: never below
+    a half.
+
+    Kim, Dally, Scott & Abts, Technology-Driven, Highly-Scalable Dragonfly Topology, ISCA (2008), sec. 4:
+    Valiant routing.
+
+    >>> from strata.hardware.fabric import fabric
+    >>> mesh = fabric("mi325x-node").dimension[0]
+    >>> groups = fabric("slingshot-dragonfly").dimension[2]
+    >>> round(float(group_share(mesh, 4.0)), 3), round(float(group_share(groups, 2.0)), 3)
+    (0.429, 0.5)
+    """
+    if dimension.kind not in ("full", "dragonfly"):
+        return 1.0
+    xp = namespace(members, dimension.size)
+    direct = xp.maximum(members - 1.0, 1.0) / xp.maximum(dimension.size - 1.0, 1.0)
+    return direct if dimension.kind == "full" else xp.maximum(direct, 0.5)

@@ -9,9 +9,9 @@ same algorithms message by message.
 from __future__ import annotations
 
 from strata.arrays import Mask, Number, namespace
-from strata.hardware.fabric import group_share, peak_link
-from strata.hardware.fabric_parts import DIRECT, Dimension
+from strata.hardware.fabric import DIRECT, Dimension, peak_link
 from strata.mapping.place import GroupLayout
+from strata.pricing.network.algorithm_names import group_link, group_share
 from strata.pricing.network.transport_times import AlgorithmTimes, double_tree, doublings
 
 
@@ -134,16 +134,6 @@ def device_links(dimension: Dimension) -> Number:
     xp = namespace(dimension.size)
     others = xp.maximum(dimension.size - 1.0, 1.0)
     return others if dimension.kind == "full" else xp.minimum(2.0, others)
-
-
-def group_link(layout: GroupLayout, dimension: Dimension) -> Number:
-    r"""Peak bandwidth one rank has into its group inside a dimension, one direction [B/s].
-
-    The links its group reaches (`group_share`). On rings and chains, groups that interleave with stride s
-    share the wires: :math:`\beta / s`.
-    """
-    link = peak_link(dimension) * group_share(dimension, layout.size)
-    return link if dimension.kind in DIRECT else link / layout.stride
 
 
 def group_bandwidth(layout: GroupLayout, dimension: Dimension) -> Number:

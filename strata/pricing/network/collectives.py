@@ -11,21 +11,25 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Fabric, peak_link, sustained_link
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, Fabric, peak_link, sustained_link
 from strata.mapping.place import GroupLayout
 from strata.memo import Memo, is_settled, value_key
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithm_names import (
+    Level,
     algorithms_by_dimension,
     always_crosses,
+    between_nodes,
     cheapest,
+    crossed_levels,
     crosses,
+    group_link,
+    joins_levels,
+    make_level,
     select_algorithms,
     shown_size,
 )
-from strata.pricing.network.algorithms import all_ideal_times, group_link, ideal_times, pipelined_broadcast
-from strata.pricing.network.level_parts import Level, between_nodes, crossed_levels, joins_levels, make_level
+from strata.pricing.network.algorithms import all_ideal_times, ideal_times, pipelined_broadcast
 from strata.pricing.network.levels import level_times, slowest
 from strata.pricing.network.transport_times import (
     AlgorithmTimes,

@@ -1,35 +1,196 @@
-"""Tokens between ranks of experts: uneven routing, and kernels made for it beside a library's all-to-all."""
+"""Tokens between ranks of experts: uneven routing, and kernels made for it beside a library's all-to-all.
+
+Kernels of two kinds, as DeepEP has them. Low latency: a message for each pick straight to the expert's rank,
+over the node's links or by an adapter. Forwarded (its normal kernels, for many tokens): a token crosses the
+network once for each node that holds some of its experts, and is passed on inside that node. Both are held by
+the slower of adapters and links, and one node is the case of no adapters.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Fabric, with_library
-from strata.hardware.fabric_parts import DIRECT
-from strata.hardware.transport import ANY
+from strata.hardware.fabric import DIRECT, Dimension, Fabric, peak_link, with_library
+from strata.hardware.transport import ANY, ExpertTransport
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout, spread
 from strata.mapping.trainer import LIBRARY_EXCHANGE
 from strata.memo import Memo, is_settled, value_key
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
-from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
+from strata.pricing.kernels.expert_load import most_on_a_rank, reached_parts, shared_load
+from strata.pricing.network.algorithm_names import group_share
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.expert_levels import (
-    expert_levels,
-    forwarded_exchange,
-    low_latency_exchange,
-    message_bytes,
-    reached_parts,
-)
+from strata.pricing.network.transport_times import adapter_time, expert_exchange
 from strata.pricing.price import Price, network_price
 from strata.workload.expert_ops import Combine, Dispatch, is_expert_product, is_routed
 from strata.workload.graph import Collective, Exchange, Op, is_collective
 from strata.workload.ops import is_vector
+
+WAYS = ("dispatch", "combine")
+NARROW = 1.0  # bytes of an element up to which scales travel with it
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExpertLevels:
+    """The dimension whose transport has kernels for experts, and those around it that a group reaches into;
+    `sizes`: its members on each, the node's own first.
+    """
+
+    kernels: ExpertTransport
+    dimensions: tuple[Dimension, ...]
+    sizes: tuple[Number, ...]
+    fits: Any  # whether no dimension inside the node's divides the group
+
+    @property
+    def node(self) -> Number:
+        """Ranks of the group in a node."""
+        return self.sizes[0]
+
+    @property
+    def nodes(self) -> Number:
+        """Nodes that the group reaches into."""
+        return math.prod(self.sizes[1:], start=1.0)
+
+    @property
+    def link(self) -> Number:
+        """Peak of a rank's links inside a node, as far as its group can use them [B/s]."""
+        return peak_link(self.dimensions[0]) * group_share(self.dimensions[0], self.sizes[0])
+
+
+def expert_levels(direction: str, spreads: tuple[GroupLayout, ...], fabric: Fabric) -> ExpertLevels | None:
+    """The levels that kernels for experts run over; none where the fabric's transports have none."""
+    fits: Any = True
+    for i, dimension in enumerate(fabric.dimension):
+        moves = dimension.transport_model
+        if moves is not None and moves.experts is not None and direction in WAYS:
+            sizes = tuple(spread.size for spread in spreads[i:])
+            dimensions = fabric.dimension[i:]
+            return ExpertLevels(kernels=moves.experts, dimensions=dimensions, sizes=sizes, fits=fits)
+        fits = fits & (spreads[i].size <= 1)
+    return None
+
+
+def message_bytes(way: str, width: Number, element: Number, by: ExpertTransport) -> Number:
+    """Bytes of one pick's message: a header and the scales of narrow elements go out; plain elements come
+    back.
+
+    >>> by = ExpertTransport(start={}, expert={}, share={}, lane=1e9, header=16.0, scale=0.03125)
+    >>> float(message_bytes("dispatch", 7168.0, 1.0, by)), float(message_bytes("combine", 7168.0, 2.0, by))
+    (7408.0, 14336.0)
+    """
+    if way == "combine":
+        return width * element
+    return width * (element + namespace(element).where(element <= NARROW, by.scale, 0.0)) + by.header
+
+
+def beyond(levels: ExpertLevels) -> tuple[Number, ...]:
+    """Part of even traffic between nodes that crosses each dimension around the node, or one further out."""
+    inside: Number = 1.0
+    parts = []
+    for size in levels.sizes[1:]:
+        parts.append(1.0 - inside / levels.nodes)
+        inside = inside * size
+    return tuple(parts)
+
+
+def leaving_time(payload: Number, messages: Number, levels: ExpertLevels) -> Number:
+    """Time of what a rank sends beyond its node [s]: of the dimensions around it, the slowest; payload and
+    messages are those to all nodes, its own too.
+    """
+    post = 0.0 if levels.kernels.message is None else levels.kernels.message
+    slowest: Number = 0.0
+    outer = zip(beyond(levels), levels.dimensions[1:], levels.sizes[1:], strict=True)
+    for part, dimension, size in outer:
+        xp = namespace(part, payload, messages, slowest)
+        share = group_share(dimension, size)
+        time = adapter_time(payload * part / share, messages * part, post, dimension)
+        slowest = xp.maximum(slowest, xp.where(size > 1, time, 0.0))
+    return slowest
+
+
+def crossed_bytes(inside: Number, payload: Number, levels: ExpertLevels) -> tuple[Number, ...]:
+    """Bytes a rank sends over its links of each level: inside the node, then around it."""
+    parts = (*beyond(levels), 0.0)
+    each = (payload * (part - further) for part, further in pairwise(parts))
+    return (inside, *each)
+
+
+def low_latency_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, tuple[Number, ...]]:
+    """Time of an exchange by a message for each pick, and bytes a mean rank sends over each level; infinite
+    where the kernels do not take so many tokens.
+    """
+    by, ranks = levels.kernels, levels.node * levels.nodes
+    picks = made.tokens * made.top_k
+    sent = picks * message_bytes(made.direction, made.width, made.element, by)
+    busiest = sent * made.busiest
+    time = expert_exchange(
+        busiest,
+        levels.node,
+        made.experts,
+        levels.link,
+        made.direction,
+        by,
+        nodes=levels.nodes,
+        between=leaving_time(busiest, picks * made.busiest, levels),
+    )
+    legal = levels.fits & (ranks > 1)
+    if by.limit is not None:
+        legal = legal & (made.tokens <= by.limit)
+    crossed = crossed_bytes((levels.node - 1.0) / ranks * sent, sent, levels)
+    return namespace(legal, time).where(legal, time, float("inf")), crossed
+
+
+def forwarded_exchange(made: Exchange, levels: ExpertLevels) -> tuple[Number, tuple[Number, ...]]:
+    r"""Time of an exchange that sends a token to a node once and forwards it there [s], and bytes a mean rank
+    sends over each level; infinite where there are no such kernels, and in steps that only generate: captured
+    graphs do not wait for the host, which must know what will come.
+
+    .. math:: T = T_0 + \frac{T_n}{2} + \max\left(T_b(d_N n),\; \frac{p-1}{p}\frac{d_R n}{f \beta},\;
+              \frac{d_R n}{c\,\gamma}\right)
+
+    tokens of n bytes, copied to the :math:`d_N` nodes and :math:`d_R` ranks that have experts of them
+    (`reached_parts`), p ranks a node; share f of the links β; c cores copy γ each; start :math:`T_0`, and
+    half of the notification :math:`T_n` before a dispatch for each way, as both must go so. Uneven routing:
+    `received` of the busiest rank, never more than every token to every node.
+
+    DeepEP (https://github.com/deepseek-ai/DeepEP), normal kernels: NVLink and RDMA forwarding.
+
+    >>> from strata.hardware.fabric import fabric, sized, with_library
+    >>> from strata.mapping.place import spread
+    >>> two = with_library(sized(fabric("hgx-h200"), (8, 2)), "any")
+    >>> levels = expert_levels("combine", spread(1.0, 16.0, two), two)
+    >>> sizes = {"tokens": 4096.0, "top_k": 8.0, "experts": 256.0, "width": 7168.0, "element": 2.0}
+    >>> made = Exchange(direction="combine", **sizes)
+    >>> time, (inside, around) = forwarded_exchange(made, levels)
+    >>> round(float(around) / 1e6, 1), round(float(inside) / 1e6, 1)  # MB: 1 copy by wire, 5.6 forwarded
+    (58.5, 331.5)
+    """
+    by, node, nodes = levels.kernels, levels.node, levels.nodes
+    row = made.tokens * message_bytes(made.direction, made.width, made.element, by)
+    wires = row * reached_parts(nodes, made.top_k, made.groups, made.top_groups)
+    copies = row * reached_parts(nodes * node, made.top_k, made.groups, made.top_groups)
+    crossed = crossed_bytes((node - 1.0) / node * copies, wires, levels)
+    xp = namespace(wires, copies, made.received, nodes, levels.fits)
+    if by.forward is None or made.generates:
+        return float("inf") + 0.0 * copies, crossed
+    busiest = xp.minimum(wires * made.received, xp.maximum(nodes * row, wires))
+    time = xp.maximum(
+        leaving_time(busiest, 0.0, levels),  # chunks of many tokens each: posting them is no time
+        crossed[0] * made.received / (by.forward * levels.link),
+    )
+    if by.core is not None and by.cores is not None:
+        time = xp.maximum(time, copies * made.received / (by.cores * by.core))
+    notify = 0.0 if by.notify is None else by.notify / 2.0
+    legal = levels.fits & (node * nodes > 1)
+    return xp.where(legal, by.start[made.direction] + notify + time, float("inf")), crossed
 
 
 def uneven_routing(ops: tuple[Op, ...], device: Device, sharding: Sharding) -> tuple[Op, ...]:

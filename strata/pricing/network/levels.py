@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from strata.arrays import Number, namespace
 from strata.hardware.transport import Rings, Transport
-from strata.pricing.network.level_parts import Level
+from strata.pricing.network.algorithm_names import Level
 from strata.pricing.network.transport_times import FLAGGED, AlgorithmTimes, doublings
 
 EMPTY = "empty"  # among posts: of whole buffers with hardly anything in them
@@ -50,7 +50,7 @@ def ring_hops(level: Level, ranks: Number, steps: Number, closes: bool | None = 
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
-    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> from strata.pricing.network.algorithm_names import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
     >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
     >>> [float(ring_hops(one, 32.0, 32.0)) for one in levels]
@@ -86,7 +86,7 @@ def level_rings(pattern: str, payload: Number, levels: Sequence[Level], start: R
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
-    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> from strata.pricing.network.algorithm_names import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
     >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
     >>> sorted(level_rings("all_gather", 1e9, levels, levels[0].transport.rings))
@@ -234,7 +234,7 @@ def level_trees(
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
-    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> from strata.pricing.network.algorithm_names import crossed_levels
     >>> two, four = (sized(fabric("hgx-h200"), (8, nodes)) for nodes in (2, 4))
     >>> far, near = (crossed_levels(spread(1.0, 8.0 * n, f), f.dimension) for n, f in ((4, four), (2, two)))
     >>> more, less = (level_trees(8.0, at, at[0].transport.rings)["tree ll"] for at in (far, near))
@@ -336,7 +336,7 @@ def level_exchange(payload: Number, levels: Sequence[Level], start: Transport) -
 
     >>> from strata.hardware.fabric import fabric, sized
     >>> from strata.mapping.place import spread
-    >>> from strata.pricing.network.level_parts import crossed_levels
+    >>> from strata.pricing.network.algorithm_names import crossed_levels
     >>> nodes = sized(fabric("hgx-h200"), (8, 4))
     >>> levels = crossed_levels(spread(1.0, 32.0, nodes), nodes.dimension)
     >>> time = level_exchange(1e9, levels, levels[0].transport)["pairs simple"]

@@ -17,8 +17,7 @@ import numpy as np
 
 from strata.arrays import Array, Number, leaves, namespace
 from strata.errors import BadValue
-from strata.hardware.fabric import Fabric, sustained_link
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, Fabric, sustained_link
 from strata.hardware.transport import Packets
 from strata.mapping.place import GroupLayout
 from strata.pricing.network import packets as forms

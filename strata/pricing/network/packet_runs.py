@@ -11,38 +11,27 @@ import numpy as np
 from strata.arrays import Number
 from strata.errors import BadValue
 from strata.hardware.transport import Packets
-from strata.pricing.network.packets import (
-    GridAxis,
-    SwitchTree,
-    grid_all_gather,
-    grid_all_reduce,
-    grid_all_to_all,
-    tree_all_gather,
-    tree_all_reduce,
-    tree_all_to_all,
-    tree_ring_all_gather,
-    tree_ring_all_reduce,
-)
+from strata.pricing.network import packets
 from strata.pricing.network.routes import RouteLevel, device_count, steps_on_devices
 from strata.pricing.network.schedules import ScheduleStep, schedule
 
 ON_TREES: dict[tuple[str, str], Callable[..., Any]] = {
-    ("all_gather", "halving_doubling"): tree_all_gather,
-    ("all_gather", "halving_doubling_inner_first"): partial(tree_all_gather, outer_first=False),
-    ("all_gather", "ring"): tree_ring_all_gather,
-    ("all_reduce", "rabenseifner"): tree_all_reduce,
+    ("all_gather", "halving_doubling"): packets.tree_all_gather,
+    ("all_gather", "halving_doubling_inner_first"): partial(packets.tree_all_gather, outer_first=False),
+    ("all_gather", "ring"): packets.tree_ring_all_gather,
+    ("all_reduce", "rabenseifner"): packets.tree_all_reduce,
     # assumed: the published files do not say what its stages are
-    ("all_reduce", "rs_ag_ag_3stage"): tree_all_reduce,
-    ("all_reduce", "ring"): tree_ring_all_reduce,
-    ("all_to_all", "direct"): tree_all_to_all,
+    ("all_reduce", "rs_ag_ag_3stage"): packets.tree_all_reduce,
+    ("all_reduce", "ring"): packets.tree_ring_all_reduce,
+    ("all_to_all", "direct"): packets.tree_all_to_all,
 }
 ON_GRIDS: dict[tuple[str, str], Callable[..., Any]] = {
-    ("all_gather", "ring"): grid_all_gather,
-    ("all_gather", "rs_ag_ag_3stage"): grid_all_gather,
-    ("all_reduce", "ring"): grid_all_reduce,
-    ("all_reduce", "rs_ag_ag_3stage"): grid_all_reduce,
-    ("all_to_all", "relay"): grid_all_to_all,
-    ("all_to_all", "direct"): partial(grid_all_to_all, whole=False),
+    ("all_gather", "ring"): packets.grid_all_gather,
+    ("all_gather", "rs_ag_ag_3stage"): packets.grid_all_gather,
+    ("all_reduce", "ring"): packets.grid_all_reduce,
+    ("all_reduce", "rs_ag_ag_3stage"): packets.grid_all_reduce,
+    ("all_to_all", "relay"): packets.grid_all_to_all,
+    ("all_to_all", "direct"): partial(packets.grid_all_to_all, whole=False),
 }
 TOPOLOGIES = {"switch": ON_TREES, "torus": ON_GRIDS, "mesh": ON_GRIDS}
 BY_DOUBLING = ("halving_doubling", "halving_doubling_inner_first", "rabenseifner")
@@ -85,11 +74,15 @@ def packet_collective_time(
     if topology == "switch":
         if algorithm in BY_DOUBLING and np.any(np.log2(inner * outer) % 1):
             raise BadValue(f"{algorithm} needs a power of two of ranks, but got {inner * outer}")
-        tree = SwitchTree(inner, outer, inner_rate, inner_hop, outer_rate, outer_hop)
+        tree = packets.SwitchTree(inner, outer, inner_rate, inner_hop, outer_rate, outer_hop)
         return priced(bytes, tree, network)
     wraps = 1.0 if topology == "torus" else 0.0
     inside, around = (inner_rate, inner_hop, wraps), (outer_rate, outer_hop, wraps)
-    axes = (GridAxis(inner, *inside), GridAxis(outer, *around), GridAxis(third, *around))
+    axes = (
+        packets.GridAxis(inner, *inside),
+        packets.GridAxis(outer, *around),
+        packets.GridAxis(third, *around),
+    )
     return priced(bytes, axes, network)
 
 

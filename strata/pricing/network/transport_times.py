@@ -1,8 +1,11 @@
-"""A library's kernels inside one dimension: each legal algorithm's time by name, of two ranks or more."""
+"""A library's kernels inside one dimension: each legal algorithm's time by name, of two ranks or more; and
+what kernels for experts, and adapters, take.
+"""
 
 from __future__ import annotations
 
 from strata.arrays import Number, namespace
+from strata.hardware.fabric import Dimension, sustained_link
 from strata.hardware.transport import Direct, ExpertTransport, Pairs, Rings
 
 AlgorithmTimes = dict[str, Number]
@@ -218,3 +221,21 @@ def expert_exchange(
     return (
         kernels.start[direction] + experts * kernels.expert[direction] + xp.maximum(sent, between) + received
     )
+
+
+def adapter_time(payload: Number, messages: Number, post: Number, dimension: Dimension) -> Number:
+    r"""Time of what a rank sends to other nodes by its adapter [s]; nothing where it sends nothing.
+
+    .. math:: T_b = \alpha + m\,\tau + n / \beta
+
+    payload n [B] in m messages, each posted in τ [s]; latency α of the outer dimension and the bandwidth β
+    that it sustains [B/s].
+
+    >>> from strata.hardware.fabric import fabric
+    >>> network = fabric("hgx-h100").dimension[1]  # 50 GB/s, of which 0.9 is sustained; 5 us
+    >>> round(float(adapter_time(128 * 8 * 7408 / 2, 128 * 8 / 2, 0.0, network)) * 1e6, 1)
+    89.3
+    """
+    xp = namespace(payload, messages, dimension.bandwidth)
+    time = dimension.latency + messages * post + payload / sustained_link(dimension)
+    return xp.where(payload > 0, time, 0.0)

@@ -12,21 +12,22 @@ from strata.memo import Memo, is_settled, value_key
 from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.vector import vector_kernel
-from strata.pricing.network.algorithm_names import cheapest
-from strata.pricing.network.algorithms import group_link
+from strata.pricing.network.algorithm_names import Level, cheapest, group_link
 from strata.pricing.network.collectives import Crossing, crossings, level_bytes, over_nodes
-from strata.pricing.network.level_parts import Level
 from strata.pricing.network.levels import slowest
-from strata.pricing.overlap.equations import (
+from strata.pricing.price import (
     MEETINGS,
+    Price,
     exposed,
     in_pieces,
+    network_price,
     own_first,
+    price_where,
     ring_exposed,
     slowed,
+    total_price,
     while_sending,
 )
-from strata.pricing.price import Price, network_price, price_where, total_price
 from strata.pricing.pricers import PricedOp, Rank, price_op, takes_tiles, tile_pieces
 from strata.workload.expert_ops import SHARED_EXPERT
 from strata.workload.graph import Collective, Extent, Op, is_collective

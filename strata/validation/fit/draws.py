@@ -7,7 +7,7 @@ import numpy as np
 from strata.errors import require
 from strata.hardware.chip import Chip
 from strata.params import leaf_paths, override
-from strata.pricing.load_power import PowerDraw, drawn_power, energies_of_draws
+from strata.pricing.power_cap import PowerDraw, drawn_power, energies_of_draws
 from strata.validation.fit.rows import GroupRows
 from strata.validation.fit.solver import FitSolution
 from strata.validation.measured.compared import row_answers, row_arguments

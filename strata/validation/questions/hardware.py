@@ -14,7 +14,7 @@ import numpy as np
 from strata.errors import BadValue
 from strata.hardware.chip import chip
 from strata.hardware.dram.channel import Stream, dram_channel, sustained_channel
-from strata.hardware.silicon.area import area
+from strata.hardware.making import area
 from strata.hardware.thermal.cooling import ARRANGEMENTS, assembly, cooling, dram_die
 from strata.hardware.thermal.grid import as_single_nodes
 from strata.hardware.thermal.solve import steady

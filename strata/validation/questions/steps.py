@@ -19,8 +19,7 @@ from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import FLAGS, WORDS, Plan, plan, plan_text
 from strata.one_step import priced_step, step_pricing
 from strata.params import dashed, leaf_paths, override, word_paths
-from strata.pricing.stage_memory import first_stage_at_update
-from strata.pricing.stage_passes import kept_by_layers, training_passes
+from strata.pricing.stage_costs import first_stage_at_update, kept_by_layers, training_passes
 from strata.pricing.step import Step
 from strata.pricing.training_memory import OUTSIDE
 from strata.search.inputs import model_value

@@ -28,8 +28,8 @@ from strata.hardware.technology import Technology
 from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, layout_of
 from strata.mapping.rules import MEMORY
-from strata.pricing.given import Structure
 from strata.pricing.metrics import METRICS
+from strata.pricing.pricers import Structure
 from strata.result import Result
 from strata.search.fields import changed_fabric
 from strata.workload.tasks import Workload

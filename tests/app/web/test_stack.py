@@ -9,8 +9,8 @@ import strata as st
 from strata.app.terminal import plain_json
 from strata.app.web.answers import stack
 from strata.errors import StrataError
-from strata.hardware.silicon.area import area
-from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth
+from strata.hardware.making import area
+from strata.pricing.power_limits import bandwidth_bounds, sustained_bandwidth
 
 PLAN = "tp=64,pp=4,moe_tp=16"
 

@@ -9,6 +9,7 @@ from test_channel import random_streams
 import strata as st
 from strata.arrays import enable_jax
 from strata.errors import BadValue, UnknownName
+from strata.hardware.chip import with_memory
 from strata.hardware.dram.channel import (
     Stream,
     dram_channel,
@@ -23,7 +24,6 @@ from strata.hardware.dram.stack import (
     stack_banks,
     stack_channels,
     whole_waves,
-    with_memory,
 )
 
 

@@ -11,9 +11,8 @@ from hypothesis import strategies as some
 import strata as st
 from strata.arrays import enable_jax
 from strata.errors import BadValue, MissingQuantity
-from strata.hardware.silicon.area import why_no_core
-from strata.hardware.silicon.floorplan import area_parts, connections_that_fit
-from strata.hardware.silicon.manufacturing import usable_cores
+from strata.hardware.making import why_no_core
+from strata.hardware.silicon.floorplan import area_parts, connections_that_fit, usable_cores
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out

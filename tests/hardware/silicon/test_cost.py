@@ -8,13 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.hardware.silicon.cost import (
-    chip_cost,
-    die_cost,
-    die_yield,
-    gross_dies,
-    stacking_yield,
-)
+from strata.hardware.making import chip_cost, die_cost, die_yield, gross_dies, stacking_yield
 from strata.hardware.technology import bonding, packaging, process_node
 from strata.params import names
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strata.errors import BadFile, BadValue, UnknownName
-from strata.hardware.thermal.report import heat
+from strata.hardware.temperatures import heat
 
 
 def test_deep_stacks_are_bound_by_heat_not_by_power():

@@ -9,11 +9,11 @@ from hypothesis import strategies as some
 
 import strata as st
 from strata.hardware.chip import chip
-from strata.hardware.hierarchy import far_level, memory_levels
-from strata.pricing.kernels.device import device, rescaled_rate
+from strata.hardware.hierarchy import memory_levels
+from strata.pricing.kernels.device import device, far_level, rescaled_rate
 from strata.pricing.kernels.graph_product import quantize_activations
 from strata.pricing.kernels.matmul import die_fills, matmul
-from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.traffic import Product
 from strata.pricing.kernels.vector import price_vector
 
 MI300X = chip("mi300x")

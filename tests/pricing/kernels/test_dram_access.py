@@ -20,7 +20,9 @@ from strata.hardware.noc import access_bandwidth, access_latency, local_share
 from strata.pricing.kernels.attention import attention_kernel
 from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.dram_access import (
+from strata.pricing.kernels.matmul import matmul
+from strata.pricing.kernels.traffic import (
+    Product,
     RequestStream,
     bytes_in_flight,
     dram_bandwidth,
@@ -28,8 +30,6 @@ from strata.pricing.kernels.dram_access import (
     product_stream,
     sequential_stream,
 )
-from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.product import Product
 from strata.pricing.kernels.vector import vector_kernel
 
 SQUARE = {"n": 8192.0, "k": 8192.0, "input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from strata.hardware.chip import chip
+from strata.pricing.kernel_ops import BAG_ROW_SLOTS, BAG_SLOTS, bag_kernel
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.eager import BAG_ROW_SLOTS, BAG_SLOTS, bag_kernel
 from strata.pricing.kernels.numerical import price_fft
 from strata.pricing.kernels.vector import EXPOSED
 from strata.workload.fft import FftLines

@@ -15,7 +15,7 @@ from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.product import Product, wave_traffic
+from strata.pricing.kernels.traffic import Product, wave_traffic
 from strata.pricing.price import RESOURCES
 
 TWO = {"input_bytes": 2.0, "weight_bytes": 2.0, "output_bytes": 2.0}

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 import strata as st
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul, reread_bytes
-from strata.pricing.kernels.product import Product
+from strata.pricing.kernels.traffic import Product
 from strata.pricing.power_cap import power_capped
 
 CHIPS = ("a100-80", "h200", "b200", "mi325x", "stack-ref")

@@ -13,7 +13,6 @@ from strata.arrays import enable_jax
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.product import Product
 from strata.pricing.kernels.systolic import (
     CHOICES,
     array_cycles,
@@ -23,6 +22,7 @@ from strata.pricing.kernels.systolic import (
     dataflows,
     resident_block,
 )
+from strata.pricing.kernels.traffic import Product
 
 ARRAYS = [name for name in names("chip") if st.chip(name).kind != "gpu"]
 MORE = {

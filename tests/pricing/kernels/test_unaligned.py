@@ -6,7 +6,7 @@ import pytest
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.kernels.product import row_is_whole
+from strata.pricing.kernels.traffic import row_is_whole
 
 A100 = device(chip("a100-80"))
 

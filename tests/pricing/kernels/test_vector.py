@@ -8,8 +8,8 @@ import pytest
 import strata as st
 from strata.errors import UnknownName
 from strata.hardware.chip import chip
+from strata.pricing.kernel_ops import SLOTS, eager_kernel
 from strata.pricing.kernels.device import device
-from strata.pricing.kernels.eager import SLOTS, eager_kernel
 from strata.pricing.kernels.vector import RowSchedule, cache_miss_share, vector_kernel
 
 ROWS = np.array([1.0, 8.0, 64.0, 512.0, 2048.0, 8192.0, 32768.0])

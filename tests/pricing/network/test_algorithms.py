@@ -11,8 +11,7 @@ from hypothesis import strategies as hy
 
 import strata as st
 from strata.arrays import enable_jax
-from strata.hardware.fabric import peak_link
-from strata.hardware.fabric_parts import Dimension
+from strata.hardware.fabric import Dimension, peak_link
 from strata.mapping.place import GroupLayout, spread
 from strata.pricing.network.algorithm_names import always_crosses, crosses, matching_algorithms
 from strata.pricing.network.algorithms import all_ideal_times, ideal_times, is_closed

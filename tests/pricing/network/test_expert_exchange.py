@@ -19,14 +19,16 @@ from strata.pricing.block import price_block
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import most_on_a_rank, shared_load
 from strata.pricing.network.collectives import price_collective
-from strata.pricing.network.expert_exchange import price_exchange, received, uneven_routing
-from strata.pricing.network.expert_levels import (
+from strata.pricing.network.expert_exchange import (
     expert_levels,
     forwarded_exchange,
     low_latency_exchange,
     message_bytes,
+    price_exchange,
+    received,
+    uneven_routing,
 )
-from strata.pricing.overlap.equations import beside, share_links
+from strata.pricing.price import beside, share_links
 from strata.pricing.pricers import Rank
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Collective, Exchange, Extent, is_collective

@@ -11,12 +11,13 @@ import strata as st
 from strata.arrays import enable_jax
 from strata.hardware.fabric import with_library
 from strata.mapping.place import spread
-from strata.pricing.network.expert_exchange import price_exchange, received
-from strata.pricing.network.expert_levels import (
+from strata.pricing.network.expert_exchange import (
     expert_levels,
     forwarded_exchange,
     low_latency_exchange,
     message_bytes,
+    price_exchange,
+    received,
 )
 from strata.pricing.network.transport_times import expert_exchange
 from strata.workload.graph import Collective, Exchange, is_collective

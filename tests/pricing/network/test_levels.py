@@ -12,8 +12,8 @@ from strata.arrays import enable_jax
 from strata.hardware.fabric import with_library
 from strata.hardware.transport import transport
 from strata.mapping.place import spread
+from strata.pricing.network.algorithm_names import between_nodes, crossed_levels
 from strata.pricing.network.collectives import chosen_algorithms, price_collective
-from strata.pricing.network.level_parts import between_nodes, crossed_levels
 from strata.pricing.network.levels import level_rings, level_times, level_trees
 from strata.workload.graph import Collective
 
@@ -194,7 +194,7 @@ def test_steps_of_many_ranks_wait_for_their_blocks_alone():
     """
     from strata.hardware.fabric import fabric, sized
     from strata.mapping.place import spread
-    from strata.pricing.network.level_parts import crossed_levels
+    from strata.pricing.network.algorithm_names import crossed_levels
     from strata.pricing.network.levels import filled_step
 
     nodes = sized(fabric("hgx-b200"), (8, 16))

@@ -12,7 +12,7 @@ from hypothesis import strategies as some
 import strata as st
 from deepflow.memory_ring import PASSES, divided_bandwidth, memory_ring
 from strata.errors import BadValue
-from strata.hardware.fabric_parts import RingMemory
+from strata.hardware.fabric import RingMemory
 from strata.pricing.network.algorithms import ring_scatter
 
 DATA = json.loads(

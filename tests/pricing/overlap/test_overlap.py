@@ -18,9 +18,8 @@ from strata.mapping.plan import Plan
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.pricing.overlap.equations import in_pieces, own_first, slowed, while_sending
 from strata.pricing.overlap.tiles import fuse, overlap_by_tile, pairs, tile_link
-from strata.pricing.price import Price
+from strata.pricing.price import Price, in_pieces, own_first, slowed, while_sending
 from strata.pricing.pricers import Rank
 from strata.workload.graph import Collective, is_collective
 

@@ -16,16 +16,14 @@ from strata.app.web.answers.what_if import work_asked
 from strata.errors import MissingQuantity
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
-from strata.hardware.silicon.area import area
-from strata.hardware.silicon.cost import cost_of
+from strata.hardware.making import area, cost_of
 from strata.hardware.silicon.floorplan import connections_that_fit
 from strata.hardware.technology import bonding
+from strata.hardware.temperatures import Temperatures, heat
 from strata.hardware.thermal.cooling import CELLS, assembly
-from strata.hardware.thermal.report import Temperatures, heat
 from strata.mapping.plan import division_text
 from strata.params import names, stated
-from strata.pricing.power_limits import dissipated
-from strata.pricing.readings import bandwidth_bounds, sustained_bandwidth
+from strata.pricing.power_limits import bandwidth_bounds, dissipated, sustained_bandwidth
 from strata.result import Result
 from strata.search.what_if import Question
 from strata.units import show

@@ -22,7 +22,7 @@ from strata.hardware.system import system as make_system
 from strata.mapping.plan import division_text, usual_division
 from strata.params import names
 from strata.precision import rate_of
-from strata.pricing.readings import made_cost
+from strata.pricing.power_limits import made_cost
 from strata.result import Result
 from strata.search.plan_for import plan_for
 from strata.units import show

@@ -27,10 +27,10 @@ from strata.app.web.answers import (
     WebQuestion,
     answers,
 )
-from strata.errors import Infeasible
 from strata.mapping.engine import USUAL_SERVER
 from strata.mapping.plan import division_text
 from strata.pricing.metrics import METRICS
+from strata.records import Infeasible
 from strata.result import Result
 from strata.roofline import roofline_of
 from strata.search.compare import compare

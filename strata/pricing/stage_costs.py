@@ -1,41 +1,44 @@
-"""Passes of a step through a pipeline's stages: all micro-batches, and a training step's by themselves."""
+"""What a pipeline's stages cost: passes of a step through them, all micro-batches, and a training step's by
+themselves; the bytes that each holds, and levers where a training step does not fit.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from strata.arrays import Number, namespace
 from strata.hardware.chip import Chip
 from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import DEEPFLOW
-from strata.mapping.training_plan import SCHEDULE
+from strata.mapping.plan import Plan
+from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
+from strata.pricing import pipeline, schedules
 from strata.pricing.block import PricedBlock, PricedBlocks
-from strata.pricing.given import Pricing
-from strata.pricing.overlap.halves import is_exchange
-from strata.pricing.pipeline import (
-    again_share,
-    block_runs,
-    counts_before_stages,
-    place_of,
-    split_counts,
-    stages_seen,
+from strata.pricing.footprint import (
+    Footprint,
+    footprint_of,
+    fullest_stage,
+    memory_by_purpose,
+    resident_bytes,
 )
+from strata.pricing.overlap.halves import is_exchange
 from strata.pricing.power_cap import power_capped, time_at_clock
 from strata.pricing.price import ZERO, Price, total_price
-from strata.pricing.schedules import (
-    DUALPIPE,
-    ZERO_BUBBLE,
-    StagePasses,
-    decode_cycle,
-    fill_of_hand_overs,
-    pipeline_time,
-    scheduled_time,
-    waits_for_hand_overs,
-    with_hand_overs,
+from strata.pricing.pricers import Pricing
+from strata.pricing.training_memory import (
+    NOTHING,
+    held_blocks,
+    kept_activations,
+    training_memory,
+    update_memory,
 )
-from strata.pricing.training_memory import NOTHING, kept_activations
 from strata.shipped import needed_model
+from strata.units import show
+from strata.workload.graph import Block
 
 if TYPE_CHECKING:
     from strata.pricing.step import Step
@@ -48,10 +51,10 @@ def stage_times(
     given: Pricing, blocks: PricedBlocks, counts: list[Number], send: Price
 ) -> tuple[Number, Number]:
     """Forward and backward time of the slowest stage, a micro-batch; what is recomputed is backward."""
-    share = again_share(given) if given.training else 1.0
+    share = pipeline.again_share(given) if given.training else 1.0
     sums: dict[str, Number] = {"forward": 0.0, "backward": 0.0}
     for b, count in zip(blocks, counts, strict=True):
-        runs = block_runs(b, count)
+        runs = pipeline.block_runs(b, count)
         sums[b.block.direction] = sums[b.block.direction] + runs * b.price.time
         if b.again is not ZERO:
             sums["backward"] = sums["backward"] + runs * b.again.time * share
@@ -66,25 +69,25 @@ def stage_times(
 def is_dualpipe(given: Pricing) -> Number:
     """1 where the plan's schedule is DualPipe."""
     schedule = given.sharding.training.schedule
-    return namespace(schedule).where(schedule == float(SCHEDULE.index(DUALPIPE)), 1.0, 0.0)
+    return namespace(schedule).where(schedule == float(SCHEDULE.index(schedules.DUALPIPE)), 1.0, 0.0)
 
 
-def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> StagePasses:
+def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> schedules.StagePasses:
     """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
-    sharding, nodes = given.sharding, stages_seen(given)
+    sharding, nodes = given.sharding, pipeline.stages_seen(given)
     last = sharding.stages - 1.0
-    apart = not given.structure.active.isdisjoint((ZERO_BUBBLE, DUALPIPE))
-    here, every = again_share(given, nodes), again_share(given)
-    dual = DUALPIPE in given.structure.active
-    there = again_share(given, last - nodes) if dual else 1.0
+    apart = not given.structure.active.isdisjoint((schedules.ZERO_BUBBLE, schedules.DUALPIPE))
+    here, every = pipeline.again_share(given, nodes), pipeline.again_share(given)
+    dual = schedules.DUALPIPE in given.structure.active
+    there = pipeline.again_share(given, last - nodes) if dual else 1.0
     passes: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     sums: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     before: Number = 0.0
     mirrored: Number = 0.0
     saved: Number = 0.0
     paired = is_dualpipe(given) if dual else 0.0
-    for b, count, at in zip(blocks, counts, counts_before_stages(given, blocks, nodes), strict=True):
-        runs = block_runs(b, count)
+    for b, count, at in zip(blocks, counts, pipeline.counts_before_stages(given, blocks, nodes), strict=True):
+        runs = pipeline.block_runs(b, count)
         once: Number = 0.0
         hidden = paired * exchange_saved(b) if dual else 0.0
         saved = saved + b.block.times * hidden
@@ -96,10 +99,12 @@ def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> 
             sums[kind] = sums[kind] + b.block.times * whole
             once = once + whole
             if dual:
-                other = block_runs(b, split_counts(given, place_of(b), last - nodes))
+                other = pipeline.block_runs(
+                    b, pipeline.split_counts(given, pipeline.place_of(b), last - nodes)
+                )
                 mirrored = mirrored + other * (time * there if again else time)
-        before = before + block_runs(b, at) * once
-    return StagePasses(
+        before = before + pipeline.block_runs(b, at) * once
+    return schedules.StagePasses(
         **passes,
         before=before,
         behind=last - nodes,
@@ -153,11 +158,11 @@ def pass_times(given: Pricing, blocks: PricedBlocks, counts: list[Number], send:
     forward, backward = stage_times(given, blocks, counts, send)
     slowest = forward + backward
     if given.work.phase == "decode":
-        time = decode_cycle(slowest, stages, pieces)
+        time = pipeline.decode_cycle(slowest, stages, pieces)
     elif sharding.deepflow:
         time = needed_model("pass times", DEEPFLOW)(given, blocks, counts, send)
     else:
-        time = pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
+        time = pipeline.pipeline_time(slowest, stages, pieces, sharding.virtual_stages * sharding.handovers)
     return PassTimes(time=time, slowest=slowest, backward=backward, exposed={})
 
 
@@ -171,16 +176,16 @@ def pipeline_times(given: Pricing, blocks: PricedBlocks, counts: list[Number], s
     stages, pieces, schedule = sharding.stages, sharding.microbatches, sharding.training.schedule
     passes = stage_passes(given, blocks, counts)
     overlapped = 1.0 if trainer is None else trainer.overlap_p2p
-    waits = waits_for_hand_overs(schedule, sharding.virtual_stages, overlapped)
+    waits = schedules.waits_for_hand_overs(schedule, sharding.virtual_stages, overlapped)
     chunks = sharding.virtual_stages * sharding.handovers
     xp = namespace(stages, send.time, waits, chunks)
     # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
     one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
     among = given.structure.active
     held = held_by_messages(given)
-    joined = with_hand_overs(passes, waits * one_way, stages, held)
-    time = scheduled_time(joined, schedule, stages, pieces, chunks, among)
-    time = time + fill_of_hand_overs(one_way, waits, stages, chunks)
+    joined = schedules.with_hand_overs(passes, waits * one_way, stages, held)
+    time = schedules.scheduled_time(joined, schedule, stages, pieces, chunks, among)
+    time = time + schedules.fill_of_hand_overs(one_way, waits, stages, chunks)
     slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
     sent = 2.0 * one_way * (waits * pieces + 1.0 / chunks) + 4.0 * held * pieces
     p2p = sent * (stages - 1.0) / stages
@@ -232,3 +237,107 @@ def kept_by_layers(step: Step, recomputed: bool, engine: Engine) -> Number:
         return sum((b.block.times * b.held.boundary for b in layers if b.block.role == LAYERS[0]), 0.0)
     facts = trainer_of(engine).memory or NOTHING
     return sum((b.block.times * kept_activations(b.held, 0.0, facts, False) for b in layers), 0.0)
+
+
+def step_memory(
+    given: Pricing, held: list[tuple[Block, Footprint]], counts: list[Number]
+) -> dict[str, Number]:
+    """Bytes by purpose on the device that holds most; counts as of `stage_counts_of`."""
+    pipelined = given.structure.pipelined
+    if not given.training:
+        return memory_by_purpose(held, counts, given.sharding, pipelined=pipelined)
+    blocks = held_blocks(held, counts, given.graph.sequence)
+    found = training_memory(blocks, given.sharding, given.engine, pipeline.stages_seen(given))
+    return fullest_stage(found) if pipelined else found
+
+
+def _held(given: Pricing, page: Number = 1.0) -> list[tuple[Block, Footprint]]:
+    return [(b, footprint_of(b, given.sharding, True, page)) for b in given.graph.blocks]
+
+
+def memory_beside(given: Pricing) -> dict[str, Number]:
+    """Bytes that lie beside all blocks: of towers, and what the engine keeps free."""
+    return resident_bytes(given.graph, given.sharding) | {"reserve": given.engine.reserve}
+
+
+def _counts(given: Pricing, nodes: Number) -> list[Number]:
+    if not given.structure.pipelined:
+        return [b.count for b in given.graph.blocks]
+    return pipeline.counts_at_stages(given, given.graph.blocks, nodes)
+
+
+def memory_in_step(given: Pricing) -> dict[str, Number]:
+    """Bytes by purpose on the device that holds most, of a training step that is not priced."""
+    held = _held(given, given.engine.kv_block_size)
+    return step_memory(given, held, _counts(given, pipeline.stages_seen(given))) | memory_beside(given)
+
+
+def memory_by_stage(given: Pricing) -> dict[str, Number]:
+    """Bytes by purpose of every stage of a training step of one point, on a leading axis."""
+    stages = np.arange(float(given.sharding.stages))
+    held = held_blocks(_held(given), _counts(given, stages), given.graph.sequence)
+    found = training_memory(held, given.sharding, given.engine, stages)
+    return {purpose: size + 0.0 * stages for purpose, size in (found | memory_beside(given)).items()}
+
+
+def first_stage_at_update(given: Pricing) -> Number:
+    """Bytes that a framework counts as allocated on the first stage while optimiser state is updated."""
+    first = 0.0 * pipeline.stages_seen(given)
+    held = held_blocks(_held(given), _counts(given, first), given.graph.sequence)
+    found = update_memory(held, given.sharding, given.engine, first)
+    return np.asarray(found)[0] if given.structure.pipelined else found
+
+
+MOST_LEVERS = 5  # that are told
+
+
+def training_levers(
+    plan: Plan,
+    memory: dict[str, float],
+    limit: float,
+    needed: Callable[[Plan], float],
+    microbatches: float,
+    sequences: float,
+) -> tuple[str, ...]:
+    """Words on memory that does not fit: its largest purpose, then levers, those that suffice first.
+
+    needed: bytes under another plan, infinite where that is not legal; sequences: of one data parallel rank.
+    """
+    used = sum(memory.values())
+    largest = max(memory, key=lambda purpose: memory[purpose])
+    found: list[tuple[bool, float, str, float]] = []
+    for words, other in changed_plans(plan, microbatches, sequences):
+        left = needed(other)
+        if left < used:
+            found.append((left > limit, len(found) if left <= limit else left, words, left))
+    told = [f"(most of it is {largest}: {show(memory[largest], 'B')})"]
+    for over, _, words, left in sorted(found)[:MOST_LEVERS]:
+        margin = f"{show(abs(limit - left), 'B')} {'too much still' if over else 'to spare'}"
+        told.append(f"{words}: {show(left, 'B')} ({margin})")
+    return tuple(told)
+
+
+def changed_plans(plan: Plan, microbatches: float, sequences: float) -> Iterator[tuple[str, Plan]]:
+    """Plans one lever away, as words and plan; those that cost least time first."""
+    dp, shards = float(plan.dp), float(plan.dp * plan.cp)
+    for level in (1.0, 2.0, 3.0):
+        if shards > 1 and level > plan.zero:
+            yield f"zero={level:g}", replace(plan, zero=level)
+    if plan.tp > 1 and not plan.sp:
+        yield "sp=1", replace(plan, sp=1.0)
+    if microbatches > 0 and sequences / microbatches >= 2 and sequences % (2 * microbatches) == 0:
+        yield f"microbatches={2 * microbatches:g}", replace(plan, microbatches=2.0 * microbatches)
+    for place, word in enumerate(RECOMPUTE):
+        if place > plan.recompute:
+            yield f"recompute={word}", replace(plan, recompute=float(place), recompute_layers=0.0)
+    if plan.recompute_layers > 0:
+        yield "recompute_layers=0 (all)", replace(plan, recompute_layers=0.0)
+    for name in ("tp", "pp"):
+        if dp % 2 == 0:
+            more = 2.0 * float(getattr(plan, name))
+            kept = 2.0 * microbatches if sequences >= 2 * microbatches else microbatches
+            degrees = {name: more, "dp": dp / 2.0, "microbatches": kept}
+            yield f"{name}={more:g} dp={dp / 2.0:g}", replace(plan, **degrees)
+    for place, word in enumerate(OFFLOAD):
+        if place > plan.offload:
+            yield f"offload={word}", replace(plan, offload=float(place))
