@@ -35,8 +35,9 @@ ORDER = [
     ("evaluate", "one_step", "roofline"),
     ("adapters",),  # what stands above knows of them by a table of endings alone
     ("simulate",),
-    ("search", "serving"),
+    ("serving",),
     ("training",),
+    ("search",),
     ("optimise",),
     ("strata",),
     ("validation.readers",),

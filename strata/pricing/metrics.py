@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from strata.arrays import Number, register_pytree
+from strata.errors import UnknownName
 from strata.records import readable
 
 ANY_PHASE = ("prefill", "decode", "serve", "train", "forward")
@@ -146,3 +147,17 @@ def declared(record: type) -> dict[str, Metric]:
 
 METRICS = declared(TokenMetrics) | declared(ItemMetrics)
 METRIC_UNITS = {name: one.unit for name, one in METRICS.items()}
+
+
+def known_metric(name: str, phase: str) -> Metric:
+    """A metric that points of a phase have; others are refused with the nearest.
+
+    >>> known_metric("tpot", "prefill")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    strata.errors.UnknownName: no metric of prefill called 'tpot'; nearest: ...
+    """
+    has = {n: m for n, m in METRICS.items() if phase in m.phases}
+    if name not in has:
+        raise UnknownName(f"metric of {phase}", name, has, ", ".join(has))
+    return has[name]

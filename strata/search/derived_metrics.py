@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import UnknownName
 from strata.pricing.metrics import HIGHER, LOWER, METRICS, ItemMetrics, Metric, TokenMetrics, declared
 from strata.workload.model import Model
 
@@ -88,17 +87,3 @@ def metric_column(columns: Columns, name: str) -> np.ndarray:
     """
     derived = DERIVED_METRICS.get(name)
     return np.asarray(columns[name], float) if derived is None else derived.compute(columns)
-
-
-def known_metric(name: str, phase: str) -> Metric:
-    """A metric that points of a phase have; others are refused with the nearest.
-
-    >>> known_metric("tpot", "prefill")  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    ...
-    strata.errors.UnknownName: no metric of prefill called 'tpot'; nearest: ...
-    """
-    has = {n: m for n, m in METRICS.items() if phase in m.phases}
-    if name not in has:
-        raise UnknownName(f"metric of {phase}", name, has, ", ".join(has))
-    return has[name]

@@ -4,99 +4,31 @@ first, under limits on latency.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.arrays import map_leaves
-from strata.batch import take
+from strata.batch import plan_at
 from strata.errors import require
 from strata.evaluate import evaluate
-from strata.expression import holds_at
-from strata.hardware.fabric import Fabric
-from strata.hardware.fabric_parts import DIRECT, Dimension
+from strata.hardware.fabric_parts import Dimension
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
-from strata.mapping.place import in_every_order
+from strata.mapping.engine import Engine
+from strata.mapping.place import orders_matter, try_orders
 from strata.mapping.plan import Plan, plan_text
-from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import plans, taken
+from strata.mapping.plans import candidate_plans, taken
 from strata.mapping.rules import LIMITS
-from strata.pricing.metrics import RATE, TIME, Metric
+from strata.pricing.metrics import RATE, TIME, Metric, known_metric
 from strata.pricing.training_memory import STATE
-from strata.result import Result
-from strata.search.derived_metrics import known_metric
+from strata.result import RankedPlan, Result
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
-    from strata.serving.served_plans import ServedPlan
+    pass
 
 MOST_SEQUENCES = 2.0**40  # batches that are looked at: more than any memory holds
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankedPlan:
-    """One plan (and batch) with what it delivers, in order of merit."""
-
-    result: Result
-    rank: int
-    considered: int
-    feasible: int
-    # plans x batches priced in other orders than the usual one; the rest could not have won by theirs
-    placed: int = 0
-    served: ServedPlan | None = None  # where requests are served: what clients see, and what it costs
-
-
-def candidate_plans(
-    system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
-) -> Plan:
-    """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees
-    like ``(ep == 1) & (cp == 1)``.
-
-    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3),
-    context ranks may meet in each way, experts be cut into any number of parts, and tensor groups share out
-    norms (sp=1, where steps have tokens enough); serving frameworks keep weights whole, gather keys and cut
-    experts as attention leaves them. Training may shard its state, too; where requests are served, expert
-    groups that do not divide the experts hold copies of some.
-
-    >>> import strata as st
-    >>> system, model, work = st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048)
-    >>> plans = candidate_plans(system, model, work, where="(zero == 0) & (cp == 1)")
-    >>> len(plans.tp), float(plans.zero.max())
-    (10, 0.0)
-    """
-    software = as_engine(engine)
-    bare = software.kernels == "bare"
-    zero: tuple[int, ...] = (0, 1, 3) if workload.phase == "train" else (0, 3) if bare else (0,)
-    modes: tuple[int, ...] = (0, 1, 2) if bare else (0,)
-    # keys do not go round, and one latent for all heads cannot be shared out by heads
-    if workload.phase == "decode":
-        modes = (0, 2) if bare and model.attention == "gqa" else (0,)
-    long = workload.phase in ("prefill", "train")
-    every = plans(
-        int(float(system.devices)),
-        model,
-        phase=workload.phase,
-        zero=zero,
-        cp_mode=modes,
-        freely=bare,
-        sp=bare and long,
-        redundant=workload.phase == "serve",
-    )
-    if not where:
-        return every
-    kept = holds_at(where, named_degrees(every), np.size(every.tp), "where")
-    require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
-    return taken(every, kept)
-
-
-def named_degrees(every: Plan) -> dict[str, np.ndarray]:
-    """Degrees of plans by name, but for their order on the fabric."""
-    names = (f.name for f in fields(Plan) if f.name != "order")
-    return {name: np.broadcast_to(getattr(every, name), np.shape(every.tp)) for name in names}
 
 
 def best_plans(
@@ -126,7 +58,7 @@ def best_plans(
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
     declared = known_metric(metric, workload.phase)
     if workload.phase == "train":
-        from strata.search.training_search import ranked_training  # it ranks with what stands here
+        from strata.training.plan_search import ranked_training  # other phases start without
 
         return ranked_training(system, model, workload, engine, metric=metric, top=top, where=where)
     legal = candidate_plans(system, model, workload, engine, where)
@@ -192,32 +124,6 @@ def _contenders(
     return np.flatnonzero(possible.any(axis=0)), np.flatnonzero(possible.any(axis=1))
 
 
-def try_orders(
-    system: System,
-    every: Plan,
-    score: Callable[[Plan], np.ndarray],
-    scores: np.ndarray,
-    order: np.ndarray,
-    at: np.ndarray,
-    some: np.ndarray,
-) -> int:
-    """Price the plans `at` some places, for `some` batches, in every order but the usual one, and keep the
-    better ones in `scores` and `order` [batches, plans]; how many were priced.
-    """
-    rows, which = in_every_order(taken(every, at), system.fabric, active_groups(every))
-    codes = np.asarray(rows.order)
-    moved = codes > 0
-    rows, codes, which = taken(rows, moved), codes[moved], at[which[moved]]
-    if not len(which):
-        return 0
-    other = score(rows)
-    for column in range(len(which)):
-        better = other[:, column] > scores[some, which[column]]
-        scores[some[better], which[column]] = other[better, column]
-        order[some[better], which[column]] = codes[column]
-    return int(other.size)
-
-
 def _weights_fit(
     system: System, model: Model, least: Workload, every: Plan, engine: Engine | str
 ) -> np.ndarray:
@@ -226,12 +132,6 @@ def _weights_fit(
     held = sum((size for purpose, size in box.summary.memory.items() if purpose in ("weights", *STATE)), 0.0)
     room: np.ndarray = np.broadcast_to(held <= box.metrics.memory_limit, np.shape(every.tp))
     return room if room.any() else ~room
-
-
-def orders_matter(fabric: Fabric) -> bool:
-    """Whether groups can lie differently on a fabric: not where every two devices are one step apart."""
-    crossed = [d for d in fabric.dimension if np.any(np.asarray(d.size) > 1)]
-    return len(crossed) > 1 or any(d.kind not in DIRECT for d in crossed)
 
 
 def _without_links(system: System) -> System:
@@ -266,18 +166,12 @@ def with_batch(result: Result, batch: float) -> Result:
     return evaluate(result.system, result.model, work, result.plan, result.engine)
 
 
-def plan_at(every: Plan, index: int) -> Plan:
-    """One plan out of many."""
-    one: Plan = take(every, (index,), 1)
-    return map_leaves(float, one)
-
-
 def closest_plan(
     system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
 ) -> Result:
     """Where no plan fits: the legal plan that needs the least memory, to say by how much."""
     if workload.phase == "train":
-        from strata.search.training_search import search_training
+        from strata.training.plan_search import search_training
 
         return search_training(system, model, workload, engine, top=1, where=where).nearest
     every = candidate_plans(system, model, workload, engine, where)

@@ -16,8 +16,8 @@ from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, strategies
 from strata.pricing.metrics import METRICS
-from strata.result import Result
-from strata.search.plans import RankedPlan, ranked_places
+from strata.result import RankedPlan, Result
+from strata.search.plans import ranked_places
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload

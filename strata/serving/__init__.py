@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from strata.lazy import load_on_first_use
 
 if TYPE_CHECKING:
+    from strata.search.served_options import read_pools
     from strata.serving.curve import Curve, curve
     from strata.serving.deployment import Deployment, attention_ffn_service, served, simulate
     from strata.serving.drafts import DraftComparison, compare_drafts
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from strata.serving.pools import Disaggregation, disaggregate
     from strata.serving.priced_service import PricedService, promising_plans
     from strata.serving.requests import Requests
-    from strata.serving.served_options import read_pools
     from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
     from strata.serving.simulated import ServicePool, simulate_services, with_adapters
     from strata.serving.simulated_answers import (

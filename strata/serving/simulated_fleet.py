@@ -11,7 +11,7 @@ import numpy as np
 
 from strata.errors import require
 from strata.hardware.system import as_system
-from strata.search.power_caps import capped_system
+from strata.pricing.power_limits import capped_system
 from strata.serving.deployment import Deployment
 from strata.serving.priced_service import PricedService
 from strata.serving.simulated import checked_limits, simulate_services

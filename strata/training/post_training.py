@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array
+from strata.batch import plan_at
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.money import Economics
@@ -17,8 +18,7 @@ from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans, taken
 from strata.records import readable
-from strata.search.plan_for import why_infeasible
-from strata.search.plans import plan_at
+from strata.result import why_infeasible
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes
 from strata.training.checks import check_trainable

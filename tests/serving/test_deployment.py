@@ -6,8 +6,8 @@ import pytest
 
 import strata as st
 from strata.errors import BadValue, UnknownName
+from strata.search.served_options import deployment_of, load_of_options, typed_draft
 from strata.serving.deployment import Deployment, served
-from strata.serving.served_options import deployment_of, load_of_options, typed_draft
 from strata.simulate.server.load_text import load_of
 from strata.workload.model import model
 

@@ -3,8 +3,8 @@
 import pytest
 
 from strata.errors import StrataError
+from strata.search.served_options import read_pools
 from strata.serving.deployment import Deployment
-from strata.serving.served_options import read_pools
 from strata.serving.simulated import ServicePool, simulate_services
 from strata.serving.simulated_answers import find_rate
 from strata.simulate.server.load_text import load_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from strata.app.commands.options import picture_file, with_price
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
-from strata.serving.served_options import deployment_of, limits_of_options, load_of_options, share_of_options
+from strata.search.served_options import deployment_of, limits_of_options, load_of_options, share_of_options
 
 if TYPE_CHECKING:
     from strata.serving.deployment import Deployment
@@ -61,7 +61,7 @@ class SimulateInputs:
 
     def deployments(self) -> Deployments:
         """What serves: the pools of a file, or the one deployment that is asked for."""
-        from strata.serving.served_options import read_pools
+        from strata.search.served_options import read_pools
 
         path = self.told["pools"]
         if path is None:

@@ -11,9 +11,8 @@ from strata.app.render.prediction import prediction_dict, shown_metrics, workloa
 from strata.app.render.tables import floats, table
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, order_text, plan_text
-from strata.result import Result
+from strata.result import RankedPlan, Result
 from strata.search.plan_for import PlanRanking, why_behind
-from strata.search.plans import RankedPlan
 from strata.serving.load_metrics import LoadMetrics, limits_text
 from strata.units import show
 

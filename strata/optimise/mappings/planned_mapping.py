@@ -33,7 +33,8 @@ from strata.optimise.mappings.joint_search import MappedStep
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.given import Pricing, Structure, rank_in_step
 from strata.pricing.schedules import pipeline_time
-from strata.search.plan_for import plan_for, why_infeasible
+from strata.result import why_infeasible
+from strata.search.plan_for import plan_for
 from strata.workload.graph import is_collective
 from strata.workload.program import Program
 from strata.workload.program import program as make_program

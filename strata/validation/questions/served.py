@@ -12,8 +12,8 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip
 from strata.mapping.engine import engine as make_engine
 from strata.precision import bytes_of, supports
+from strata.search.served_options import command_line, served_answer
 from strata.serving.pools import pool
-from strata.serving.served_options import command_line, served_answer
 from strata.serving.simulated_result import UNITS
 from strata.validation.questions.question import QuestionKind, word
 from strata.validation.readers.catalogue import Catalogue

@@ -14,7 +14,7 @@ from strata.errors import BadFile, UnknownName
 from strata.mapping.engine import engine
 from strata.memo import forget
 from strata.params import data_folder
-from strata.serving.served_options import command_line, deployment_of, served_answer
+from strata.search.served_options import command_line, deployment_of, served_answer
 from strata.validation.measured.compared import counted_rows, one_row, row_arguments
 from strata.validation.measured.formulas import Columns
 from strata.validation.measured.reader import data_files, reader_of, row_points
