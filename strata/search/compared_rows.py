@@ -17,7 +17,7 @@ from strata.mapping.plan import Plan, division_text, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.pricing.metrics import known_metric
 from strata.result import RankedPlan, Result, why_infeasible
-from strata.search.derived_metrics import metric_column
+from strata.search.goal import metric_column
 from strata.search.plan_for import METRIC_OF_GOAL, asked_requests, no_room, plan_for
 from strata.search.plans import keeps_limits, largest_batches, with_batch
 from strata.search.reasons import Difference, Measure, served_token_time, step_token_time

@@ -16,8 +16,7 @@ from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, layout_degrees, plan_text
 from strata.pricing.price import RESOURCES
 from strata.result import RankedPlan, Result, why_infeasible
-from strata.search.plans import best_plans, closest_plan, largest_batches
-from strata.search.strategies import best_strategies, closest_strategy
+from strata.search.plans import best_plans, best_strategies, closest_plan, closest_strategy, largest_batches
 from strata.serving.load_metrics import ServingGoal, ServingLimits, serving_goal
 from strata.serving.requests import Requests, check_work, requests_of
 from strata.units import show

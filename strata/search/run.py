@@ -14,9 +14,8 @@ import numpy as np
 
 from strata.calls import checked_class
 from strata.errors import StrataError, require
-from strata.search.derived_metrics import GOAL_METRICS
 from strata.search.executors import PointsWork
-from strata.search.goal import Goal
+from strata.search.goal import GOAL_METRICS, Goal
 from strata.search.goal import goal as make_goal
 from strata.search.outcome import Progress, SearchOutcome
 from strata.search.points import Evaluated, concatenate_points

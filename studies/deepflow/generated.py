@@ -36,7 +36,7 @@ from strata.params import leaf_paths
 from strata.pricing.metrics import METRICS
 from strata.result import Result
 from strata.search.fields import changed_fabric, fabric_path, parse_setting
-from strata.search.strategies import candidate_strategies
+from strata.search.plans import candidate_strategies
 from strata.search.sweep_axes import SweepAxis, parse_axis
 from strata.search.swept import BEST
 from strata.workload.program import program as make_program

@@ -28,7 +28,7 @@ def _samplers(incomplete: str) -> list[str]:
 
 
 def _goals(incomplete: str) -> list[str]:
-    from strata.search.derived_metrics import GOAL_METRICS
+    from strata.search.goal import GOAL_METRICS
 
     return [n for n in GOAL_METRICS if n.startswith(incomplete)]
 

@@ -37,7 +37,7 @@ from strata.app.render.search_figures import (
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled
 from strata.drawing import keep
-from strata.search.derived_metrics import GOAL_METRICS, metric_column
+from strata.search.goal import GOAL_METRICS, metric_column
 from strata.units import show
 
 if TYPE_CHECKING:

@@ -18,8 +18,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, division, division_text
 from strata.optimise.fuse import fuse_kernels
-from strata.optimise.fusion.fuse_space import MapSpace, fused_space
-from strata.optimise.fusion.fusion_graph import TILES
+from strata.optimise.fusion.fusion_graph import TILES, MapSpace, fused_space
 from strata.optimise.joint import ProgramMapping, map_settings
 from strata.optimise.layout import LayoutSetting, first_step
 from strata.optimise.layouts.layout_degrees import DegreeCandidate, group_time

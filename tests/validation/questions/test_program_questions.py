@@ -3,7 +3,7 @@
 import pytest
 
 from strata.errors import UnknownName
-from strata.validation.questions.registry import question
+from strata.validation.questions.question import question
 from strata.validation.readers.catalogue import Catalogue
 
 MODULE = {

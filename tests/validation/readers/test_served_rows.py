@@ -19,7 +19,7 @@ from strata.validation.measured.compared import counted_rows, one_row, row_argum
 from strata.validation.measured.formulas import Columns
 from strata.validation.measured.reader import data_files, reader_of, row_points
 from strata.validation.measured.spec import spec_of
-from strata.validation.questions.registry import question
+from strata.validation.questions.question import question
 from strata.validation.questions.served import (
     engine_text,
     format_options,

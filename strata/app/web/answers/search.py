@@ -12,8 +12,7 @@ from strata.app.render.prediction import metric_label
 from strata.app.web.answers.what_if import work_asked
 from strata.app.web.questions import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.errors import BadFile, BadValue, StrataError, require
-from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
-from strata.search.goal import Goal
+from strata.search.goal import GOAL_METRICS, POINT_METRICS, Goal, metric_column
 from strata.search.goal import goal as make_goal
 from strata.search.points import point_design
 from strata.search.samplers import sampler_names

@@ -28,8 +28,7 @@ from strata.app.web.answers.search import (
 )
 from strata.app.web.questions import Name, Tell, answers
 from strata.search.axes import DesignAxis
-from strata.search.derived_metrics import GOAL_METRICS, metric_column
-from strata.search.goal import Goal
+from strata.search.goal import GOAL_METRICS, Goal, metric_column
 from strata.search.outcome import Progress, SearchOutcome
 from strata.search.points import Evaluated, concatenate_points
 from strata.search.run import Search
