@@ -19,6 +19,7 @@ from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
 from strata.mapping.rules import LIMITS
+from strata.pricing.metrics import TokenMetrics
 from strata.pricing.power_limits import capped_system, checked_caps, resting_power
 from strata.result import Result
 from strata.search.inputs import usual_plan
@@ -76,7 +77,7 @@ class PowerCaps:
     @property
     def rate(self) -> str:
         """The metric of speed: tokens a second of a language model, else items."""
-        return "tokens_per_s" if hasattr(self.result.metrics, "tokens_per_s") else "items_per_s"
+        return "tokens_per_s" if isinstance(self.result.metrics, TokenMetrics) else "items_per_s"
 
     @property
     def energy(self) -> str:

@@ -4,6 +4,9 @@ degree of a plan.
 A plan axis may have tens of thousands of choices, of which each is seen once or never; its degrees (tensor,
 expert, pipeline parallel, ...) have a few choices each, and what is learned of them holds for every plan that
 has them.
+
+What samplers that learn share: no point is asked for twice, illegal points are mended, points that are out
+still rank, and the system as its files have it is where they begin.
 """
 
 from __future__ import annotations

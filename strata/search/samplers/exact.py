@@ -37,6 +37,7 @@ from strata.search.nodes import (
 )
 from strata.search.points import Evaluated, concatenate_points
 from strata.search.relax import relaxed_axes
+from strata.search.samplers import Sampler
 from strata.search.space import Space
 
 ROUND = 1 << 14  # rows bounded in a round, about
@@ -50,10 +51,11 @@ KEPT = ("best", "scores", "passed", "gains", "seen")  # arrays of a saved state
 LEARNING = 0.1  # weight of the last cut in what cutting an axis is known to win
 
 
-class Exact:
+class Exact(Sampler):
     """Branch and bound over a space; `bound` and `open` say what is proven so far."""
 
     gap = 0.01
+    proves = saves = True
 
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 1 << 62):
         for metric in goal.metrics:
@@ -96,7 +98,6 @@ class Exact:
 
     @property
     def complete(self) -> bool:
-        """Whether every region was ruled out or evaluated."""
         return self.nodes is not None and not self.nodes and self.evaluated < self.budget and not self._asked
 
     @property
@@ -275,7 +276,6 @@ class Exact:
         return alive
 
     def save(self) -> dict[str, np.ndarray]:
-        """All that the next round depends on."""
         plain = {name: getattr(self, name) for name in KEPT}
         counts = np.array([self.nodes is not None, self.fresh, self.bounded, self.walks is not None])
         walks = np.empty((0, len(self.space.axes)), np.int64) if self.walks is None else self.walks

@@ -18,7 +18,7 @@ from strata.reading import json_file, toml_file
 from strata.units import parse
 from strata.validation.accuracy.trust import trust_served
 from strata.validation.questions.question import QuestionKind, question
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 RESULTS = "results.csv"  # beside the seals: seal, entry, measured with its unit, source, date

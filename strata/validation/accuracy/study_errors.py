@@ -17,8 +17,8 @@ from strata.hardware.generate.recipe import generate
 from strata.validation.accuracy.compare import statistics
 from strata.validation.measured.reader import reader_of
 from strata.validation.measured.spec import spec_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 FILE_KEYS = ("file", "held_out", "conditions", "generate", "device", "set")

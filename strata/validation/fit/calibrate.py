@@ -27,9 +27,8 @@ from strata.validation.measured.compared import row_answers, row_arguments
 from strata.validation.measured.formulas import Columns
 from strata.validation.measured.spec import spec_of
 from strata.validation.questions.question import question
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT
-from strata.validation.readers.labels import kernel_format
+from strata.validation.readers.labels import Catalogue, kernel_format
 from strata.validation.readers.tables import Table
 
 CHIP, TRANSPORT, ENGINE = "chip", "transport", "engine"  # kinds of records that are fitted

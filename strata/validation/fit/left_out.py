@@ -27,8 +27,8 @@ from strata.validation.fit.table import FitGroup, fit_table
 from strata.validation.measured.reader import data_files, reader_of
 from strata.validation.measured.spec import spec_of
 from strata.validation.questions.question import question
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, configurations, no_points
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import BadRows, Table, matches, read_table
 
 NETWORK = "network"

@@ -21,8 +21,8 @@ from strata.validation.fit.table import FitGroup, Quantity, fit_table
 from strata.validation.measured.formulas import Columns, condition
 from strata.validation.measured.reader import data_files, reader_of
 from strata.validation.measured.spec import spec_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints, configurations
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import Table, matches, read_table
 
 READ: dict[str, Callable[[str], Any]] = {"chip": chip, "transport": transport, "engine": engine}

@@ -21,8 +21,8 @@ from strata.validation.fit.solver import (
     rounded_values,
 )
 from strata.validation.fit.table import fitted_files
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, is_held_out, join_metrics
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import matches
 
 Key = tuple[str, int, str]  # file, line and group of a point

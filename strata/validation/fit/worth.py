@@ -31,8 +31,8 @@ from strata.validation.fit.runs import RunLines, on_all_cores
 from strata.validation.fit.shipped import carried_from, shipped_calibration
 from strata.validation.fit.solver import Lines, moved_along
 from strata.validation.fit.table import FitGroup, fit_table
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, is_held_out
+from strata.validation.readers.labels import Catalogue
 
 MOVED = 1e-6  # relative difference of a prediction that a number moves
 ALL = "all"  # records that have one value

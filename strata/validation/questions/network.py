@@ -21,9 +21,8 @@ from strata.pricing.network.packet_runs import packet_collective_time, scheduled
 from strata.pricing.network.routes import run_schedules
 from strata.units import factor
 from strata.validation.questions.question import Argument, QuestionKind, number, word
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collective_files import OPS
-from strata.validation.readers.labels import chip_called
+from strata.validation.readers.labels import Catalogue, chip_called
 
 # Tests by the letters of their names. A reduction to one rank is a broadcast that goes the other way; a
 # gather or scatter fills one rank's adapter and links as an all-to-all fills every rank's.

@@ -14,7 +14,7 @@ from typing import Any
 
 from strata.errors import BadValue, UnknownName
 from strata.expression import calculate
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 
 NEEDED = object()  # the default of an argument that every row must give
 

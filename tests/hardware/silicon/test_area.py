@@ -15,8 +15,8 @@ from strata.hardware.silicon.area import why_no_core
 from strata.hardware.silicon.floorplan import area_parts, connections_that_fit
 from strata.hardware.silicon.manufacturing import usable_cores
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA = Path(st.__file__).resolve().parents[1] / "validation"

@@ -26,7 +26,7 @@ from strata.validation.accuracy.intervals import (
     interval,
     shipped_residuals,
 )
-from strata.validation.accuracy.like_rows import LikeRow, coverage, like_rows, residual_table, write_residuals
+from strata.validation.accuracy.tables import LikeRow, coverage, like_rows, residual_table, write_residuals
 from strata.validation.accuracy.trust import trust, trust_kernel, trusts
 from strata.validation.fit.left_out import left_out_points
 from strata.validation.readers.labels import model_kind

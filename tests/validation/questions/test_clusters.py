@@ -15,9 +15,8 @@ from strata.validation.questions.network import (
     run_cluster,
     setting_of,
 )
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.labels import chip_called
+from strata.validation.readers.labels import Catalogue, chip_called
 from strata.validation.readers.tables import read_table
 
 HEAD = "gpu,nodes,gpus,gpus_per_node,fabric,links,op,nccl,setting,dtype,bytes,time_us\n"

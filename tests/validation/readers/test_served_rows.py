@@ -27,8 +27,8 @@ from strata.validation.questions.served import (
     simulate_options,
     whole_system,
 )
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import configurations
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 from strata.workload.model import model
 
