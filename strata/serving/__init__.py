@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from strata.serving.simulated_fleet import FleetAnswer, fleet_for, services_capped
     from strata.serving.simulated_plans import answered_plans
     from strata.serving.simulated_result import Served
+    from strata.serving.simulator.arrivals import Lengths
+    from strata.serving.simulator.load import ClosedLoad, OpenLoad, RecordedLoad, SessionLoad
+    from strata.serving.simulator.load_text import load_of
+    from strata.serving.simulator.trace import TraceLoad, write_trace
     from strata.serving.speculation import Drafting, Speculation, best_window, mtp_drafting, speculate
     from strata.serving.under_load import ServingFrontier, UnderLoad, serve_under_load, serving_frontier
-    from strata.simulate.server.arrivals import Lengths
-    from strata.simulate.server.load import ClosedLoad, OpenLoad, RecordedLoad, SessionLoad
-    from strata.simulate.server.load_text import load_of
-    from strata.simulate.server.trace import TraceLoad, write_trace
 
 load_on_first_use(__name__)

@@ -16,7 +16,7 @@ from strata.mapping.plan import Plan
 from strata.mapping.plans import candidate_plans, taken
 from strata.pricing.training_memory import STATE
 from strata.serving.curve import as_many
-from strata.simulate.server.step_pricer import idle_power
+from strata.serving.simulator.step_pricer import idle_power
 from strata.training.post_training_recipe import (
     NODES,
     PostTrainingRecipe,

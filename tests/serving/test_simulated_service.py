@@ -20,7 +20,7 @@ from strata.serving.simulated_answers import (
     load_latency,
 )
 from strata.serving.simulated_fleet import fleet_for, services_capped
-from strata.simulate.server.load_text import load_of
+from strata.serving.simulator.load_text import load_of
 
 ASKED = ("8xh200", "llama-3-70b", "tp=8", "vllm")
 FIXED, CHAT = st.serving.Lengths(mean=1024), st.serving.Lengths(mean=128)

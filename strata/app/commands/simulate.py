@@ -19,7 +19,7 @@ from strata.mapping.engine import USUAL_SERVER
 from strata.units import typed_quantity
 
 if TYPE_CHECKING:
-    from strata.simulate.server.fleet import Load
+    from strata.serving.simulator.fleet import Load
 
 
 LOAD = option(

@@ -21,10 +21,10 @@ from strata.serving.priced_service import PricedService, promising_plans
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import CostPoint, answer_row, cost_frontier, find_rate, load_latency
 from strata.serving.simulated_result import LATENCIES, Served
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.load_text import load_of
+from strata.serving.simulator.statistics import LatencyStatistics
 from strata.serving.under_load import client_steps
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.load_text import load_of
-from strata.simulate.server.statistics import LatencyStatistics
 
 MINUTE = 60.0  # s of the service that are drawn
 DRAWN, STEPS = 1200, 900  # requests and steps of a picture
