@@ -42,9 +42,17 @@ class Sampler:
 
     budget: int
     gap = 0.0  # set before the first round: how near the bound is near enough
-    proves = False  # whether it has bounds
-    saves = False  # whether it has `save` and `restore`
     bounded = 0  # rows of boxes that were bounded
+
+    @property
+    def proves(self) -> bool:
+        """Whether it has a `bound` of its own."""
+        return type(self).bound is not Sampler.bound
+
+    @property
+    def saves(self) -> bool:
+        """Whether it has `save` and `restore` of its own."""
+        return type(self).save is not Sampler.save
 
     @property
     def bound(self) -> float:

@@ -55,7 +55,6 @@ class Exact(Sampler):
     """Branch and bound over a space; `bound` and `open` say what is proven so far."""
 
     gap = 0.01
-    proves = saves = True
 
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 1 << 62):
         for metric in goal.metrics:
