@@ -1,4 +1,6 @@
-"""Results: the answer for one point or a box, with why a point is out, its best point, and its timeline."""
+"""Results: the answer for one point or a box, with why a point is out, its best point, its timeline, and its
+rank among plans.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""place(): where the ranks of each plan dimension lie on the fabric; and which rank each device is."""
+"""place(): where the ranks of each plan dimension lie on the fabric; which rank each device is; and
+plans in other orders on it.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from strata.serving.simulator.load import ClosedLoad, OpenLoad, RecordedLoad, SessionLoad
     from strata.serving.simulator.load_text import load_of
     from strata.serving.simulator.trace import TraceLoad, write_trace
-    from strata.serving.speculation import Drafting, Speculation, best_window, mtp_drafting, speculate
+    from strata.serving.speculation import Drafting, Speculation, best_window, named_drafting, speculate
     from strata.serving.under_load import ServingFrontier, UnderLoad, serve_under_load, serving_frontier
 
 load_on_first_use(__name__)
