@@ -1,4 +1,4 @@
-"""Every legal plan of a device count, as one Plan of arrays, and those worth pricing; of training as a box."""
+"""Every legal plan of a device count, and those worth pricing, as one Plan of arrays; training as a box."""
 
 from __future__ import annotations
 

@@ -218,7 +218,7 @@ class Search:
         best = float(self.goal.scores(front)[0, 0]) if front is not None and len(front) else unknown
         if len(self.goal.metrics) > 1:  # known once a sampler has ruled out or evaluated all regions
             return self.goal.value(best), unknown, self.sampler.gap if self.sampler.complete else unknown
-        bound = float(self.sampler.bound)
+        bound = unknown if self.sampler.bound is None else float(self.sampler.bound)
         gap = max(bound - best, 0.0) / abs(best) if best else float("nan")
         return self.goal.value(best), self.goal.value(bound), gap
 
@@ -245,7 +245,7 @@ class Search:
         """Seconds until the end: what the budget leaves at this rate; of a proof, when the gap closes if it
         shrinks as in the last half of the time.
         """
-        if not self.sampler.proves:
+        if self.sampler.bound is None:
             left = min(self.sampler.budget, self.space.size) - self._rows
             return left / rate if rate > 0 else float("nan")
         _, now = self._gaps[-1]

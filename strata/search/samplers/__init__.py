@@ -42,32 +42,15 @@ class Sampler:
 
     budget: int
     gap = 0.0  # set before the first round: how near the bound is near enough
+    bound: float | None = None  # no legal point has a better score; nan where nothing is proven yet
     bounded = 0  # rows of boxes that were bounded
-
-    @property
-    def proves(self) -> bool:
-        """Whether it has a `bound` of its own."""
-        return type(self).bound is not Sampler.bound
+    open = 0  # regions that may still hold a better one
+    complete = False  # whether every region was ruled out or evaluated
 
     @property
     def saves(self) -> bool:
         """Whether it has `save` and `restore` of its own."""
         return type(self).save is not Sampler.save
-
-    @property
-    def bound(self) -> float:
-        """No legal point has a better score; nan where nothing is proven."""
-        return float("nan")
-
-    @property
-    def open(self) -> int:
-        """How many regions may still hold a better one."""
-        return 0
-
-    @property
-    def complete(self) -> bool:
-        """Whether every region was ruled out or evaluated."""
-        return False
 
     def ask(self) -> list[Work]:
         """The work of the next round; nothing when the sampler is finished."""

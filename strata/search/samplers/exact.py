@@ -92,15 +92,15 @@ class Exact(Sampler):
         return len(self.seen)
 
     @property
-    def open(self) -> int:
+    def open(self) -> int:  # type: ignore[override]
         return len(self.nodes or [])
 
     @property
-    def complete(self) -> bool:
+    def complete(self) -> bool:  # type: ignore[override]
         return self.nodes is not None and not self.nodes and self.evaluated < self.budget and not self._asked
 
     @property
-    def bound(self) -> float:
+    def bound(self) -> float:  # type: ignore[override]
         """No design has a better score of the first metric; nan where nothing is known of some."""
         if self.nodes is None:
             return float("nan")
