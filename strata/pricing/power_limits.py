@@ -9,24 +9,18 @@ then all limits are linear in the powers of a load, hold where they bind, and er
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from strata.arrays import Array, Number, namespace
-from strata.errors import BadValue, Infeasible, require
+from strata.arrays import Number, namespace
+from strata.errors import Infeasible
 from strata.hardware.chip import Chip
-from strata.hardware.system import System
 from strata.hardware.thermal.compact import ThermalModel, hottest, junction, leakage, settled_temperature
 from strata.mapping.rules import LIMITS
 
 if TYPE_CHECKING:
     from strata.pricing.step import Step
-
-CAP_SHARES = np.linspace(0.4, 1.0, 13)  # of the chip's own limit, where no caps are told
-MOST_CAPS = 1000
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -224,53 +218,3 @@ def over_limits(chip: Chip, steps: Sequence[Step]) -> Infeasible:
     return Infeasible(
         f"temperature of {name} at the lowest clock must keep its limit", *over[name], "K", LIMITS.levers
     )
-
-
-def capped_system(system: System, cap: Number) -> System:
-    """A system whose devices are limited to this power each [W]."""
-    energy = replace(system.chip.energy, power_limit=cap)
-    return replace(system, chip=replace(system.chip, energy=energy))
-
-
-def resting_power(chip: Chip) -> float:
-    """What a device draws without a load, clocks up [W].
-
-    >>> from strata.hardware.chip import chip
-    >>> resting_power(chip("h200")) < 0.3 * float(chip("h200").energy.power_limit)
-    True
-    """
-    rest = static_power_of(chip)
-    return float(np.max(rest.logic + rest.leaking + rest.dram))
-
-
-def checked_caps(caps: Sequence[float] | Array | None, chip: Chip) -> Array:
-    """Caps of a device [W], rising; each above what it draws at rest and at most the chip's own limit.
-
-    >>> from strata.hardware.chip import chip
-    >>> checked_caps([700.0, 400.0], chip("h200")).tolist()
-    [400.0, 700.0]
-    >>> checked_caps([50.0], chip("h200"))
-    Traceback (most recent call last):
-    ...
-    strata.errors.BadValue: a power cap must lie above what a h200 draws at rest (128 W), but got 50 W
-    """
-    highest, rest = float(np.min(chip.energy.power_limit)), resting_power(chip)
-    if caps is None:
-        every = CAP_SHARES * highest
-        return every[every > rest]
-    try:
-        asked = np.unique(np.asarray(caps, float))
-    except (TypeError, ValueError):
-        raise BadValue(f"power caps are numbers of watts, like [400, 500, 600], but got {caps!r}") from None
-    require(0 < asked.size <= MOST_CAPS, f"one to {MOST_CAPS} power caps are told", caps=asked.size)
-    require(bool(np.isfinite(asked).all()), "power caps must be finite numbers of watts", caps=caps)
-    if asked[0] <= rest:
-        raise BadValue(
-            f"a power cap must lie above what a {chip.name} draws at rest ({rest:.0f} W), "
-            f"but got {asked[0]:g} W"
-        )
-    if asked[-1] > highest * (1.0 + 1e-9):
-        raise BadValue(
-            f"a power cap must be at most the limit of a {chip.name} ({highest:g} W), but got {asked[-1]:g} W"
-        )
-    return asked

@@ -20,9 +20,9 @@ from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
 from strata.mapping.rules import LIMITS
 from strata.pricing.metrics import TokenMetrics
-from strata.pricing.power_limits import capped_system, checked_caps, resting_power
 from strata.result import Result
 from strata.search.inputs import usual_plan
+from strata.serving.pools import capped_system, checked_caps, resting_power
 from strata.workload.program import Program
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload

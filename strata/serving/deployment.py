@@ -17,9 +17,8 @@ from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.memo import Memo
-from strata.pricing.power_limits import capped_system, checked_caps
 from strata.records import readable
-from strata.serving.pools import plan_part, pool
+from strata.serving.pools import capped_system, checked_caps, plan_part, pool
 from strata.serving.priced_service import (
     LONGEST,
     LoadSizes,

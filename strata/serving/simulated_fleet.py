@@ -11,8 +11,8 @@ import numpy as np
 
 from strata.errors import require
 from strata.hardware.system import as_system
-from strata.pricing.power_limits import capped_system
 from strata.serving.deployment import Deployment
+from strata.serving.pools import capped_system
 from strata.serving.priced_service import PricedService
 from strata.serving.simulated import checked_limits, simulate_services
 from strata.serving.simulated_answers import holds
