@@ -10,8 +10,8 @@ from heapq import heappop, heappush
 from random import Random
 
 from strata.serving.deployment import simulate
-from strata.simulate.server.arrivals import Lengths
-from strata.simulate.server.load import OpenLoad
+from strata.serving.simulator.arrivals import Lengths
+from strata.serving.simulator.load import OpenLoad
 
 MILLION = 1_000_000
 BARE = "a bare event queue in Python: a request pushed and popped twice, its time added up; requests/s"

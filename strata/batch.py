@@ -14,6 +14,7 @@ import numpy as np
 
 from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
 from strata.errors import BadValue
+from strata.mapping.plan import Plan
 from strata.memo import kept_by_identity, settled_record
 from strata.params import Sources
 from strata.units import box_shape
@@ -177,3 +178,9 @@ def run_box(
                 whole[where] = value
     filled = iter(flat)
     return map_leaves(lambda _: next(filled), result)
+
+
+def plan_at(every: Plan, index: int) -> Plan:
+    """One plan out of many."""
+    one: Plan = take(every, (index,), 1)
+    return map_leaves(float, one)

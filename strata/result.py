@@ -1,11 +1,13 @@
-"""Results: the answer for one point or a box, with why a point is out, its best point, and its timeline."""
+"""Results: the answer for one point or a box, with why a point is out, its best point, its timeline, and its
+rank among plans.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,7 +18,7 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
-from strata.mapping.plan import Plan
+from strata.mapping.plan import Plan, division_text
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
 from strata.pricing.kernels.device import arithmetic_format
 from strata.pricing.metrics import METRICS, Summary
@@ -29,6 +31,9 @@ from strata.rich_html import bar_html, display_html, rich_cards, table_html
 from strata.units import show
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
+
+if TYPE_CHECKING:
+    from strata.serving.served_plans import ServedPlan
 
 CARDS = ("ttft", "mfu", "power", "energy_per_token", "cost_per_mtoken", "temperature")  # in notebooks
 SHARES = ("mfu", "mbu")
@@ -291,3 +296,42 @@ def reasons(mask: int) -> list[str]:
     ['what a device holds must fit its memory', "plan.tp x cp x dp x pp must be the system's devices"]
     """
     return [rule.relation for rule in RULES if mask & rule.bit]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankedPlan:
+    """One plan (and batch) with what it delivers, in order of merit."""
+
+    result: Result
+    rank: int
+    considered: int
+    feasible: int
+    # plans x batches priced in other orders than the usual one; the rest could not have won by theirs
+    placed: int = 0
+    served: ServedPlan | None = None  # where requests are served: what clients see, and what it costs
+
+
+def why_infeasible(result: Result) -> str:
+    """Why a single result is out, in one line with levers; a plan that is not legal comes before a device
+    that is too small or too hot.
+
+    >>> import strata as st
+    >>> result = st.evaluate("1xh100", "llama-3-8b", st.decode(batch=256, context=8192))
+    >>> why_infeasible(result).partition(";")[0]
+    'llama-3-8b does not fit on 1xh100 with plan tp=1: a device needs 291 GB and has 85.9 GB'
+    """
+    broken = sorted(result.infeasible, key=lambda i: i.unit != "1")
+    first, more = broken[0], f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
+    need, have = show(first.demand, first.unit), show(first.limit, first.unit)
+    levers = f"levers: {', '.join(first.levers)}"
+    rule = f"{first.what}, but got {need} against {have}"
+    chip, system, model = result.system.chip.name, result.system.name, result.model.name
+    plan = f"plan {division_text(result.plan)}"
+    if first.what == CORES.relation:
+        return f"{chip} cannot be built: {rule}{more}; {levers}"
+    if first.unit == "1":
+        return f"{plan} is not legal: {rule}{more}; {levers}"
+    if first.unit == "B":
+        needs = f"a device needs {need} and has {have}"
+        return f"{model} does not fit on {system} with {plan}: {needs}; {levers}"
+    return f"{model} cannot run on {system} with {plan}: {rule}; {levers}"

@@ -145,7 +145,7 @@ def predictions(tmp_path_factory):
 def own_points(predictions):
     """A file of the project's own data by its name: its rows and their points, as `strata validate` has them."""
     from strata.validation.measured.reader import reader_of
-    from strata.validation.readers.catalogue import Catalogue
+    from strata.validation.readers.labels import Catalogue
 
     def of(name):
         catalogue = Catalogue()
@@ -160,7 +160,7 @@ def predicted_once(predictions):
     """Rows of the project's own data are predicted once, whichever of them an answer compares."""
     from strata.validation.accuracy import run
     from strata.validation.measured.reader import data_files, reader_of
-    from strata.validation.readers.catalogue import Catalogue
+    from strata.validation.readers.labels import Catalogue
 
     read, plain = run._read, Catalogue()
     # Workers begin at opposite ends and leave to each other what is under way.

@@ -27,8 +27,8 @@ PLACES = (
     ),
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
-    ("Search", "what to build, and how to divide", "search"),
     ("Training", "runs of tokens: days, money, energy, goodput; and post-training", "training"),
+    ("Search", "what to build, and how to divide", "search"),
     (
         "Optimisation",
         "exact mappings of any graph; silicon, strategy and model shape chosen together",

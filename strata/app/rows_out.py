@@ -249,7 +249,7 @@ def key_unit(key: str, above: str = "") -> tuple[str, str] | None:
     (('tpot', 's'), ('bandwidth_B_per_s', 'B/s'), ('design.die_area', 'm2'), None)
     """
     from strata.pricing.metrics import METRICS
-    from strata.search.derived_metrics import GOAL_METRICS
+    from strata.search.goal import GOAL_METRICS
 
     for name in (f"{above}.{key}", f"{above}.*"):
         if above and name in _UNITS:

@@ -1,7 +1,10 @@
-"""place(): where the ranks of each plan dimension lie on the fabric; and which rank each device is."""
+"""place(): where the ranks of each plan dimension lie on the fabric; which rank each device is; and
+plans in other orders on it.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -9,9 +12,10 @@ import numpy as np
 from strata.arrays import Array, Number, ceil_div, floor_div, namespace
 from strata.errors import UnknownName, require
 from strata.hardware.fabric import DIRECT, ONE_RING, Fabric
+from strata.hardware.system import System
 from strata.mapping.layout import Layout
 from strata.mapping.plan import DIMENSIONS, ORDERS, Plan
-from strata.mapping.plan_layout import ORDERED, strides
+from strata.mapping.plan_layout import ORDERED, active_groups, strides
 from strata.mapping.plans import taken
 
 IDLE = -1  # of devices that a plan leaves out
@@ -213,3 +217,35 @@ def rank_numbers(plan: Plan, devices: int, name: str) -> RankNumbers:
     even = bool(np.all(np.bincount(group[used]) == members))
     require(even, f"groups of {name} must divide the {int(used.sum())} ranks of the plan", ranks=members)
     return RankNumbers(members, np.where(used, number, IDLE), group)
+
+
+def try_orders(
+    system: System,
+    every: Plan,
+    score: Callable[[Plan], np.ndarray],
+    scores: np.ndarray,
+    order: np.ndarray,
+    at: np.ndarray,
+    some: np.ndarray,
+) -> int:
+    """Price the plans `at` some places, for `some` batches, in every order but the usual one, and keep the
+    better ones in `scores` and `order` [batches, plans]; how many were priced.
+    """
+    rows, which = in_every_order(taken(every, at), system.fabric, active_groups(every))
+    codes = np.asarray(rows.order)
+    moved = codes > 0
+    rows, codes, which = taken(rows, moved), codes[moved], at[which[moved]]
+    if not len(which):
+        return 0
+    other = score(rows)
+    for column in range(len(which)):
+        better = other[:, column] > scores[some, which[column]]
+        scores[some[better], which[column]] = other[better, column]
+        order[some[better], which[column]] = codes[column]
+    return int(other.size)
+
+
+def orders_matter(fabric: Fabric) -> bool:
+    """Whether groups can lie differently on a fabric: not where every two devices are one step apart."""
+    crossed = [d for d in fabric.dimension if np.any(np.asarray(d.size) > 1)]
+    return len(crossed) > 1 or any(d.kind not in DIRECT for d in crossed)

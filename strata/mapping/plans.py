@@ -1,4 +1,4 @@
-"""Every legal plan of a device count, as one Plan of arrays; of training as a box."""
+"""Every legal plan of a device count, and those worth pricing, as one Plan of arrays; training as a box."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from strata.errors import require
+from strata.expression import holds_at
+from strata.hardware.system import System
+from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, usual_moe_tp
 from strata.mapping.rules import bounded_devices, bounded_plans, divisors, remainder
 from strata.mapping.training_plan import SCHEDULE
@@ -182,3 +185,52 @@ def _training_meshes(
     split[0] = replace(split[0], sp=np.where(split[0].tp > 1, split[0].sp, 0.0))
     every = {name: [np.asarray(getattr(part, name)) for part in split] for name in MESH_DEGREES}
     return replace(found, **{name: np.concatenate(parts) for name, parts in every.items()})
+
+
+def candidate_plans(
+    system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
+) -> Plan:
+    """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees
+    like ``(ep == 1) & (cp == 1)``.
+
+    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3),
+    context ranks may meet in each way, experts be cut into any number of parts, and tensor groups share out
+    norms (sp=1, where steps have tokens enough); serving frameworks keep weights whole, gather keys and cut
+    experts as attention leaves them. Training may shard its state, too; where requests are served, expert
+    groups that do not divide the experts hold copies of some.
+
+    >>> import strata as st
+    >>> system, model, work = st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048)
+    >>> plans = candidate_plans(system, model, work, where="(zero == 0) & (cp == 1)")
+    >>> len(plans.tp), float(plans.zero.max())
+    (10, 0.0)
+    """
+    software = as_engine(engine)
+    bare = software.kernels == "bare"
+    zero: tuple[int, ...] = (0, 1, 3) if workload.phase == "train" else (0, 3) if bare else (0,)
+    modes: tuple[int, ...] = (0, 1, 2) if bare else (0,)
+    # keys do not go round, and one latent for all heads cannot be shared out by heads
+    if workload.phase == "decode":
+        modes = (0, 2) if bare and model.attention == "gqa" else (0,)
+    long = workload.phase in ("prefill", "train")
+    every = plans(
+        int(float(system.devices)),
+        model,
+        phase=workload.phase,
+        zero=zero,
+        cp_mode=modes,
+        freely=bare,
+        sp=bare and long,
+        redundant=workload.phase == "serve",
+    )
+    if not where:
+        return every
+    kept = holds_at(where, named_degrees(every), np.size(every.tp), "where")
+    require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
+    return taken(every, kept)
+
+
+def named_degrees(every: Plan) -> dict[str, np.ndarray]:
+    """Degrees of plans by name, but for their order on the fabric."""
+    names = (f.name for f in fields(Plan) if f.name != "order")
+    return {name: np.broadcast_to(getattr(every, name), np.shape(every.tp)) for name in names}

@@ -17,14 +17,13 @@ from strata.hardware.fabric import fabric
 from strata.hardware.transport import Transport, transport
 from strata.params import find, leaf_paths, names, value_at
 from strata.validation.fit.calibrate import FitOutcome, fit_group, fitted_entries, overlay_toml
-from strata.validation.fit.rows import GroupRows
+from strata.validation.fit.rows import GroupRows, Versions
 from strata.validation.fit.solver import LEAST_ROWS
 from strata.validation.fit.table import Quantity, fit_table
-from strata.validation.fit.versions import Versions
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collective_files import IN_NODE, LoggedRun, tables_of_runs, texts_of_runs
 from strata.validation.readers.comparison import HELD_OUT, ComparedPoints
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import Table
 
 GROUP = replace(fit_table().group("library collectives"), files=(), quantities=(), unseen=())

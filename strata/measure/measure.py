@@ -19,8 +19,7 @@ from typing import Protocol
 from strata.errors import BadFile, StrataError, UnknownName
 from strata.measure.shapes import COLUMNS, KINDS, TIMES, KernelCase, SustainedLoad, kernel_cases, load_cases
 from strata.params import dashed
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.labels import chip_called
+from strata.validation.readers.labels import Catalogue, chip_called
 
 REPLAYS = 7  # readings of which the median counts
 SPAN = 12e-3  # seconds one reading lasts at least: long beside an event's resolution and a graph's launch

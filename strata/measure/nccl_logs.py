@@ -11,7 +11,6 @@ from pathlib import Path
 
 from strata.errors import BadFile, BadValue, UnknownName
 from strata.reading import file_text
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.collective_files import (
     OPS,
     TIME_UNITS,
@@ -20,7 +19,7 @@ from strata.validation.readers.collective_files import (
     is_number,
     logged_row,
 )
-from strata.validation.readers.labels import chip_called
+from strata.validation.readers.labels import Catalogue, chip_called
 
 _PREFIX = re.compile(
     r"^\s*(?:\[[^\]\n]{1,80}\]<std(?:out|err)>:|\d{4}-\d\d-\d\d[T ][\d:.,]+Z?|\d{1,6}:(?=\s))\s?"

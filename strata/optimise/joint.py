@@ -23,8 +23,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout, layout
 from strata.mapping.place import place
 from strata.mapping.rules import bounded_degree
-from strata.optimise.fusion.fuse_space import MapSpace, fused_space
-from strata.optimise.fusion.fusion_graph import TILES
+from strata.optimise.fusion.fusion_graph import TILES, MapSpace, fused_space
 from strata.optimise.layout import first_step
 from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, degree_candidates
 from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options

@@ -14,6 +14,7 @@ from typing import Any
 
 from strata.arrays import Number, namespace
 from strata.case import Case
+from strata.errors import UnknownName
 from strata.hardware.making import cost_rate
 from strata.hardware.money import HOUR, Economics, host_power
 from strata.hardware.system import System
@@ -335,3 +336,17 @@ def legality(case: Case, used: Number, limit: Number) -> Number:
     for violation in case.plan.violations(case.program.units, case.workload, case.system.devices):
         reason = reason + violation.broken * float(violation.rule.bit)
     return reason
+
+
+def known_metric(name: str, phase: str) -> Metric:
+    """A metric that points of a phase have; others are refused with the nearest.
+
+    >>> known_metric("tpot", "prefill")  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    ...
+    strata.errors.UnknownName: no metric of prefill called 'tpot'; nearest: ...
+    """
+    has = {n: m for n, m in METRICS.items() if phase in m.phases}
+    if name not in has:
+        raise UnknownName(f"metric of {phase}", name, has, ", ".join(has))
+    return has[name]

@@ -10,12 +10,11 @@ if TYPE_CHECKING:
     from strata.search.goal import Goal, goal
     from strata.search.outcome import SearchOutcome
     from strata.search.plan_for import PlanRanking, plan_for
-    from strata.search.plans import best_plans
+    from strata.search.plans import best_plans, best_strategies, price_strategies
     from strata.search.power_caps import PowerCaps, power_caps
     from strata.search.run import Search, search
     from strata.search.sensitivity import sensitivity
     from strata.search.space import Space, space
-    from strata.search.strategies import best_strategies, price_strategies
     from strata.search.sweep import sweep
     from strata.search.swept import Sweep
     from strata.search.what_if import WhatIf, what_if

@@ -26,8 +26,7 @@ from strata.pricing.metrics import METRICS, RATE, TIME, Summary
 from strata.pricing.power_cap import LEAST, voltage_energy
 from strata.pricing.pricers import Structure
 from strata.pricing.step import Step
-from strata.search.derived_metrics import DERIVED_METRICS, GOAL_METRICS, metric_column
-from strata.search.goal import Goal
+from strata.search.goal import DERIVED_METRICS, GOAL_METRICS, Goal, metric_column
 from strata.search.points import Evaluated, groups_by_words, plans_at
 from strata.search.power_bounds import (
     POWER_METRICS,

@@ -15,10 +15,11 @@ from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, division_text, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.result import Result
-from strata.search.derived_metrics import known_metric, metric_column
-from strata.search.plan_for import METRIC_OF_GOAL, asked_requests, no_room, plan_for, why_infeasible
-from strata.search.plans import RankedPlan, keeps_limits, largest_batches, with_batch
+from strata.pricing.metrics import known_metric
+from strata.result import RankedPlan, Result, why_infeasible
+from strata.search.goal import metric_column
+from strata.search.plan_for import METRIC_OF_GOAL, asked_requests, no_room, plan_for
+from strata.search.plans import keeps_limits, largest_batches, with_batch
 from strata.search.reasons import Difference, Measure, served_token_time, step_token_time
 from strata.serving.curve import Curve
 from strata.serving.load import closed_load

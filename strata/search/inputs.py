@@ -241,9 +241,8 @@ def _number_at(owner: str, path: str, text: str, owners: FieldOwners, system: Sy
     name = f"{owner}.{path}"
     if owner == "model":
         held = getattr(owners.model, path, None)
-        known = [f.name for f in fields(owners.model)] + (
-            ["layers"] if hasattr(owners.model, "pattern") else []
-        )
+        known = [f.name for f in fields(owners.model)]
+        known += ["layers"] if isinstance(owners.model, Model) else []
         if path not in known:
             raise UnknownName("model field", path, known, ", ".join(known))
         if isinstance(held, bool | str) or not isinstance(held, int | float):

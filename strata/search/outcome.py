@@ -16,8 +16,7 @@ from strata.hardware.making import cost_rate
 from strata.records import Tabular, row_columns
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, scatter_svg, table_html
-from strata.search.derived_metrics import GOAL_METRICS, metric_column, reported_metrics
-from strata.search.goal import Goal
+from strata.search.goal import GOAL_METRICS, Goal, metric_column, reported_metrics
 from strata.search.points import Evaluated, case_of_points, concatenate_points, evaluate_point
 from strata.search.sensitivity import Gain, axis_gains, sensitivity
 from strata.search.space import Space

@@ -13,12 +13,10 @@ from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine, as_engine, usual_engine
 from strata.mapping.layout import STAGES, Layout
-from strata.mapping.plan import Plan, division_text, layout_degrees, plan_text
-from strata.mapping.rules import CORES
+from strata.mapping.plan import Plan, layout_degrees, plan_text
 from strata.pricing.price import RESOURCES
-from strata.result import Result
-from strata.search.plans import RankedPlan, best_plans, closest_plan, largest_batches
-from strata.search.strategies import best_strategies, closest_strategy
+from strata.result import RankedPlan, Result, why_infeasible
+from strata.search.plans import best_plans, best_strategies, closest_plan, closest_strategy, largest_batches
 from strata.serving.load_metrics import ServingGoal, ServingLimits, serving_goal
 from strata.serving.requests import Requests, check_work, requests_of
 from strata.units import show
@@ -260,32 +258,6 @@ def _strategy_ranking(
 def _time(seconds: object) -> str:
     value = float(np.asarray(seconds))
     return show(value, "s") if np.isfinite(value) else "-"
-
-
-def why_infeasible(result: Result) -> str:
-    """Why a single result is out, in one line with levers; a plan that is not legal comes before a device
-    that is too small or too hot.
-
-    >>> import strata as st
-    >>> result = st.evaluate("1xh100", "llama-3-8b", st.decode(batch=256, context=8192))
-    >>> why_infeasible(result).partition(";")[0]
-    'llama-3-8b does not fit on 1xh100 with plan tp=1: a device needs 291 GB and has 85.9 GB'
-    """
-    broken = sorted(result.infeasible, key=lambda i: i.unit != "1")
-    first, more = broken[0], f" (and {len(broken) - 1} more)" if len(broken) > 1 else ""
-    need, have = show(first.demand, first.unit), show(first.limit, first.unit)
-    levers = f"levers: {', '.join(first.levers)}"
-    rule = f"{first.what}, but got {need} against {have}"
-    chip, system, model = result.system.chip.name, result.system.name, result.model.name
-    plan = f"plan {division_text(result.plan)}"
-    if first.what == CORES.relation:
-        return f"{chip} cannot be built: {rule}{more}; {levers}"
-    if first.unit == "1":
-        return f"{plan} is not legal: {rule}{more}; {levers}"
-    if first.unit == "B":
-        needs = f"a device needs {need} and has {have}"
-        return f"{model} does not fit on {system} with {plan}: {needs}; {levers}"
-    return f"{model} cannot run on {system} with {plan}: {rule}; {levers}"
 
 
 def why_behind(result: Result, best: Result, loss: str = "") -> str:

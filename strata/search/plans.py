@@ -4,98 +4,35 @@ first, under limits on latency.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.arrays import map_leaves
-from strata.batch import take
+from strata.batch import plan_at
 from strata.errors import require
 from strata.evaluate import evaluate
 from strata.expression import holds_at
-from strata.hardware.fabric import DIRECT, Dimension, Fabric
-from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
-from strata.mapping.place import in_every_order
+from strata.hardware.fabric import Dimension
+from strata.hardware.system import System, as_system
+from strata.mapping.engine import Engine
+from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, strategies
+from strata.mapping.place import orders_matter, try_orders
 from strata.mapping.plan import Plan, plan_text
-from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import plans, taken
+from strata.mapping.plans import candidate_plans, taken
 from strata.mapping.rules import LIMITS
-from strata.pricing.metrics import RATE, TIME, Metric
+from strata.pricing.metrics import METRICS, RATE, TIME, Metric, known_metric
 from strata.pricing.training_memory import STATE
-from strata.result import Result
-from strata.search.derived_metrics import known_metric
+from strata.result import RankedPlan, Result
 from strata.workload.model import Model
+from strata.workload.program import program as make_program
+from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
-    from strata.serving.served_plans import ServedPlan
+    pass
 
 MOST_SEQUENCES = 2.0**40  # batches that are looked at: more than any memory holds
-
-
-@dataclass(frozen=True, kw_only=True)
-class RankedPlan:
-    """One plan (and batch) with what it delivers, in order of merit."""
-
-    result: Result
-    rank: int
-    considered: int
-    feasible: int
-    # plans x batches priced in other orders than the usual one; the rest could not have won by theirs
-    placed: int = 0
-    served: ServedPlan | None = None  # where requests are served: what clients see, and what it costs
-
-
-def candidate_plans(
-    system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
-) -> Plan:
-    """Every legal plan worth pricing, in the usual order; `where` keeps some, by a condition over degrees
-    like ``(ep == 1) & (cp == 1)``.
-
-    Without a framework's limits (`bare` kernels) weights may be sharded over data parallel ranks (zero=3),
-    context ranks may meet in each way, experts be cut into any number of parts, and tensor groups share out
-    norms (sp=1, where steps have tokens enough); serving frameworks keep weights whole, gather keys and cut
-    experts as attention leaves them. Training may shard its state, too; where requests are served, expert
-    groups that do not divide the experts hold copies of some.
-
-    >>> import strata as st
-    >>> system, model, work = st.system("8xh200"), st.model("llama-3-70b"), st.decode(batch=64, context=2048)
-    >>> plans = candidate_plans(system, model, work, where="(zero == 0) & (cp == 1)")
-    >>> len(plans.tp), float(plans.zero.max())
-    (10, 0.0)
-    """
-    software = as_engine(engine)
-    bare = software.kernels == "bare"
-    zero: tuple[int, ...] = (0, 1, 3) if workload.phase == "train" else (0, 3) if bare else (0,)
-    modes: tuple[int, ...] = (0, 1, 2) if bare else (0,)
-    # keys do not go round, and one latent for all heads cannot be shared out by heads
-    if workload.phase == "decode":
-        modes = (0, 2) if bare and model.attention == "gqa" else (0,)
-    long = workload.phase in ("prefill", "train")
-    every = plans(
-        int(float(system.devices)),
-        model,
-        phase=workload.phase,
-        zero=zero,
-        cp_mode=modes,
-        freely=bare,
-        sp=bare and long,
-        redundant=workload.phase == "serve",
-    )
-    if not where:
-        return every
-    kept = holds_at(where, named_degrees(every), np.size(every.tp), "where")
-    require(bool(kept.any()), "no legal plan is left by the condition on plans", where=where)
-    return taken(every, kept)
-
-
-def named_degrees(every: Plan) -> dict[str, np.ndarray]:
-    """Degrees of plans by name, but for their order on the fabric."""
-    names = (f.name for f in fields(Plan) if f.name != "order")
-    return {name: np.broadcast_to(getattr(every, name), np.shape(every.tp)) for name in names}
 
 
 def best_plans(
@@ -125,7 +62,7 @@ def best_plans(
     require(ttft > 0 and tpot > 0, "limits on latency must be positive", ttft=ttft, tpot=tpot)
     declared = known_metric(metric, workload.phase)
     if workload.phase == "train":
-        from strata.search.training_search import ranked_training  # it ranks with what stands here
+        from strata.training.plan_search import ranked_training  # other phases start without
 
         return ranked_training(system, model, workload, engine, metric=metric, top=top, where=where)
     legal = candidate_plans(system, model, workload, engine, where)
@@ -191,32 +128,6 @@ def _contenders(
     return np.flatnonzero(possible.any(axis=0)), np.flatnonzero(possible.any(axis=1))
 
 
-def try_orders(
-    system: System,
-    every: Plan,
-    score: Callable[[Plan], np.ndarray],
-    scores: np.ndarray,
-    order: np.ndarray,
-    at: np.ndarray,
-    some: np.ndarray,
-) -> int:
-    """Price the plans `at` some places, for `some` batches, in every order but the usual one, and keep the
-    better ones in `scores` and `order` [batches, plans]; how many were priced.
-    """
-    rows, which = in_every_order(taken(every, at), system.fabric, active_groups(every))
-    codes = np.asarray(rows.order)
-    moved = codes > 0
-    rows, codes, which = taken(rows, moved), codes[moved], at[which[moved]]
-    if not len(which):
-        return 0
-    other = score(rows)
-    for column in range(len(which)):
-        better = other[:, column] > scores[some, which[column]]
-        scores[some[better], which[column]] = other[better, column]
-        order[some[better], which[column]] = codes[column]
-    return int(other.size)
-
-
 def _weights_fit(
     system: System, model: Model, least: Workload, every: Plan, engine: Engine | str
 ) -> np.ndarray:
@@ -225,12 +136,6 @@ def _weights_fit(
     held = sum((size for purpose, size in box.summary.memory.items() if purpose in ("weights", *STATE)), 0.0)
     room: np.ndarray = np.broadcast_to(held <= box.metrics.memory_limit, np.shape(every.tp))
     return room if room.any() else ~room
-
-
-def orders_matter(fabric: Fabric) -> bool:
-    """Whether groups can lie differently on a fabric: not where every two devices are one step apart."""
-    crossed = [d for d in fabric.dimension if np.any(np.asarray(d.size) > 1)]
-    return len(crossed) > 1 or any(d.kind not in DIRECT for d in crossed)
 
 
 def _without_links(system: System) -> System:
@@ -265,18 +170,12 @@ def with_batch(result: Result, batch: float) -> Result:
     return evaluate(result.system, result.model, work, result.plan, result.engine)
 
 
-def plan_at(every: Plan, index: int) -> Plan:
-    """One plan out of many."""
-    one: Plan = take(every, (index,), 1)
-    return map_leaves(float, one)
-
-
 def closest_plan(
     system: System, model: Model, workload: Workload, engine: Engine | str = "ideal", where: str = ""
 ) -> Result:
     """Where no plan fits: the legal plan that needs the least memory, to say by how much."""
     if workload.phase == "train":
-        from strata.search.training_search import search_training
+        from strata.training.plan_search import search_training
 
         return search_training(system, model, workload, engine, top=1, where=where).nearest
     every = candidate_plans(system, model, workload, engine, where)
@@ -315,3 +214,117 @@ def largest_batches(
         found.setdefault((plan_text(best.result.plan), float(best.result.workload.batch)), best)
     ranked = sorted(found.values(), key=lambda c: -value(c.result))
     return [replace(choice, rank=rank) for rank, choice in enumerate(ranked)]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PricedStrategies:
+    """Strategies with a metric at every batch [batches, strategies], memory, and whether they fit."""
+
+    strategies: Strategy
+    values: np.ndarray
+    memory: np.ndarray
+    fits: np.ndarray
+
+
+def price_strategies(
+    system: System | str,
+    program: Program | str,
+    workload: Workload,
+    many: Strategy,
+    engine: Engine | str = "ideal",
+    *,
+    metric: str = "step_time",
+    backward: str = "gather",
+) -> PricedStrategies:
+    """Arrays of strategies, of one or of several structures, priced in one call for each structure.
+
+    >>> import strata as st
+    >>> lstm = st.program("lstm-lm-v100")
+    >>> made = strategies(8, lstm, per_module=True)
+    >>> priced = price_strategies("8xh200", lstm, st.train(64, 1), made)
+    >>> priced.values.shape, bool(priced.fits.all())
+    ((1, 963), True)
+    """
+    hardware = as_system(system)
+    code = make_program(program) if isinstance(program, str) else program
+    batches = np.atleast_1d(np.asarray(workload.batch, float))
+    work = replace(workload, batch=batches[:, None])
+    count = np.size(many.dp)
+    values, memory = np.empty((len(batches), count)), np.empty((len(batches), count))
+    fits = np.empty((len(batches), count), bool)
+    for where, part in by_structure(many):
+        box = evaluate(hardware, code, work, layout_of(part, code, backward=backward), engine)
+        values[:, where] = np.broadcast_to(np.asarray(getattr(box.metrics, metric), float), box.shape)
+        memory[:, where] = np.broadcast_to(box.metrics.memory_used, box.shape)
+        fits[:, where] = box.fits
+    return PricedStrategies(strategies=many, values=values, memory=memory, fits=fits)
+
+
+def candidate_strategies(system: System, program: Any, where: str = "", **which: Any) -> Strategy:
+    """Every legal strategy of a system; `where` keeps some, by a condition over kp1, kp2, depth, dp and pp.
+
+    >>> import strata as st
+    >>> some = candidate_strategies(st.system("8xh200"), st.program("gemm-8192"), "(dp == 1) & (depth == 1)")
+    >>> some.kp1.tolist()
+    [1.0, 2.0, 4.0, 8.0]
+    """
+    many = strategies(int(float(system.devices)), program, **which)
+    if not where:
+        return many
+    split = many.split
+    named = {"kp1": split.rows, "kp2": split.columns, "depth": split.depth, "dp": many.dp, "pp": many.lp}
+    kept = holds_at(where, named, np.size(many.dp), "where")
+    require(bool(kept.any()), "no legal strategy is left by the condition", where=where)
+    return many.at(np.flatnonzero(kept))
+
+
+def best_strategies(
+    system: System | str,
+    program: Program | str,
+    workload: Workload,
+    engine: Engine | str = "ideal",
+    *,
+    metric: str = "items_per_s",
+    top: int = 5,
+    where: str = "",
+    kinds: tuple[str, ...] = ("RC", "CR"),
+    per_module: bool = False,
+    backward: str = "gather",
+) -> list[RankedPlan]:
+    """The best strategies for a workload by a metric, out of every legal one at every batch; only those that
+    fit.
+
+    >>> import strata as st
+    >>> first = best_strategies("8xh200", "lstm-lm-v100", st.train(64, 1), top=1)[0]
+    >>> from strata.mapping.plan import division_text
+    >>> division_text(first.result.plan), first.considered
+    ('RC-1-8', 13)
+    """
+    hardware = as_system(system)
+    code = make_program(program) if isinstance(program, str) else program
+    many = candidate_strategies(hardware, code, where, kinds=kinds, per_module=per_module)
+    priced = price_strategies(hardware, code, workload, many, engine, metric=metric, backward=backward)
+    better = priced.values if METRICS[metric].higher_is_better else -priced.values
+    scores = np.where(priced.fits & np.isfinite(better), better, -np.inf)
+    batches = np.atleast_1d(np.asarray(workload.batch, float))
+    ranked = []
+    counts: dict[str, Any] = {"considered": scores.size, "feasible": int(np.isfinite(scores).sum())}
+    for rank, (i, j) in enumerate(ranked_places(scores, top)):
+        plan = layout_of(many.at(j), code, backward=backward)
+        one = replace(workload, batch=float(batches[i]))
+        ranked.append(RankedPlan(result=evaluate(hardware, code, one, plan, engine), rank=rank, **counts))
+    return ranked
+
+
+def closest_strategy(
+    system: System,
+    program: Program | str,
+    workload: Workload,
+    engine: Engine | str = "ideal",
+    where: str = "",
+) -> Result:
+    """Where no strategy fits: the one that needs the least memory, to say by how much."""
+    many = candidate_strategies(system, program, where)
+    priced = price_strategies(system, program, workload, many, engine)
+    least = int(np.argmin(priced.memory[0]))
+    return evaluate(system, program, workload, many.at(least), engine)

@@ -21,8 +21,8 @@ from strata.mapping.rules import PARTS
 from strata.params import value_at
 from strata.pricing.metrics import METRICS, RATE, TIME
 from strata.result import Result
-from strata.search.derived_metrics import POINT_METRICS
 from strata.search.fields import PLAN, PLAN_FIELDS, SIZES, split_field
+from strata.search.goal import POINT_METRICS
 from strata.search.scenario import FieldValues, assemble_case
 from strata.search.space import Space
 

@@ -5,14 +5,13 @@ and saves in energy, at the devices and at the plug.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Array, Number, leaves
-from strata.errors import BadValue, require
+from strata.arrays import Array, leaves
+from strata.errors import require
 from strata.evaluate import evaluate
-from strata.hardware.chip import Chip
 from strata.hardware.money import plug_power
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import Engine
@@ -20,65 +19,13 @@ from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
 from strata.mapping.rules import LIMITS
-from strata.pricing.power_limits import static_power_of
+from strata.pricing.metrics import TokenMetrics
 from strata.result import Result
 from strata.search.inputs import usual_plan
+from strata.serving.pools import capped_system, checked_caps, resting_power
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
-
-SHARES = np.linspace(0.4, 1.0, 13)  # of the chip's own limit, where no caps are told
-MOST_CAPS = 1000
-
-
-def capped_system(system: System, cap: Number) -> System:
-    """A system whose devices are limited to this power each [W]."""
-    energy = replace(system.chip.energy, power_limit=cap)
-    return replace(system, chip=replace(system.chip, energy=energy))
-
-
-def resting_power(chip: Chip) -> float:
-    """What a device draws without a load, clocks up [W].
-
-    >>> from strata.hardware.chip import chip
-    >>> resting_power(chip("h200")) < 0.3 * float(chip("h200").energy.power_limit)
-    True
-    """
-    rest = static_power_of(chip)
-    return float(np.max(rest.logic + rest.leaking + rest.dram))
-
-
-def checked_caps(caps: Sequence[float] | Array | None, chip: Chip) -> Array:
-    """Caps of a device [W], rising; each above what it draws at rest and at most the chip's own limit.
-
-    >>> from strata.hardware.chip import chip
-    >>> checked_caps([700.0, 400.0], chip("h200")).tolist()
-    [400.0, 700.0]
-    >>> checked_caps([50.0], chip("h200"))
-    Traceback (most recent call last):
-    ...
-    strata.errors.BadValue: a power cap must lie above what a h200 draws at rest (128 W), but got 50 W
-    """
-    highest, rest = float(np.min(chip.energy.power_limit)), resting_power(chip)
-    if caps is None:
-        every = SHARES * highest
-        return every[every > rest]
-    try:
-        asked = np.unique(np.asarray(caps, float))
-    except (TypeError, ValueError):
-        raise BadValue(f"power caps are numbers of watts, like [400, 500, 600], but got {caps!r}") from None
-    require(0 < asked.size <= MOST_CAPS, f"one to {MOST_CAPS} power caps are told", caps=asked.size)
-    require(bool(np.isfinite(asked).all()), "power caps must be finite numbers of watts", caps=caps)
-    if asked[0] <= rest:
-        raise BadValue(
-            f"a power cap must lie above what a {chip.name} draws at rest ({rest:.0f} W), "
-            f"but got {asked[0]:g} W"
-        )
-    if asked[-1] > highest * (1.0 + 1e-9):
-        raise BadValue(
-            f"a power cap must be at most the limit of a {chip.name} ({highest:g} W), but got {asked[-1]:g} W"
-        )
-    return asked
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -130,7 +77,7 @@ class PowerCaps:
     @property
     def rate(self) -> str:
         """The metric of speed: tokens a second of a language model, else items."""
-        return "tokens_per_s" if hasattr(self.result.metrics, "tokens_per_s") else "items_per_s"
+        return "tokens_per_s" if isinstance(self.result.metrics, TokenMetrics) else "items_per_s"
 
     @property
     def energy(self) -> str:

@@ -14,9 +14,8 @@ import numpy as np
 
 from strata.calls import checked_class
 from strata.errors import StrataError, require
-from strata.search.derived_metrics import GOAL_METRICS
 from strata.search.executors import PointsWork
-from strata.search.goal import Goal
+from strata.search.goal import GOAL_METRICS, Goal
 from strata.search.goal import goal as make_goal
 from strata.search.outcome import Progress, SearchOutcome
 from strata.search.points import Evaluated, concatenate_points
@@ -67,7 +66,7 @@ class Search:
         self._new_sampler = lambda: sampler_class(sampler)(self.space, self.goal, seed, **options)
         self._asked_gap = gap
         self.sampler = self._fresh_sampler()
-        self.gap: float = getattr(self.sampler, "gap", 0.0) if gap is None else gap
+        self.gap: float = self.sampler.gap if gap is None else gap
         self.resume = resume
         self.executor = open_executor(executor, self.space, workers, address)
         self.store = None if out is None else Store(out)
@@ -94,7 +93,7 @@ class Search:
 
     def _run(self) -> Iterator[Progress]:
         last = time.perf_counter()
-        self._old = self._rows + self._bounded()
+        self._old = self._rows + self.sampler.bounded
         with self.executor as run:
             while not self._near() and (works := self.sampler.ask()):
                 evaluated = self.sampler.tell(run(works))
@@ -152,20 +151,20 @@ class Search:
         }
 
     def _save(self, number: int) -> None:
-        if self.store is not None and hasattr(self.sampler, "save") and number >= 0:
+        if self.store is not None and self.sampler.saves and number >= 0:
             parts = np.array(list(self._parts.items()), np.int64).reshape(-1, 2)
             self.store.save(number, {**self.sampler.save(), WRITTEN: parts})
 
     def _fresh_sampler(self) -> Sampler:
         made: Sampler = self._new_sampler()
-        if self._asked_gap is not None and hasattr(made, "gap"):
-            setattr(made, "gap", self._asked_gap)  # noqa: B010  (not every sampler has one)
+        if self._asked_gap is not None:
+            made.gap = self._asked_gap
         return made
 
     def _take_up(self, store: Store) -> None:
         """Bring the sampler to the end of whole rounds; what is missing or broken is done again."""
         before = set(store.rounds())
-        if hasattr(self.sampler, "restore"):
+        if self.sampler.saves:
             self._restore(store)
         else:
             for number, stored in enumerate(store.read_rounds(itertools.count(), self.space)):
@@ -183,7 +182,7 @@ class Search:
                 stored = list(store.read_rounds(written, self.space))
                 if [len(part) for part in stored] != list(written.values()):
                     continue
-                self.sampler.restore(state)  # type: ignore[attr-defined]
+                self.sampler.restore(state)
             except (KeyError, ValueError, TypeError, IndexError):  # not what a sampler of this study saved
                 self.sampler = self._fresh_sampler()
                 continue
@@ -218,23 +217,15 @@ class Search:
         front, unknown = self._frontier, float("nan")
         best = float(self.goal.scores(front)[0, 0]) if front is not None and len(front) else unknown
         if len(self.goal.metrics) > 1:  # known once a sampler has ruled out or evaluated all regions
-            done = getattr(self.sampler, "complete", False)
-            return (
-                self.goal.value(best),
-                unknown,
-                float(getattr(self.sampler, "gap", unknown)) if done else unknown,
-            )
-        bound = float(getattr(self.sampler, "bound", float("nan")))
+            return self.goal.value(best), unknown, self.sampler.gap if self.sampler.complete else unknown
+        bound = unknown if self.sampler.bound is None else float(self.sampler.bound)
         gap = max(bound - best, 0.0) / abs(best) if best else float("nan")
         return self.goal.value(best), self.goal.value(bound), gap
-
-    def _bounded(self) -> int:
-        return int(getattr(self.sampler, "bounded", 0))
 
     def progress(self) -> Progress:
         best, bound, gap = self._proven()
         seconds = time.perf_counter() - self._started
-        rate = (self._rows + self._bounded() - self._old) / max(seconds, 1e-9)
+        rate = (self._rows + self.sampler.bounded - self._old) / max(seconds, 1e-9)
         self._gaps.append((seconds, gap))
         left = self._left(seconds, rate)
         return Progress(
@@ -243,22 +234,20 @@ class Search:
             best=best,
             bound=bound,
             gap=gap,
-            open=int(getattr(self.sampler, "open", 0)),
+            open=self.sampler.open,
             seconds=seconds,
             rate=rate,
             left=left,
-            bounded=self._bounded(),
+            bounded=self.sampler.bounded,
         )
 
     def _left(self, seconds: float, rate: float) -> float:
         """Seconds until the end: what the budget leaves at this rate; of a proof, when the gap closes if it
         shrinks as in the last half of the time.
         """
-        if not hasattr(self.sampler, "bound"):
-            budget = getattr(self.sampler, "budget", None)
-            if budget is None or rate <= 0:
-                return float("nan")
-            return float((min(budget, self.space.size) - self._rows) / rate)
+        if self.sampler.bound is None:
+            left = min(self.sampler.budget, self.space.size) - self._rows
+            return left / rate if rate > 0 else float("nan")
         _, now = self._gaps[-1]
         since, before = next(
             ((t, g) for t, g in self._gaps if t >= seconds / 2 and g > 0), (seconds, float("nan"))

@@ -22,7 +22,7 @@ from strata.mapping.place import in_every_order
 from strata.mapping.plan import ORDERS, Plan, division, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import taken
+from strata.mapping.plans import candidate_plans, taken
 from strata.params import names, override, value_at
 from strata.reading import flag_of, number_of, text_of, texts_of
 from strata.search.fields import (
@@ -37,7 +37,6 @@ from strata.search.fields import (
     split_field,
 )
 from strata.search.inputs import make_workload, phase_of
-from strata.search.plans import candidate_plans
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload

@@ -12,10 +12,9 @@ import numpy as np
 from strata.errors import BadValue, StrataError
 from strata.evaluate import evaluate
 from strata.mapping.plan import Plan
-from strata.pricing.metrics import Metric
+from strata.pricing.metrics import Metric, known_metric
 from strata.result import Result
 from strata.search.axes import DesignAxis
-from strata.search.derived_metrics import known_metric
 from strata.search.fields import FieldOwners
 from strata.search.goal import Goal
 from strata.search.levers import LEVERS, Lever, moved, moved_design, quantities_behind

@@ -22,7 +22,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from strata.errors import BadFile, BadValue
-from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS
+from strata.search.goal import GOAL_METRICS, POINT_METRICS
 from strata.search.points import Evaluated
 from strata.search.space import Space
 from strata.shipped import extra_package

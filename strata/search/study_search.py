@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from strata.errors import UnknownName, require
-from strata.search.derived_metrics import metric_column
 from strata.search.goal import goal as make_goal
+from strata.search.goal import metric_column
 from strata.search.points import Evaluated, evaluate_points
 from strata.search.run import search
 from strata.search.space import Space

@@ -20,10 +20,11 @@ from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan, division, layout_degrees, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
+from strata.mapping.plans import candidate_plans
 from strata.pricing.metrics import METRICS
 from strata.search.fields import SIZES, FieldOwners, by_owner, split_field
 from strata.search.inputs import changed_system, make_workload, named_inputs, phase_of, set_tables
-from strata.search.plans import best_plans, candidate_plans, closest_plan
+from strata.search.plans import best_plans, closest_plan
 from strata.search.sweep_axes import (
     MOST_AXES,
     NAMED,

@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from strata.batch import plan_at
 from strata.errors import require
 from strata.mapping.plan import plan_text
 from strata.pricing.metrics import METRIC_UNITS, METRICS
 from strata.records import Tabular
 from strata.result import Result
 from strata.rich_html import display_html, rich_cards, scatter_svg
-from strata.search.plans import plan_at
 from strata.search.sweep_axes import SweepAxis
 from strata.units import show
 

@@ -6,6 +6,7 @@ from strata.calls import load_on_first_use
 
 if TYPE_CHECKING:
     from strata.adapters.launchers.commands import LaunchCommand, launch_command, launch_commands
+    from strata.search.served_options import read_pools
     from strata.serving.curve import Curve, curve
     from strata.serving.deployment import Deployment, attention_ffn_service, served, simulate
     from strata.serving.drafts import DraftComparison, compare_drafts
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from strata.serving.pools import Disaggregation, disaggregate
     from strata.serving.priced_service import PricedService, promising_plans
     from strata.serving.requests import Requests
-    from strata.serving.served_options import read_pools
     from strata.serving.served_plans import ServedPlan, ServedPlans, served_plans
     from strata.serving.simulated import ServicePool, simulate_services, with_adapters
     from strata.serving.simulated_answers import (
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from strata.serving.simulated_fleet import FleetAnswer, fleet_for, services_capped
     from strata.serving.simulated_plans import answered_plans
     from strata.serving.simulated_result import Served
-    from strata.serving.speculation import Drafting, Speculation, best_window, mtp_drafting, speculate
+    from strata.serving.simulator.arrivals import Lengths
+    from strata.serving.simulator.load import ClosedLoad, OpenLoad, RecordedLoad, SessionLoad
+    from strata.serving.simulator.load_text import load_of
+    from strata.serving.simulator.trace import TraceLoad, write_trace
+    from strata.serving.speculation import Drafting, Speculation, best_window, named_drafting, speculate
     from strata.serving.under_load import ServingFrontier, UnderLoad, serve_under_load, serving_frontier
-    from strata.simulate.server.arrivals import Lengths
-    from strata.simulate.server.load import ClosedLoad, OpenLoad, RecordedLoad, SessionLoad
-    from strata.simulate.server.load_text import load_of
-    from strata.simulate.server.trace import TraceLoad, write_trace
 
 load_on_first_use(__name__)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number, has_axes, map_leaves
-from strata.batch import take
+from strata.batch import plan_at
 from strata.errors import require
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
@@ -104,8 +104,7 @@ class Curve:
         return replace(self, plan=plan, memory=memory, spent=self.spent.only(chosen), **cut)
 
     def plan_at(self, index: int) -> Plan:
-        one: Plan = take(self.plan, (index,), 1)
-        return map_leaves(float, one)
+        return plan_at(self.plan, index)
 
     def between(self, values: Array, active: Array) -> Array:
         """Values at `nodes` for a mean number of sequences [plans, ...]; as with the first below it."""

@@ -18,8 +18,7 @@ from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.memo import Memo
 from strata.records import readable
-from strata.search.power_caps import capped_system, checked_caps
-from strata.serving.pools import plan_part, pool
+from strata.serving.pools import capped_system, checked_caps, plan_part, pool
 from strata.serving.priced_service import (
     LONGEST,
     LoadSizes,
@@ -31,11 +30,11 @@ from strata.serving.priced_service import (
 from strata.serving.requests import check_context, longest_context
 from strata.serving.simulated import Progress, simulate_services
 from strata.serving.simulated_result import Served
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.kv_pool import host_tier, kv_tier
+from strata.serving.simulator.step_pricer import ApartPricer, StepPricer, model_side
 from strata.serving.speculation import Drafting
 from strata.serving.steps import dollars_per_s, drafted_pricer
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.kv_pool import host_tier, kv_tier
-from strata.simulate.server.step_pricer import ApartPricer, StepPricer, model_side
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import USUAL_SKEW

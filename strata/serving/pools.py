@@ -1,7 +1,11 @@
-"""Prefill and decode on devices of their own: two pools, caches sent between them, the best split."""
+"""Prefill and decode on devices of their own: two pools, caches sent between them, the best split.
+
+Also the same devices under a cap of power, and what caps they take.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +14,7 @@ import numpy as np
 from strata.arrays import Array, Number
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
+from strata.hardware.chip import Chip
 from strata.hardware.fabric import sized
 from strata.hardware.part_of_domain import even_counts
 from strata.hardware.system import System
@@ -17,6 +22,7 @@ from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
+from strata.pricing.power_limits import static_power_of
 from strata.serving.curve import Curve, as_many, curve
 from strata.serving.load import RemotePrefill, goodput, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
@@ -26,6 +32,8 @@ from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill
 
 TRIED = 4  # plans of each pool that are tried with each other, best first
+CAP_SHARES = np.linspace(0.4, 1.0, 13)  # of the chip's own limit, where no caps are told
+MOST_CAPS = 1000
 
 
 def cache_bytes(model: Model, tokens: Number) -> Number:
@@ -268,3 +276,53 @@ def pools_limit(split: Disaggregation) -> float:
     remote = split.remote_prefill
     reads, sends = remote.lanes[0] / remote.time[0], remote.links[0] / max(remote.after[0], 1e-300)
     return float(min(most_rate(split.curve)[0], reads, sends))
+
+
+def capped_system(system: System, cap: Number) -> System:
+    """A system whose devices are limited to this power each [W]."""
+    energy = replace(system.chip.energy, power_limit=cap)
+    return replace(system, chip=replace(system.chip, energy=energy))
+
+
+def resting_power(chip: Chip) -> float:
+    """What a device draws without a load, clocks up [W].
+
+    >>> from strata.hardware.chip import chip
+    >>> resting_power(chip("h200")) < 0.3 * float(chip("h200").energy.power_limit)
+    True
+    """
+    rest = static_power_of(chip)
+    return float(np.max(rest.logic + rest.leaking + rest.dram))
+
+
+def checked_caps(caps: Sequence[float] | Array | None, chip: Chip) -> Array:
+    """Caps of a device [W], rising; each above what it draws at rest and at most the chip's own limit.
+
+    >>> from strata.hardware.chip import chip
+    >>> checked_caps([700.0, 400.0], chip("h200")).tolist()
+    [400.0, 700.0]
+    >>> checked_caps([50.0], chip("h200"))
+    Traceback (most recent call last):
+    ...
+    strata.errors.BadValue: a power cap must lie above what a h200 draws at rest (128 W), but got 50 W
+    """
+    highest, rest = float(np.min(chip.energy.power_limit)), resting_power(chip)
+    if caps is None:
+        every = CAP_SHARES * highest
+        return every[every > rest]
+    try:
+        asked = np.unique(np.asarray(caps, float))
+    except (TypeError, ValueError):
+        raise BadValue(f"power caps are numbers of watts, like [400, 500, 600], but got {caps!r}") from None
+    require(0 < asked.size <= MOST_CAPS, f"one to {MOST_CAPS} power caps are told", caps=asked.size)
+    require(bool(np.isfinite(asked).all()), "power caps must be finite numbers of watts", caps=caps)
+    if asked[0] <= rest:
+        raise BadValue(
+            f"a power cap must lie above what a {chip.name} draws at rest ({rest:.0f} W), "
+            f"but got {asked[0]:g} W"
+        )
+    if asked[-1] > highest * (1.0 + 1e-9):
+        raise BadValue(
+            f"a power cap must be at most the limit of a {chip.name} ({highest:g} W), but got {asked[-1]:g} W"
+        )
+    return asked

@@ -20,15 +20,15 @@ from strata.serving.load_metrics import ServingLimits
 from strata.serving.pools import cache_bytes
 from strata.serving.requests import Requests
 from strata.serving.served_plans import served_plans
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.kv_pool import KvPool, KvTier, TierStore
+from strata.serving.simulator.replica import Replica
+from strata.serving.simulator.scheduling import Request, Scheduling
+from strata.serving.simulator.statistics import LatencyStatistics
+from strata.serving.simulator.step_pricer import KvRoom, StepPricer, engines_apart, kv_room
+from strata.serving.simulator.step_table import StepTable
 from strata.serving.speculation import Drafting
 from strata.serving.steps import dollars_per_s
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.kv_pool import KvPool, KvTier, TierStore
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.scheduling import Request, Scheduling
-from strata.simulate.server.statistics import LatencyStatistics
-from strata.simulate.server.step_pricer import KvRoom, StepPricer, engines_apart, kv_room
-from strata.simulate.server.step_table import StepTable
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 

@@ -16,12 +16,11 @@ from strata.evaluate import evaluate
 from strata.hardware.fabric import Fabric
 from strata.hardware.system import System, as_system
 from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
-from strata.mapping.place import in_every_order
+from strata.mapping.place import in_every_order, orders_matter
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import taken
+from strata.mapping.plans import candidate_plans, taken
 from strata.records import readable
-from strata.search.plans import candidate_plans, orders_matter
 from strata.serving.curve import Curve, as_many, curve
 from strata.serving.load import closed_load, largest_concurrency, most_rate
 from strata.serving.load_metrics import LoadMetrics, ServingGoal, ServingLimits, serving_goal

@@ -12,12 +12,12 @@ from strata.records import readable
 from strata.serving.pools import cache_bytes, send_time
 from strata.serving.priced_service import ObservedReplica, PricedService
 from strata.serving.simulated_result import LATENCIES, Served
-from strata.simulate.server.fleet import Fleet, Load
-from strata.simulate.server.pool import AdapterRules, KvLink, Pool, Router
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.saturation import SteadyShare
-from strata.simulate.server.scheduling import Request
-from strata.simulate.server.statistics import LatencyStatistics
+from strata.serving.simulator.fleet import Fleet, Load
+from strata.serving.simulator.pool import AdapterRules, KvLink, Pool, Router
+from strata.serving.simulator.replica import Replica
+from strata.serving.simulator.saturation import SteadyShare
+from strata.serving.simulator.scheduling import Request
+from strata.serving.simulator.statistics import LatencyStatistics
 from strata.workload.adapted_model import adapter_bytes
 from strata.workload.lora import Lora
 

@@ -20,11 +20,11 @@ from strata.serving.load_metrics import NOT_KEPT, WIDTH, largest_kept
 from strata.serving.priced_service import PricedService, load_sizes
 from strata.serving.simulated import Deployments, checked_limits, simulate_services
 from strata.serving.simulated_result import LATENCIES, Served
-from strata.simulate.server.arrivals import BurstyArrivals, DailyArrivals
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.load import ENDLESS, MergedLoad, OpenLoad, SessionLoad
-from strata.simulate.server.saturation import FEW_REQUESTS, LEVEL, MOST_REQUESTS, SteadyShare
-from strata.simulate.server.scheduling import Request
+from strata.serving.simulator.arrivals import BurstyArrivals, DailyArrivals
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.load import ENDLESS, MergedLoad, OpenLoad, SessionLoad
+from strata.serving.simulator.saturation import FEW_REQUESTS, LEVEL, MOST_REQUESTS, SteadyShare
+from strata.serving.simulator.scheduling import Request
 
 ANEW = 7919  # added to seeds
 FARTHEST = 14  # doublings or halvings of the load's own rate

@@ -11,14 +11,14 @@ import numpy as np
 
 from strata.errors import require
 from strata.hardware.system import as_system
-from strata.search.power_caps import capped_system
 from strata.serving.deployment import Deployment
+from strata.serving.pools import capped_system
 from strata.serving.priced_service import PricedService
 from strata.serving.simulated import checked_limits, simulate_services
 from strata.serving.simulated_answers import holds
 from strata.serving.simulated_result import Served
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.load import RecordedLoad
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.load import RecordedLoad
 
 MOST_COPIES = 1024  # of one system
 FEW, APART = 64, 1e5  # requests that are served alone, so far apart [s]

@@ -30,10 +30,10 @@ from strata.serving.served_plans import (
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import find_rate
 from strata.serving.simulated_result import Served
-from strata.simulate.server.arrivals import Lengths
-from strata.simulate.server.load import ENDLESS, ClosedLoad, OpenLoad
-from strata.simulate.server.saturation import MOST_REQUESTS, TURNOVERS, SteadyShare
-from strata.simulate.server.statistics import LatencyStatistics
+from strata.serving.simulator.arrivals import Lengths
+from strata.serving.simulator.load import ENDLESS, ClosedLoad, OpenLoad
+from strata.serving.simulator.saturation import MOST_REQUESTS, TURNOVERS, SteadyShare
+from strata.serving.simulator.statistics import LatencyStatistics
 from strata.workload.model import Model
 
 FEW, MOST = 3, 6  # plans of a shortlist that are simulated: at least, and at most

@@ -13,10 +13,10 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
 from strata.records import Tabular, record_html, row_columns
 from strata.serving.priced_service import ObservedReplica, PricedService, StepsRecord
-from strata.simulate.server.saturation import Overload, SteadyShare
-from strata.simulate.server.scheduling import Request, Scheduling
-from strata.simulate.server.statistics import LatencyStatistics
-from strata.simulate.server.step_pricer import KvRoom
+from strata.serving.simulator.saturation import Overload, SteadyShare
+from strata.serving.simulator.scheduling import Request
+from strata.serving.simulator.statistics import LatencyStatistics
+from strata.serving.simulator.step_pricer import KvRoom
 from strata.units import show
 from strata.workload.model import Model
 
@@ -96,10 +96,6 @@ class Served(Tabular):
     @property
     def engine(self) -> Engine:
         return self.services[0].engine
-
-    @property
-    def rules(self) -> Scheduling:
-        return self.services[0].rules
 
     @property
     def room(self) -> KvRoom:

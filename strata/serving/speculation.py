@@ -314,18 +314,14 @@ def draft_model(name: str, target: Model) -> Model:
 
 
 def named_drafting(name: str, target: Model, **shape: Any) -> Drafting:
-    """Guesses of a draft of that name, as `Drafting` is told; the target's own module one token ahead."""
-    return Drafting(draft_model(name, target), **({"window": 1.0} if name == MTP else {}) | shape)
-
-
-def mtp_drafting(model: Model, acceptance: float, window: float = 1.0) -> Drafting:
-    """Multi-token prediction: the model's own module guesses, under the model's plan.
+    """Guesses of a draft of that name, as `Drafting` is told; of the target's own module (`mtp`) one token
+    ahead unless told.
 
     >>> from strata.workload.model import model
-    >>> round(mtp_drafting(model("deepseek-v3"), 0.8, 2.0).tokens, 3)
+    >>> round(named_drafting("mtp", model("deepseek-v3"), acceptance=0.8, window=2.0).tokens, 3)
     2.44
     """
-    return named_drafting(MTP, model, acceptance=acceptance, window=window)
+    return Drafting(draft_model(name, target), **({"window": 1.0} if name == MTP else {}) | shape)
 
 
 def draft_engine(engine: Engine | str) -> Engine:

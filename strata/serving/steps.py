@@ -16,8 +16,8 @@ from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.result import Result
 from strata.serving.requests import Requests
+from strata.serving.simulator.step_pricer import ROOM, StepPricer, engines_apart, idle_power
 from strata.serving.speculation import Drafting, draft_engine, draft_time, quickest_plan
-from strata.simulate.server.step_pricer import ROOM, StepPricer, engines_apart, idle_power
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode
 

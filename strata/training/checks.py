@@ -13,7 +13,7 @@ from strata.mapping.plan import Plan, plan_text
 from strata.mapping.rules import WHOLE_BATCH, divisors, near_divisors
 from strata.mapping.training_plan import RECOMPUTE, training_violations
 from strata.params.files import names
-from strata.search.training_search import batch_neighbours
+from strata.training.plan_search import batch_neighbours
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 

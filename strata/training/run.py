@@ -16,10 +16,9 @@ from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.rules import MEMORY
-from strata.result import Result
-from strata.search.plan_for import why_infeasible
-from strata.search.training_search import DIVIDED, TrainingSearch, search_training
+from strata.result import Result, why_infeasible
 from strata.training.checks import check_trainable, check_training_plan
+from strata.training.plan_search import DIVIDED, TrainingSearch, search_training
 from strata.training.reliability import Goodput, Reliability, reliability, training_goodput
 from strata.units import finite_number, show
 from strata.workload.lora import Lora

@@ -198,7 +198,7 @@ def in_every_mesh_order(made: Layout, texts: list[str]) -> tuple[list[Layout], l
 
     >>> import strata as st
     >>> from strata.mapping.kernel_parallel import layout_of
-    >>> from strata.search.strategies import candidate_strategies
+    >>> from strata.search.plans import candidate_strategies
     >>> lstm = st.program("lstm-lm-v100")
     >>> many = candidate_strategies(st.system("8xh200"), lstm, "(pp == 1) & (dp == 4) & (depth == 1)")
     >>> made, told = in_every_mesh_order(layout_of(many, lstm), ["RC-1-2-d4", "RC-2-1-d4"])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strata.search.samplers._memory import LearningSampler, penalised_scores, repair_points
+from strata.search.samplers._learning import LearningSampler, penalised_scores, repair_points
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal

@@ -7,7 +7,7 @@ from typing import Any
 from deepflow.generated import sweep_generated
 from strata.reading import known_keys
 from strata.search.inputs import make_workload, phase_of
-from strata.search.study_generated import recipe_of
+from strata.validation.accuracy.study_errors import recipe_of
 from strata.workload.program import program as make_program
 
 PASSED = ("device", "links", "sizes", "plan", "vary", "engine", "metric", "where", "orders", "gains")

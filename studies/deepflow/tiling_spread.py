@@ -22,7 +22,7 @@ from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, device
 from strata.pricing.kernels.traffic import Product
 from strata.reading import known_keys, number_of, table_of
-from strata.search.study_generated import generated_chip
+from strata.validation.accuracy.study_errors import generated_chip
 from strata.workload.mlp import Gemm
 
 SIDES = ("m", "n", "k")

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strata.search.samplers._memory import (
+from strata.search.samplers._learning import (
     ROUND,
     LearningSampler,
     combinations_in_blocks,

@@ -14,7 +14,7 @@ from strata.measure.nccl_logs import ToldRun, log_runs
 from strata.params import override, value_at
 from strata.pricing.network import collective
 from strata.validation import validate
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 
 # A node whose software starts slower and whose switches add slower than the shipped ones.
 TRUTH = {"rings.start.in_switch": 1.5, "rings.share.in_switch": 0.7, "rings.start.flagged": 1.4}

@@ -11,7 +11,7 @@ from strata.mapping.engine import engine
 from strata.mapping.plan import plan
 from strata.mapping.trainer import ExpertBias
 from strata.one_step import priced_step
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.workload.model import model as named_model
 from strata.workload.tasks import train
 

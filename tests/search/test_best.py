@@ -7,10 +7,9 @@ import pytest
 
 import strata as st
 from strata.errors import UnknownName
+from strata.mapping.plans import candidate_plans
 from strata.pricing.metrics import METRICS
-from strata.search.derived_metrics import DERIVED_METRICS, GOAL_METRICS, metric_column
-from strata.search.goal import goal
-from strata.search.plans import candidate_plans
+from strata.search.goal import DERIVED_METRICS, GOAL_METRICS, goal, metric_column
 from strata.search.points import evaluate_points
 
 SYSTEM, MODEL, WORK = "8xstack-ref", "llama-3-8b", st.serve(np.array([[1.0], [16.0]]), 512.0, 64.0)

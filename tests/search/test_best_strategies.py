@@ -6,7 +6,7 @@ import pytest
 import strata as st
 from strata.mapping.kernel_parallel import layout_of, strategies, strategy_text
 from strata.mapping.plan import division_text
-from strata.search.strategies import best_strategies, candidate_strategies, price_strategies
+from strata.search.plans import best_strategies, candidate_strategies, price_strategies
 
 SPACE = """
 name = "strategies"

@@ -9,7 +9,7 @@ import strata as st
 from deepflow.generated import generated_system, sweep_generated
 from strata.errors import StrataError
 from strata.hardware.generate.recipe import generation
-from strata.search.strategies import best_strategies
+from strata.search.plans import best_strategies
 
 WORK = st.train(64.0, 1.0)
 OLD = ("deepflow-v100", "deepflow-v100", "deepflow-2021", "lstm-lm-v100")
@@ -149,7 +149,7 @@ def test_every_order_is_no_worse_than_the_usual_one_and_counts_in_packages(templ
 def test_an_order_is_the_layout_with_its_dimensions_in_that_order():
     from deepflow.device_mapping import in_every_mesh_order
     from strata.mapping.kernel_parallel import layout_of
-    from strata.search.strategies import candidate_strategies
+    from strata.search.plans import candidate_strategies
 
     lstm, system = st.program("lstm-lm-v100"), st.system("16xh200")
     many = candidate_strategies(system, lstm, "(pp == 1) & (depth == 1) & (dp == 4)")

@@ -6,8 +6,7 @@ import pytest
 from strata.errors import StrataError
 from strata.mapping.rules import MEMORY
 from strata.pareto import non_dominated
-from strata.search.derived_metrics import metric_column
-from strata.search.goal import goal
+from strata.search.goal import goal, metric_column
 from strata.search.points import Evaluated
 
 

@@ -8,7 +8,8 @@ import pytest
 
 import strata as st
 from strata.errors import StrataError
-from strata.search.plan_for import time_by_op, why_behind, why_infeasible
+from strata.result import why_infeasible
+from strata.search.plan_for import time_by_op, why_behind
 
 
 @pytest.fixture(autouse=True, scope="module")

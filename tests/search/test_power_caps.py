@@ -10,7 +10,8 @@ from hypothesis import strategies as some
 import strata as st
 from strata.errors import BadValue
 from strata.hardware.money import host_power
-from strata.search.power_caps import capped_system, checked_caps, power_caps, resting_power
+from strata.search.power_caps import power_caps
+from strata.serving.pools import capped_system, checked_caps, resting_power
 
 WORK = st.serve(256, 1024, 256)
 

@@ -13,8 +13,7 @@ from strata.search.executors import perform
 from strata.search.goal import goal
 from strata.search.points import concatenate_points, evaluate_points
 from strata.search.samplers import sampler_class, sampler_names
-from strata.search.samplers._genes import Genes
-from strata.search.samplers._memory import repair_points
+from strata.search.samplers._learning import Genes, repair_points
 from strata.search.space import space
 
 SMALL = str(Path(__file__).parent / "small.toml")

@@ -6,8 +6,7 @@ import pytest
 from strata.app.render.search import search_tables
 from strata.errors import BadValue
 from strata.pareto import non_dominated
-from strata.search.derived_metrics import GOAL_METRICS, metric_column
-from strata.search.goal import goal
+from strata.search.goal import GOAL_METRICS, goal, metric_column
 from strata.search.points import evaluate_points
 from strata.search.run import search
 from strata.search.samplers import sampler_class

@@ -14,7 +14,7 @@ import strata as st
 from strata.mapping.plan import plan_text
 from strata.serving.pools import disaggregate
 from strata.serving.simulated import simulate_services
-from strata.serving.speculation import mtp_drafting
+from strata.serving.speculation import named_drafting
 
 LLAMA, DEEPSEEK = ("8xh200", "llama-3.1-70b"), ("8xb200", "deepseek-v3")
 # model, plan, engine, input, sequences of a rank, highest rate [1/s]
@@ -46,7 +46,7 @@ def priced(system, model, plan, engine, input, sequences):
     """A deployment for both: its services and its curve."""
     plan, _, mtp = plan.partition(" ")
     software = st.engine(engine, max_num_seqs=float(sequences))
-    drafting = mtp_drafting(st.model(model), 0.7, 2.0) if mtp else None
+    drafting = named_drafting("mtp", st.model(model), acceptance=0.7, window=2.0) if mtp else None
     deployment = st.serving.Deployment(system, model, plan, software, drafting=drafting)
     requests = st.serving.Requests(input, OUTPUT)
     return deployment.priced(), st.serving.curve(system, model, requests, plan, software, drafting=drafting)

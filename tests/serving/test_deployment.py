@@ -6,9 +6,9 @@ import pytest
 
 import strata as st
 from strata.errors import BadValue, UnknownName
+from strata.search.served_options import deployment_of, load_of_options, typed_draft
 from strata.serving.deployment import Deployment, served
-from strata.serving.served_options import deployment_of, load_of_options, typed_draft
-from strata.simulate.server.load_text import load_of
+from strata.serving.simulator.load_text import load_of
 from strata.workload.model import model
 
 ASKED = ("8xh200", "llama-3-70b", "tp=8", "vllm")

@@ -5,8 +5,8 @@ import pytest
 
 import strata as st
 from strata.errors import StrataError
+from strata.search.served_options import typed_draft
 from strata.serving.drafts import parameters_of
-from strata.serving.served_options import typed_draft
 from strata.serving.speculation import best_window
 
 DRAFTS = ("llama-3.2-1b", "llama-3-8b")

@@ -3,11 +3,11 @@
 import pytest
 
 from strata.errors import StrataError
+from strata.search.served_options import read_pools
 from strata.serving.deployment import Deployment
-from strata.serving.served_options import read_pools
 from strata.serving.simulated import ServicePool, simulate_services
 from strata.serving.simulated_answers import find_rate
-from strata.simulate.server.load_text import load_of
+from strata.serving.simulator.load_text import load_of
 
 SMALL = """model = "llama-3-8b"
 system = "1xh200"

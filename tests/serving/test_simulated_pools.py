@@ -5,11 +5,11 @@ import pytest
 from strata.serving.deployment import Deployment
 from strata.serving.pools import cache_bytes, send_time
 from strata.serving.simulated import simulate_services, with_adapters
-from strata.simulate.server.fleet import Fleet
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.load_text import load_of
-from strata.simulate.server.pool import Pool, Router
-from strata.simulate.server.replica import Replica
+from strata.serving.simulator.fleet import Fleet
+from strata.serving.simulator.kv_pool import KvPool
+from strata.serving.simulator.load_text import load_of
+from strata.serving.simulator.pool import Pool, Router
+from strata.serving.simulator.replica import Replica
 from strata.workload.adapted_model import adapted_model
 from strata.workload.lora import Lora
 from strata.workload.model import model

@@ -20,7 +20,7 @@ from strata.serving.simulated_answers import (
     load_latency,
 )
 from strata.serving.simulated_fleet import fleet_for, services_capped
-from strata.simulate.server.load_text import load_of
+from strata.serving.simulator.load_text import load_of
 
 ASKED = ("8xh200", "llama-3-70b", "tp=8", "vllm")
 FIXED, CHAT = st.serving.Lengths(mean=1024), st.serving.Lengths(mean=128)
@@ -332,7 +332,7 @@ def test_guesses_shorten_the_time_between_tokens_as_much_as_closed_forms_say():
 
 def test_a_model_guesses_for_itself_and_the_command_says_so():
     model = st.model("deepseek-v3")
-    guess = st.serving.mtp_drafting(model, 0.8, 2.0)
+    guess = st.serving.named_drafting("mtp", model, acceptance=0.8, window=2.0)
     service = st.serving.Deployment("8xh200", model, "tp=8,ep=8", "sglang", drafting=guess).priced(
         poisson(1.0)
     )[0]

@@ -330,6 +330,7 @@ def devices_per_machine(system: System) -> int:
 
 def launch_commands(services: Any, **told: Any) -> list[LaunchCommand]:
     """The commands that start the deployments of a simulated service (`PricedService`), one for each."""
+
     if not isinstance(services, Sequence) or not all(isinstance(s, PricedService) for s in services):
         raise BadValue("launch_commands takes deployments, as Deployment.priced makes them")
     return [

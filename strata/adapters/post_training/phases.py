@@ -21,11 +21,10 @@ from strata.evaluate import evaluate
 from strata.hardware.system import System
 from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
-from strata.mapping.plans import taken
+from strata.mapping.plans import candidate_plans, taken
 from strata.pricing.training_memory import STATE
-from strata.search.plans import candidate_plans
 from strata.serving.curve import as_many
-from strata.simulate.server.step_pricer import idle_power
+from strata.serving.simulator.step_pricer import idle_power
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill, train
 

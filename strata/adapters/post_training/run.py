@@ -21,6 +21,7 @@ from strata.adapters.post_training.iteration import (
 from strata.adapters.post_training.phases import Learning, Rollouts, learning, rollouts, training_plans
 from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
 from strata.arrays import Array
+from strata.batch import plan_at
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.money import Economics
@@ -30,8 +31,7 @@ from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plans import plans, taken
 from strata.records import readable
-from strata.search.plan_for import why_infeasible
-from strata.search.plans import plan_at
+from strata.result import why_infeasible
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes, send_time
 from strata.training.checks import check_trainable

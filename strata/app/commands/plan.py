@@ -102,7 +102,7 @@ def plan_command(
     from strata.app.render.ranking import hint_text, ranking_dict, ranking_interval, ranking_table
     from strata.search.inputs import named_inputs, phase_of
     from strata.search.plan_for import plan_for
-    from strata.serving.served_options import drafting_of
+    from strata.search.served_options import drafting_of
 
     engine = engine or usual_engine(phase)
     batches, size = _typed_batches(batch), typed_sizes("1", input, output)
@@ -241,7 +241,7 @@ def compare_command(
     """
     from strata.search.compare import compare
     from strata.search.inputs import named_inputs
-    from strata.serving.served_options import drafting_of
+    from strata.search.served_options import drafting_of
     from strata.workload.tasks import PHASES
 
     systems = _listed(system, "--system")

@@ -22,8 +22,7 @@ from strata.app.terminal import one_of, print_json, say, wrote
 from strata.errors import BadValue, StrataError
 
 if TYPE_CHECKING:
-    from strata.result import Result
-    from strata.search.plans import RankedPlan
+    from strata.result import RankedPlan, Result
     from strata.search.what_if import Question, WhatIf
     from strata.workload.tasks import Workload
 
@@ -75,7 +74,7 @@ def predict_command(
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.program_graph import config_notes
     from strata.app.render.ranking import choice_dict
-    from strata.search.plan_for import why_infeasible
+    from strata.result import why_infeasible
     from strata.search.what_if import Question
 
     names = ("system", "model", "engine", "weights", "kv", "plan")
@@ -177,8 +176,9 @@ def timeline_command(
     from strata.app.render.prediction import dimmed
     from strata.evaluate import evaluate
     from strata.mapping.plan import layout_degrees
+    from strata.result import why_infeasible
     from strata.search.inputs import named_inputs
-    from strata.search.plan_for import plan_for, why_infeasible
+    from strata.search.plan_for import plan_for
     from strata.simulate.step import simulate_schedules, simulate_step
 
     named = (case.model, case.system, case.engine, case.weights, case.kv)

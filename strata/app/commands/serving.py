@@ -95,8 +95,8 @@ def serving_command(
     """A model under load: the best plans with as many requests at once as keep limits on latency, loads."""
     from strata.app.render.serving import under_load_dict, under_load_rows, under_load_tables
     from strata.search.inputs import served_inputs
+    from strata.search.served_options import typed_draft
     from strata.serving.requests import Requests
-    from strata.serving.served_options import typed_draft
     from strata.serving.under_load import serve_under_load
 
     drawn = picture is None or picture.suffix.lower() in (".html", *PICTURE_KINDS)

@@ -18,7 +18,7 @@ from strata.app.terminal import names_of, one_of, plain_json, progress_bar, say,
 from strata.drawing import keep
 from strata.errors import BadValue, require
 from strata.mapping.engine import USUAL_SERVER
-from strata.serving.served_options import deployment_of, limits_of_options, load_of_options, share_of_options
+from strata.search.served_options import deployment_of, limits_of_options, load_of_options, share_of_options
 from strata.units import typed_quantity
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from strata.serving.priced_service import PricedService
     from strata.serving.simulated import Deployments, Progress
     from strata.serving.simulated_result import Served
-    from strata.simulate.server.fleet import Load
+    from strata.serving.simulator.fleet import Load
 
 LOAD = option(
     "",
@@ -332,7 +332,7 @@ class SimulateInputs:
 
     def deployments(self) -> Deployments:
         """What serves: the pools of a file, or the one deployment that is asked for."""
-        from strata.serving.served_options import read_pools
+        from strata.search.served_options import read_pools
 
         if self.told["pools"] is None:
             return self.deployment.priced(self.load, self.slo)

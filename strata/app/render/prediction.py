@@ -16,7 +16,7 @@ from strata.mapping.plan import Plan, division_text
 from strata.params import stated
 from strata.pricing.metrics import METRICS, TokenMetrics, declared
 from strata.result import Result
-from strata.search.derived_metrics import GOAL_METRICS
+from strata.search.goal import GOAL_METRICS
 from strata.units import show
 from strata.workload.model import Model
 

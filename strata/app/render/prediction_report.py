@@ -16,9 +16,8 @@ from strata.app.render.ranking import SEEN_COLUMNS, ranking_table
 from strata.drawing import keep
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, plan_text
-from strata.result import Result
+from strata.result import RankedPlan, Result
 from strata.search.plan_for import PlanRanking
-from strata.search.plans import RankedPlan
 from strata.search.sensitivity import sensitivity
 from strata.units import show
 

@@ -13,9 +13,8 @@ from strata.app.render.tables import floats, picked, table
 from strata.app.terminal import words
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, order_text, plan_text
-from strata.result import Result
+from strata.result import RankedPlan, Result
 from strata.search.plan_for import PlanRanking, why_behind
-from strata.search.plans import RankedPlan
 from strata.serving.load_metrics import LoadMetrics, limits_text
 from strata.units import show
 

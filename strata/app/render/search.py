@@ -23,7 +23,7 @@ from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled, words
 from strata.drawing import keep
-from strata.search.derived_metrics import GOAL_METRICS, metric_column
+from strata.search.goal import GOAL_METRICS, metric_column
 from strata.units import show
 
 if TYPE_CHECKING:

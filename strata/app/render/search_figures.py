@@ -14,8 +14,8 @@ import numpy as np
 from strata.app.render.page import heat_html, log_axis, plotly_graphs, tint
 from strata.app.render.prediction import metric_label
 from strata.mapping.plan import ORDERS, WORDS
-from strata.search.derived_metrics import GOAL_METRICS, metric_column
 from strata.search.fields import PLAN_FIELDS
+from strata.search.goal import GOAL_METRICS, metric_column
 
 if TYPE_CHECKING:
     from strata.search.goal import Goal

@@ -10,8 +10,8 @@ from strata.app.terminal import titled
 from strata.serving.simulated_answers import CostFrontier, LargestRate, answer_row
 from strata.serving.simulated_fleet import FleetAnswer
 from strata.serving.simulated_result import UNITS, Served
-from strata.simulate.server.saturation import LEVEL
-from strata.simulate.server.statistics import LatencyStatistics
+from strata.serving.simulator.saturation import LEVEL
+from strata.serving.simulator.statistics import LatencyStatistics
 from strata.units import show
 
 ROW_UNITS = {

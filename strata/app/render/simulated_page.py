@@ -18,9 +18,9 @@ from strata.pricing.timeline import keep_trace, trace_slice
 from strata.serving.priced_service import StepsRecord
 from strata.serving.simulated_answers import CostFrontier
 from strata.serving.simulated_result import Served
+from strata.serving.simulator.scheduling import Request
+from strata.serving.simulator.statistics import LatencyStatistics
 from strata.simulate.gantt import PLOT, TOP, zoomed_page, zoomed_plot
-from strata.simulate.server.scheduling import Request
-from strata.simulate.server.statistics import LatencyStatistics
 from strata.units import show
 
 MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page

@@ -16,8 +16,8 @@ from strata.mapping.plan import WORDS, Plan, order_text, plan_text
 from strata.one_step import stage_memory
 from strata.pricing.price import RESOURCES
 from strata.search.plan_for import why_behind
-from strata.search.training_refine import LeverWorth
-from strata.search.training_search import TrainingSearch
+from strata.training.plan_levers import LeverWorth
+from strata.training.plan_search import TrainingSearch
 from strata.training.reliability import MONTH
 from strata.training.run import DAY, TrainRun, count_text
 from strata.training.scaling import ScalingCurve

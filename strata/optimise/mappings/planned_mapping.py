@@ -18,8 +18,7 @@ from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, divides_itself, division, division_text
 from strata.optimise.fuse import fuse_kernels
-from strata.optimise.fusion.fuse_space import MapSpace, fused_space
-from strata.optimise.fusion.fusion_graph import TILES
+from strata.optimise.fusion.fusion_graph import TILES, MapSpace, fused_space
 from strata.optimise.joint import ProgramMapping, map_settings
 from strata.optimise.layout import LayoutSetting, first_step
 from strata.optimise.layouts.layout_degrees import DegreeCandidate, group_time
@@ -33,7 +32,8 @@ from strata.optimise.mappings.joint_search import MappedStep
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.pipeline import pipeline_time
 from strata.pricing.pricers import Pricing, Structure, rank_in_step
-from strata.search.plan_for import plan_for, why_infeasible
+from strata.result import why_infeasible
+from strata.search.plan_for import plan_for
 from strata.workload.graph import is_collective
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program

@@ -21,7 +21,7 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -35,23 +35,40 @@ from strata.shipped import paper_model, paper_offers
 CHUNK = 4096  # most points in a piece of work: a second or so, so that little is lost with a worker
 
 
-class Sampler(Protocol):
-    """What the loop needs of a sampler.
-
-    It may also have `bound` (no legal point has a better score; nan where nothing is proven), `open` (how
-    many regions may still hold a better one), `gap` (set before the first round: how near the bound is near
-    enough), and `save() -> dict[str, array]` with `restore(state)`; one without these two is resumed by
-    replay, and then every piece of its work must be `PointsWork`.
+class Sampler:
+    """What the loop needs of a sampler. One that does not save is resumed by replay, and then every piece of
+    its work must be `PointsWork`.
     """
+
+    budget: int
+    gap = 0.0  # set before the first round: how near the bound is near enough
+    bound: float | None = None  # no legal point has a better score; nan where nothing is proven yet
+    bounded = 0  # rows of boxes that were bounded
+    open = 0  # regions that may still hold a better one
+    complete = False  # whether every region was ruled out or evaluated
+
+    @property
+    def saves(self) -> bool:
+        """Whether it has `save` and `restore` of its own."""
+        return type(self).save is not Sampler.save
 
     def ask(self) -> list[Work]:
         """The work of the next round; nothing when the sampler is finished."""
+        raise NotImplementedError
 
     def tell(self, done: list[Any]) -> Evaluated | None:
         """What came of it, in the order asked; returns the points worth a row (all, for a replay)."""
+        raise NotImplementedError
+
+    def save(self) -> dict[str, np.ndarray]:
+        """All that the next round depends on."""
+        return {}
+
+    def restore(self, state: dict[str, np.ndarray]) -> None:
+        """Go on from what was saved."""
 
 
-class PointSampler:
+class PointSampler(Sampler):
     """Base of samplers that propose points: keeps to the budget and cuts rounds into pieces of work."""
 
     def __init__(self, space: Space, goal: Goal, seed: int = 0, budget: int = 100_000):

@@ -10,8 +10,7 @@ import numpy as np
 
 from strata.errors import StrataError
 from strata.search.goal import Goal
-from strata.search.samplers._genes import Genes
-from strata.search.samplers._memory import LearningSampler, penalised_scores, repair_points
+from strata.search.samplers._learning import Genes, LearningSampler, penalised_scores, repair_points
 from strata.search.space import Space
 
 POPULATION = 512

@@ -37,6 +37,7 @@ from strata.search.nodes import (
 )
 from strata.search.points import Evaluated, concatenate_points
 from strata.search.relax import relaxed_axes
+from strata.search.samplers import Sampler
 from strata.search.space import Space
 
 ROUND = 1 << 14  # rows bounded in a round, about
@@ -50,7 +51,7 @@ KEPT = ("best", "scores", "passed", "gains", "seen")  # arrays of a saved state
 LEARNING = 0.1  # weight of the last cut in what cutting an axis is known to win
 
 
-class Exact:
+class Exact(Sampler):
     """Branch and bound over a space; `bound` and `open` say what is proven so far."""
 
     gap = 0.01
@@ -91,16 +92,15 @@ class Exact:
         return len(self.seen)
 
     @property
-    def open(self) -> int:
+    def open(self) -> int:  # type: ignore[override]
         return len(self.nodes or [])
 
     @property
-    def complete(self) -> bool:
-        """Whether every region was ruled out or evaluated."""
+    def complete(self) -> bool:  # type: ignore[override]
         return self.nodes is not None and not self.nodes and self.evaluated < self.budget and not self._asked
 
     @property
-    def bound(self) -> float:
+    def bound(self) -> float:  # type: ignore[override]
         """No design has a better score of the first metric; nan where nothing is known of some."""
         if self.nodes is None:
             return float("nan")
@@ -275,7 +275,6 @@ class Exact:
         return alive
 
     def save(self) -> dict[str, np.ndarray]:
-        """All that the next round depends on."""
         plain = {name: getattr(self, name) for name in KEPT}
         counts = np.array([self.nodes is not None, self.fresh, self.bounded, self.walks is not None])
         walks = np.empty((0, len(self.space.axes)), np.int64) if self.walks is None else self.walks

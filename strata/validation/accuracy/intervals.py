@@ -6,7 +6,7 @@ share chip, kind and family of model are a cell (a Mondrian category: Vovk, Gamm
 Learning in a Random World, 2005, sec. 4.5). How far a question is from what was measured says which rows
 are like it: its own cell; other families on its chip; other chips; the latter two predicted by numbers that
 were fitted without them. Of other cells each counts as one draw. `residuals.json` is written by
-`strata.validation.accuracy.like_rows`.
+`strata.validation.accuracy.tables`.
 """
 
 from __future__ import annotations

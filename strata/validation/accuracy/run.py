@@ -16,8 +16,8 @@ from strata.validation.accuracy.compare import SHOWN_FAILURES, file_entry, stati
 from strata.validation.accuracy.headline import HELD_OUT, how_seen, stored_table
 from strata.validation.measured.own import own_place, own_points
 from strata.validation.measured.reader import INPUTS, Reader, data_files, reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import BadRows, Table, matches, read_table
 
 

@@ -17,9 +17,8 @@ from strata.params import leaf_paths, value_at
 from strata.reading import json_file, toml_file
 from strata.units import parse
 from strata.validation.accuracy.trust import trust_served
-from strata.validation.questions.question import QuestionKind
-from strata.validation.questions.registry import question
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.questions.question import QuestionKind, question
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 RESULTS = "results.csv"  # beside the seals: seal, entry, measured with its unit, source, date

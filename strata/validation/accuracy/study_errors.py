@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName
-from strata.search.study_generated import generated_chip
+from strata.errors import BadValue, UnknownName, require
+from strata.hardware.chip import Chip
+from strata.hardware.generate.recipe import generate
 from strata.validation.accuracy.compare import statistics
 from strata.validation.measured.reader import reader_of
 from strata.validation.measured.spec import spec_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 FILE_KEYS = ("file", "held_out", "conditions", "generate", "device", "set")
@@ -71,3 +72,19 @@ def group_name(group: str) -> str:
     """
     word = re.sub(r"\W", "_", group)
     return f"on_{word}" if word[0].isdecimal() else word
+
+
+def recipe_of(entry: dict[str, Any], where: str) -> tuple[Any, Any, Any]:
+    """Technology, budget and template of an entry's `generate`."""
+    recipe = entry["generate"]
+    for key in ("technology", "budget", "template"):
+        require(key in recipe, f"{where}: generate has technology, budget and template", missing=key)
+    return recipe["technology"], recipe["budget"], recipe["template"]
+
+
+def generated_chip(entry: dict[str, Any], where: str) -> Chip:
+    """The chip of an entry's `generate` (technology, budget and template) and `device`, with numbers `set` as
+    by `strata generate --set`.
+    """
+    changes = dict(item.split("=", 1) for item in entry.get("set", []))
+    return generate(*recipe_of(entry, where), device=entry.get("device"), **changes)

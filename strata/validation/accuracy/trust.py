@@ -20,7 +20,7 @@ from strata.validation.accuracy.intervals import (
     NothingLike,
     interval,
 )
-from strata.validation.readers.like_cases import model_family, model_kind
+from strata.validation.readers.labels import model_family, model_kind
 from strata.workload.model import Model
 
 # What a result of each phase quotes, and the measured quantity it is like.

@@ -12,8 +12,7 @@ import numpy as np
 from strata.errors import UnknownName
 from strata.validation.accuracy.compare import statistics
 from strata.validation.measured.reader import command_of_row
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.labels import machine_of
+from strata.validation.readers.labels import Catalogue, machine_of
 
 FAMILIES = ("chip", "model", "engine", "network")
 BY = (*FAMILIES, "file", "group")

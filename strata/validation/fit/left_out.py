@@ -20,16 +20,15 @@ from strata.arrays import Array
 from strata.errors import StrataError
 from strata.params import unfitted
 from strata.validation.fit.calibrate import CHIP, TRANSPORT, fit_group, transport_inside, versions_of
-from strata.validation.fit.rows import GroupRows, group_rows, of_metrics
+from strata.validation.fit.rows import READ, SMALLEST, GroupRows, group_rows, of_metrics
 from strata.validation.fit.runs import Key, RunLines, run_lines, values_by_key
 from strata.validation.fit.shipped import carried_from, shipped_calibration
 from strata.validation.fit.table import FitGroup, fit_table
-from strata.validation.fit.versions import READ, SMALLEST
 from strata.validation.measured.reader import data_files, reader_of
 from strata.validation.measured.spec import spec_of
-from strata.validation.questions.registry import question
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.questions.question import question
 from strata.validation.readers.comparison import ComparedPoints, configurations, no_points
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import BadRows, Table, matches, read_table
 
 NETWORK = "network"

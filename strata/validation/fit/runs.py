@@ -11,7 +11,7 @@ from multiprocessing import get_all_start_methods, get_context
 import numpy as np
 
 from strata.arrays import Array, cores
-from strata.validation.fit.rows import GroupRows
+from strata.validation.fit.rows import GroupRows, Versions
 from strata.validation.fit.solver import (
     FitSolution,
     Lines,
@@ -21,9 +21,8 @@ from strata.validation.fit.solver import (
     rounded_values,
 )
 from strata.validation.fit.table import fitted_files
-from strata.validation.fit.versions import Versions
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, is_held_out, join_metrics
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import matches
 
 Key = tuple[str, int, str]  # file, line and group of a point

@@ -34,10 +34,9 @@ from strata.validation.fit.calibrate import (
     versions_of,
     with_entries,
 )
-from strata.validation.fit.rows import group_rows
+from strata.validation.fit.rows import READ, Versions, group_rows
 from strata.validation.fit.table import FitGroup, Quantity, fit_table
-from strata.validation.fit.versions import READ, Versions
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 
 HEAD = "# Laid over the file of this name in {folder}. Written by `strata calibrate --all`.\n\n"
 SAME = 1e-6  # relative difference within which numbers are the same

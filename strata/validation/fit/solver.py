@@ -14,9 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from strata.arrays import Array
-from strata.validation.fit.rows import GroupRows
+from strata.validation.fit.rows import SMALLEST, GroupRows, Versions
 from strata.validation.fit.table import FitSearch
-from strata.validation.fit.versions import SMALLEST, Versions
 from strata.validation.readers.comparison import ComparedPoints, is_held_out
 
 LEAST_ROWS = 12  # fitted rows below which a quantity would only remember them

@@ -26,14 +26,13 @@ from strata.validation.fit.left_out import (
     families_of_runs,
     refitted_without,
 )
-from strata.validation.fit.rows import GroupRows, free_quantities, group_rows
+from strata.validation.fit.rows import READ, GroupRows, Versions, free_quantities, group_rows
 from strata.validation.fit.runs import RunLines, on_all_cores
 from strata.validation.fit.shipped import carried_from, shipped_calibration
 from strata.validation.fit.solver import Lines, moved_along
 from strata.validation.fit.table import FitGroup, fit_table
-from strata.validation.fit.versions import READ, Versions
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, is_held_out
+from strata.validation.readers.labels import Catalogue
 
 MOVED = 1e-6  # relative difference of a prediction that a number moves
 ALL = "all"  # records that have one value

@@ -21,9 +21,7 @@ from strata.validation.measured.formulas import (
     template_value,
 )
 from strata.validation.measured.spec import Elsewhere, MeasuredMetric, MeasuredSpec, Stated
-from strata.validation.questions.question import QuestionKind
-from strata.validation.questions.registry import question
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.questions.question import QuestionKind, question
 from strata.validation.readers.comparison import (
     NOT_POSITIVE,
     ComparedPoints,
@@ -33,7 +31,7 @@ from strata.validation.readers.comparison import (
     join_metrics,
     no_points,
 )
-from strata.validation.readers.like_cases import case_key_of
+from strata.validation.readers.labels import Catalogue, case_key_of
 from strata.validation.readers.tables import Table, read_table
 
 LATER = "later"  # the question of files that nobody prices yet

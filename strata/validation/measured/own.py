@@ -15,10 +15,9 @@ from strata.errors import LONGEST_LIST, BadFile, StrataError, UnknownName, neare
 from strata.units import factor, finite_number
 from strata.validation.measured.compared import compared
 from strata.validation.measured.spec import MeasuredMetric, MeasuredSpec, RowFamily, spec_of
-from strata.validation.questions.question import QuestionKind, word
-from strata.validation.questions.registry import question, questions
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.questions.question import QuestionKind, question, questions, word
 from strata.validation.readers.comparison import ComparedPoints, join_metrics
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import BadRows, Table
 
 KIND = "question"  # the column that says which question a row asks

@@ -12,8 +12,8 @@ from strata.validation.measured.compared import asked_for, compared, row_command
 from strata.validation.measured.formulas import Columns, condition, derived_columns, template_value
 from strata.validation.measured.own import described_rows
 from strata.validation.measured.spec import MeasuredSpec, spec_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import ComparedPoints, join_metrics, no_points
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import BadRows, Table, read_table
 
 Reader = Callable[[Table, Catalogue], ComparedPoints]

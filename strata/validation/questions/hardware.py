@@ -20,7 +20,7 @@ from strata.hardware.thermal.grid import as_single_nodes
 from strata.hardware.thermal.solve import steady
 from strata.params import leaf_paths
 from strata.validation.questions.question import Argument, QuestionKind, number, word
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 
 
 def settings(record: Any, alike: bool = False) -> dict[str, Argument]:

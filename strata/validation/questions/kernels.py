@@ -13,8 +13,7 @@ from strata.pricing.kernel import kernel
 from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_request import ALWAYS, FLAGS, OPTIONS, SIZES
 from strata.validation.questions.question import Argument, QuestionKind, number, word
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.labels import kernel_format
+from strata.validation.readers.labels import Catalogue, kernel_format
 
 _IN_FORMAT = ("activations", "weight_only")  # options that the name of a kernel's format tells
 

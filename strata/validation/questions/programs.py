@@ -12,7 +12,7 @@ from strata.one_step import priced_step
 from strata.pricing.power_cap import power_capped
 from strata.pricing.price import total_price
 from strata.validation.questions.question import QuestionKind, number, word
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.workload.model import Model, changed_model
 from strata.workload.program import program
 from strata.workload.tasks import decode, forward, prefill, train

@@ -7,12 +7,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
 from math import nan
 from typing import Any
 
-from strata.errors import BadValue
+from strata.errors import BadValue, UnknownName
 from strata.expression import calculate
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 
 NEEDED = object()  # the default of an argument that every row must give
 
@@ -97,3 +99,26 @@ class QuestionKind:
                     return nan
                 raise BadValue(f"{self.name} answers with {', '.join(self.answers)}, not {path}") from None
         return found() if callable(found) else found
+
+
+# Modules that hold questions, each in a table QUESTIONS by name.
+ROOMS = ("kernels", "hardware", "network", "served", "programs", "steps")
+
+
+@lru_cache(maxsize=1)
+def questions() -> dict[str, QuestionKind]:
+    """All questions."""
+    rooms = [import_module(f"strata.validation.questions.{room}") for room in ROOMS]
+    return {name: one for room in rooms for name, one in room.QUESTIONS.items()}
+
+
+def question(name: str) -> QuestionKind:
+    """A question by name.
+
+    >>> sorted(question("train").answers)[:2]
+    ['backward', 'does_not_fit']
+    """
+    known = questions()
+    if name not in known:
+        raise UnknownName("question", name, known, ", ".join(known))
+    return known[name]

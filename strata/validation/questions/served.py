@@ -12,12 +12,11 @@ from strata.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip
 from strata.mapping.engine import engine as make_engine
 from strata.precision import bytes_of, supports
+from strata.search.served_options import command_line, served_answer
 from strata.serving.pools import pool
-from strata.serving.served_options import command_line, served_answer
 from strata.serving.simulated_result import UNITS
 from strata.validation.questions.question import QuestionKind, word
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.labels import multiplied_format, server_of, weight_format
+from strata.validation.readers.labels import Catalogue, multiplied_format, server_of, weight_format
 from strata.workload.model import Model
 
 OWN_RELEASE = re.compile(r"v?\d+(\.\d+)+(rc\d+)?(\.post\d+)?")  # not a router's version around an engine

@@ -24,8 +24,7 @@ from strata.pricing.step import Step
 from strata.pricing.training_memory import OUTSIDE
 from strata.search.inputs import model_value
 from strata.validation.questions.question import Argument, QuestionKind, number, word
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.labels import trained_format
+from strata.validation.readers.labels import Catalogue, trained_format
 from strata.workload.lora import Lora
 from strata.workload.model import LAYERS, Model, changed_model
 from strata.workload.tasks import Workload, decode, prefill, train

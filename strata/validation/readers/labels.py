@@ -1,17 +1,122 @@
 """Names in measured files as labels and as the catalogue's: chips, engines and formats, however a file spells
-them.
+them. A catalogue is handed to every reader, and a fit hands in one with its own versions of some records.
+What makes two predictions alike is the key metric|chip|kind|family|engine, under which whole-model points are
+counted for intervals. Metrics are `prefill` and `decode` (a prompt's time, a token's time), `request` (time
+to first token in a loaded server), `throughput` (tokens/s of such a server), `train` (an optimiser step).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from strata.errors import BadValue, UnknownName
-from strata.hardware.chip import Chip
-from strata.hardware.system import counted_chip
+from strata.hardware.chip import Chip, chip
+from strata.hardware.fabric import Fabric, fabric
+from strata.hardware.system import System, counted_chip, system
+from strata.hardware.transport import Transport, transport
+from strata.mapping.engine import Engine, engine
 from strata.params import dashed, meant, names
-from strata.validation.readers.catalogue import Catalogue
+from strata.workload.model import Model, model
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Catalogue:
+    """Chips, systems, engines, models and transports by the names data sets give them.
+
+    Records are read from the shipped files, each once for a catalogue and those made from it. `chips`,
+    `engines` and `transports` hold, by their own names, versions priced in place of the shipped ones; such a
+    chip need not be shipped at all. `one_in`: of long files of served runs only one row in so many is read.
+    """
+
+    chips: Mapping[str, Chip] = field(default_factory=dict)
+    engines: Mapping[str, Engine] = field(default_factory=dict)
+    transports: Mapping[str, Transport] = field(default_factory=dict)
+    one_in: int = 1
+    _read: dict[tuple[Any, ...], Any] = field(default_factory=dict, repr=False)
+
+    def with_chip(self, version: Chip) -> Catalogue:
+        """The same with another version of a chip."""
+        return replace(self, chips={**self.chips, version.name: version})
+
+    def with_transport(self, version: Transport) -> Catalogue:
+        """The same with another version of a transport, wherever a fabric uses it."""
+        return replace(self, transports={**self.transports, version.name: version})
+
+    def chip(self, name: str) -> Chip:
+        """A chip by any of its names.
+
+        >>> catalogue = Catalogue()
+        >>> catalogue.chip("H200_SXM").name
+        'h200'
+        >>> from dataclasses import replace
+        >>> other = replace(catalogue.chip("h200"), title="a trial")
+        >>> catalogue.with_chip(other).chip("h200_sxm").title
+        'a trial'
+        """
+        wanted = name.strip().lower()
+        for version in self.chips.values():
+            if version.name.lower() == wanted:
+                return version
+        shipped = self._once(chip, wanted)
+        return self.chips.get(shipped.name, shipped)
+
+    def has_chip(self, name: str) -> bool:
+        """Whether there is such a chip."""
+        try:
+            return bool(self.chip(name).name)
+        except UnknownName:
+            return False
+
+    def system(self, name: str) -> System:
+        """A system by name, with the catalogue's versions of its chip and of its fabric's transports."""
+        shipped: System = self._once(system, name.strip().lower())
+        if not self.chips and not self.transports:
+            return shipped
+        return replace(
+            shipped,
+            chip=self.chips.get(shipped.chip.name, shipped.chip),
+            fabric=self._with_transports(shipped.fabric),
+        )
+
+    def usual_fabric(self, chip_name: str) -> Fabric:
+        """The fabric that joins chips of this name unless one says otherwise."""
+        return self.fabric(self.chip(chip_name).fabric)
+
+    def fabric(self, name: str) -> Fabric:
+        """A fabric by name, with the catalogue's versions of its transports."""
+        return self._with_transports(self._once(fabric, name))
+
+    def transport(self, name: str) -> Transport:
+        """A transport by name."""
+        version: Transport = self.transports.get(name) or self._once(transport, name)
+        return version
+
+    def engine(self, name: str) -> Engine:
+        """An engine by name, as of the version or date after an @ (`vllm@0.11`); the newest without."""
+        version: Engine = self.engines.get(name) or self._once(engine, name)
+        return version
+
+    def model(self, name: str, **changes: Any) -> Model:
+        """A model by the name a data set gives it."""
+        named: Model = self._once(model, name.strip().lower(), **changes)
+        return named
+
+    def _with_transports(self, joined: Fabric) -> Fabric:
+        if not any(d.transport in self.transports for d in joined.dimension):
+            return joined
+        dimension = tuple(
+            replace(d, transport_model=self.transports[d.transport]) if d.transport in self.transports else d
+            for d in joined.dimension
+        )
+        return replace(joined, dimension=dimension)
+
+    def _once(self, read: Callable[..., Any], name: str, **changes: Any) -> Any:
+        key = (read.__name__, name, *sorted(changes.items()))
+        if key not in self._read:
+            self._read[key] = read(name, **changes)
+        return self._read[key]
 
 
 @dataclass(frozen=True)
@@ -157,3 +262,43 @@ def trained_format(name: str) -> str:
     if dashed(name) not in TRAINED_FORMATS:
         raise BadValue(f"precision must be one of {', '.join(TRAINED_FORMATS)}, but got '{name}'")
     return TRAINED_FORMATS[dashed(name)]
+
+
+# Families that models' names are known by, the longer ones first.
+MODEL_FAMILIES = ("llama", "deepseek", "gpt-oss", "qwen", "mixtral", "kimi", "gpt")
+ATTENDING = ("full", "window", "sparse")  # layers that attend to a cache; others keep a state
+
+
+def model_kind(model: Model) -> str:
+    """Dense, moe, or hybrid where some layers keep a state in place of a cache: models of one kind are alike
+    in how far predictions are off.
+    """
+    if not set(model.pattern.kinds(0)) <= set(ATTENDING):
+        return "hybrid"
+    return "moe" if model.has_experts else "dense"
+
+
+def model_family(name: str) -> str:
+    """The family of a model's name: its letters before the first digit.
+
+    >>> [model_family(n) for n in ("llama-3.1-70b", "DeepSeek-V3", "gpt-oss-120b", "Qwen3-30B")]
+    ['llama', 'deepseek', 'gpt-oss', 'qwen']
+    """
+    lower = name.strip().lower().replace("_", "-").replace(" ", "-").replace("meta-llama/", "")
+    return next((k for k in MODEL_FAMILIES if k in lower), lower.split("-")[0])
+
+
+def case_key(catalogue: Catalogue, metric: str, chip_name: str, kind: str, family: str, engine: str) -> str:
+    """The key of a whole-model point; chips by their own names."""
+    return "|".join((metric, catalogue.chip(chip_name).name, kind, family, engine))
+
+
+def case_key_of(catalogue: Catalogue, metric: str, chip_name: str, model_name: str, engine: str) -> str:
+    """The key of a point by its chip, model ("" of a kernel) and engine; "" where a name is unknown."""
+    try:
+        if not model_name:  # a kernel or a collective
+            return case_key(catalogue, metric, chip_name, "", "", engine)
+        kind = model_kind(catalogue.model(model_name))
+        return case_key(catalogue, metric, chip_name, kind, model_family(model_name), engine)
+    except ValueError:
+        return ""

@@ -15,8 +15,8 @@ from strata.hardware.dram.channel import Stream, dram_channel, interface_peak, r
 from strata.params import load_table, names
 from strata.validation.measured.compared import compared
 from strata.validation.measured.spec import spec_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 NANO = 1e-9

@@ -14,8 +14,8 @@ from strata.errors import BadValue, MissingQuantity
 from strata.hardware.making import why_no_core
 from strata.hardware.silicon.floorplan import area_parts, connections_that_fit, usable_cores
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA = Path(st.__file__).resolve().parents[1] / "validation"

@@ -17,7 +17,7 @@ from strata.hardware.thermal.grid import Assembly, Layer, convection_resistance,
 from strata.hardware.thermal.solve import LARGEST_RISE, Problem, steady, transient
 from strata.validation.measured.compared import compared
 from strata.validation.measured.spec import spec_of
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA = Path(strata.__file__).resolve().parents[1] / "validation"

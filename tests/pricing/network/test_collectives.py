@@ -19,8 +19,8 @@ from strata.pricing.network.collectives import PATTERNS, algorithm_times, chosen
 from strata.pricing.network.transport_times import expert_exchange
 from strata.validation.fit.calibrate import calibrate, fitted_entries, overlay_toml
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 from strata.workload.graph import Collective
 

@@ -16,7 +16,7 @@ from strata.pricing.network import packets
 from strata.pricing.network.packet_runs import TOPOLOGIES, packet_collective_time
 from strata.pricing.network.packets import GridAxis, PacketHop, SwitchTree, message_time, packet_count
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"

@@ -30,7 +30,7 @@ from strata.pricing.network.routes import (
 )
 from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"

@@ -9,8 +9,8 @@ import pytest
 import strata as st
 from strata.studies import run_entry
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import Table, read_table
 
 OVERLAPPED = reader_of("h100/overlap.csv", Catalogue())

@@ -26,10 +26,10 @@ from strata.validation.accuracy.intervals import (
     interval,
     shipped_residuals,
 )
-from strata.validation.accuracy.like_rows import LikeRow, coverage, like_rows, residual_table, write_residuals
+from strata.validation.accuracy.tables import LikeRow, coverage, like_rows, residual_table, write_residuals
 from strata.validation.accuracy.trust import trust, trust_kernel, trusts
 from strata.validation.fit.left_out import left_out_points
-from strata.validation.readers.like_cases import model_kind
+from strata.validation.readers.labels import model_kind
 
 TABLE = json.loads((Path(st.__file__).parents[1] / "validation" / "accuracy.json").read_text())
 

@@ -8,11 +8,15 @@ from strata.hardware.transport import transport
 from strata.validation.fit.left_out import left_out_points
 from strata.validation.fit.table import fit_table
 from strata.validation.measured.reader import reader_of
-from strata.validation.questions.network import run_cluster
-from strata.validation.questions.network_words import adapters_of, network_of, pattern_of_test, setting_of
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.questions.network import (
+    adapters_of,
+    network_of,
+    pattern_of_test,
+    run_cluster,
+    setting_of,
+)
 from strata.validation.readers.comparison import held_out
-from strata.validation.readers.labels import chip_called
+from strata.validation.readers.labels import Catalogue, chip_called
 from strata.validation.readers.tables import read_table
 
 HEAD = "gpu,nodes,gpus,gpus_per_node,fabric,links,op,nccl,setting,dtype,bytes,time_us\n"

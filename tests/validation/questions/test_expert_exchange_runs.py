@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 HEAD = "source,gpu,fabric,kernel,phase,ep,gpus_per_node,format,bandwidth_GBs,latency_us,sms\n"

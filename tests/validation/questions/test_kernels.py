@@ -9,7 +9,7 @@ from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_request import ALWAYS, OPTIONS, SIZES
 from strata.shipped import shipped_folder
 from strata.validation.measured.reader import row_points
-from strata.validation.questions.registry import question
+from strata.validation.questions.question import question
 
 ROWS = [
     ("h200/gemm.csv", 40),

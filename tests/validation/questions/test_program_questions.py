@@ -3,8 +3,8 @@
 import pytest
 
 from strata.errors import UnknownName
-from strata.validation.questions.registry import question
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.questions.question import question
+from strata.validation.readers.labels import Catalogue
 
 MODULE = {
     "model": "deepseek-v3.2",

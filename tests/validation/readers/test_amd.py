@@ -13,8 +13,8 @@ from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.shipped import shipped_folder
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import HELD_OUT
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 AMD_GEMM, AMD_MOE = (reader_of(f"ops/{name}.csv", Catalogue()) for name in ("amd_gemm", "amd_moe"))

@@ -6,7 +6,7 @@ import pytest
 
 from strata.errors import UnknownName
 from strata.hardware.transport import transport
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 
 
 def test_records_are_read_once_by_any_of_their_names():

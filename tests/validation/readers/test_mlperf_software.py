@@ -10,8 +10,8 @@ from strata.validation.measured.compared import row_arguments
 from strata.validation.measured.formulas import Columns, derived_columns
 from strata.validation.measured.reader import reader_of
 from strata.validation.measured.spec import spec_of
-from strata.validation.questions.registry import question
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.questions.question import question
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA, FILE = Path(__file__).parents[3] / "validation", "training/mlperf.csv"

@@ -9,8 +9,8 @@ import pytest
 from strata.errors import BadFile
 from strata.validation.accuracy.run import validate
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"

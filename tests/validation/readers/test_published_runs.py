@@ -9,8 +9,7 @@ import pytest
 
 from strata.validation import validate
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
-from strata.validation.readers.labels import dashed, machine_of, server_of, trained_format
+from strata.validation.readers.labels import Catalogue, dashed, machine_of, server_of, trained_format
 from strata.validation.readers.tables import read_table
 
 DATA = Path(__file__).parents[3] / "validation"

@@ -7,7 +7,7 @@ import pytest
 
 import strata
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 
 DATA = Path(strata.__file__).parents[1] / "validation"

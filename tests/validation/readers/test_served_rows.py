@@ -14,12 +14,12 @@ from strata.errors import BadFile, UnknownName
 from strata.mapping.engine import engine
 from strata.memo import forget
 from strata.params import data_folder
-from strata.serving.served_options import command_line, deployment_of, served_answer
+from strata.search.served_options import command_line, deployment_of, served_answer
 from strata.validation.measured.compared import counted_rows, one_row, row_arguments
 from strata.validation.measured.formulas import Columns
 from strata.validation.measured.reader import data_files, reader_of, row_points
 from strata.validation.measured.spec import spec_of
-from strata.validation.questions.registry import question
+from strata.validation.questions.question import question
 from strata.validation.questions.served import (
     engine_text,
     format_options,
@@ -27,8 +27,8 @@ from strata.validation.questions.served import (
     simulate_options,
     whole_system,
 )
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import configurations
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
 from strata.workload.model import model
 

@@ -11,8 +11,8 @@ import pytest
 
 from strata.validation.fit.table import fit_table, is_fitted
 from strata.validation.measured.reader import reader_of
-from strata.validation.readers.catalogue import Catalogue
 from strata.validation.readers.comparison import held_out
+from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import matches, read_table
 
 FOLDER = Path(__file__).parents[3] / "validation"

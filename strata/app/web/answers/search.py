@@ -13,8 +13,7 @@ from strata.app.render.tables import picked
 from strata.app.web.answers import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
 from strata.errors import BadFile, StrataError, require
-from strata.search.derived_metrics import GOAL_METRICS, POINT_METRICS, metric_column
-from strata.search.goal import Goal
+from strata.search.goal import GOAL_METRICS, POINT_METRICS, Goal, metric_column
 from strata.search.goal import goal as make_goal
 from strata.search.points import point_design
 from strata.search.samplers import sampler_names

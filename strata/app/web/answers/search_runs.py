@@ -20,8 +20,7 @@ from strata.app.terminal import plain_json
 from strata.app.web.answers import Name, Tell, answers, search
 from strata.errors import BadValue
 from strata.search.axes import DesignAxis
-from strata.search.derived_metrics import GOAL_METRICS, metric_column
-from strata.search.goal import Goal
+from strata.search.goal import GOAL_METRICS, Goal, metric_column
 from strata.search.outcome import SearchOutcome
 from strata.search.points import Evaluated, concatenate_points
 from strata.search.run import Search

@@ -31,10 +31,10 @@ from strata.serving.requests import Requests
 from strata.serving.simulated import simulate_services
 from strata.serving.simulated_answers import CostPoint, answer_row, cost_frontier, find_rate, load_latency
 from strata.serving.simulated_result import LATENCIES, Served
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.load_text import load_of
+from strata.serving.simulator.statistics import LatencyStatistics
 from strata.serving.under_load import UnderLoad, client_steps, serve_under_load
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.load_text import load_of
-from strata.simulate.server.statistics import LatencyStatistics
 from strata.workload.model import Model
 
 Shape = Literal["fixed", "uniform", "lognormal", "exponential"]

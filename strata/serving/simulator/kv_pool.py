@@ -10,7 +10,7 @@ from typing import Any
 from strata.arrays import Number
 from strata.hardware.system import System
 from strata.params import Sources, override, quantity, read_record, remembered, text
-from strata.simulate.server.scheduling import Request
+from strata.serving.simulator.scheduling import Request
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

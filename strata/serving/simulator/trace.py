@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, BinaryIO, cast
 
 from strata.errors import BadFile, UnknownName, require
-from strata.simulate.server.arrivals import Lengths
-from strata.simulate.server.scheduling import Request
-from strata.simulate.server.trace_rows import UNITS, RowFault, RowReader, TraceRow, trace_reader
+from strata.serving.simulator.arrivals import Lengths
+from strata.serving.simulator.scheduling import Request
+from strata.serving.simulator.trace_rows import UNITS, RowFault, RowReader, TraceRow, trace_reader
 
 TABLES, LINES = (".csv",), (".jsonl", ".ndjson")
 FAULTS = ("refuse", "skip")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.errors import BadValue, UnknownName, require
-from strata.simulate.server.arrivals import (
+from strata.serving.simulator.arrivals import (
     SHAPES,
     ArrivalProcess,
     BurstyArrivals,
@@ -16,8 +16,8 @@ from strata.simulate.server.arrivals import (
     GammaArrivals,
     Lengths,
 )
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.load import (
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.load import (
     ENDLESS,
     ClosedLoad,
     LabelledLoad,
@@ -27,7 +27,7 @@ from strata.simulate.server.load import (
     SessionLoad,
     Shares,
 )
-from strata.simulate.server.trace import TraceLoad, is_trace, trace_lengths
+from strata.serving.simulator.trace import TraceLoad, is_trace, trace_lengths
 from strata.units import parse
 
 KINDS = {

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 from stub_engine import GivenLoad, LinearPrices, served
 
-from strata.simulate.server.arrivals import Lengths
-from strata.simulate.server.kv_pool import TierStore, kv_tier
-from strata.simulate.server.load import OpenLoad
-from strata.simulate.server.scheduling import Request, Scheduling
-from strata.simulate.server.statistics import LatencyStatistics
+from strata.serving.simulator.arrivals import Lengths
+from strata.serving.simulator.kv_pool import TierStore, kv_tier
+from strata.serving.simulator.load import OpenLoad
+from strata.serving.simulator.scheduling import Request, Scheduling
+from strata.serving.simulator.statistics import LatencyStatistics
 
 BLOCKS, PAGE = 40, 8  # little: 320 tokens, so that blocks run out
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 from stub_engine import LinearPrices, served
 
-from strata.simulate.server.arrivals import Lengths
-from strata.simulate.server.kv_pool import TierStore, host_tier, kv_tier
-from strata.simulate.server.load import OpenLoad
-from strata.simulate.server.scheduling import Request, Scheduling
+from strata.serving.simulator.arrivals import Lengths
+from strata.serving.simulator.kv_pool import TierStore, host_tier, kv_tier
+from strata.serving.simulator.load import OpenLoad
+from strata.serving.simulator.scheduling import Request, Scheduling
 
 FLAT = LinearPrices(base=1.0, sequence=0.0, context=0.0, token=0.0, attended=0.0)
 WORK = LinearPrices(base=0.0, sequence=1e-3, context=0.0, token=1e-2, attended=0.0)

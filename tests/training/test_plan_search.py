@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 import strata as st
+from strata.batch import plan_at
 from strata.errors import BadValue
 from strata.mapping.engine import engine
 from strata.mapping.plans import plans_of_training
 from strata.mapping.training_plan import RECOMPUTE
-from strata.search.plans import plan_at
-from strata.search.training_search import search_training
 from strata.training.checks import check_training_plan
+from strata.training.plan_search import search_training
 
 SYSTEM, MODEL, WORK = "64xh100", "llama-3-70b", st.train(128, 4096)
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field
 
-from strata.simulate.server.fleet import Fleet
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.pool import Pool, Router
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.scheduling import Request, Scheduling
+from strata.serving.simulator.fleet import Fleet
+from strata.serving.simulator.kv_pool import KvPool
+from strata.serving.simulator.pool import Pool, Router
+from strata.serving.simulator.replica import Replica
+from strata.serving.simulator.scheduling import Request, Scheduling
 
 
 @dataclass

@@ -15,8 +15,8 @@ from strata.mapping.plan import plan
 from strata.serving.deployment import attention_ffn_service
 from strata.serving.pools import cache_bytes, pool
 from strata.serving.simulated import simulate_services
-from strata.simulate.server.load_text import load_of
-from strata.simulate.server.step_pricer import ApartPricer, model_side, taken_in_turn
+from strata.serving.simulator.load_text import load_of
+from strata.serving.simulator.step_pricer import ApartPricer, model_side, taken_in_turn
 from strata.workload.model import model
 from strata.workload.tasks import decode
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from strata.simulate.server.fleet import Fleet
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.load import RecordedLoad
-from strata.simulate.server.pool import Pool, Router
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.scheduling import Request, Scheduling
+from strata.serving.simulator.fleet import Fleet
+from strata.serving.simulator.kv_pool import KvPool
+from strata.serving.simulator.load import RecordedLoad
+from strata.serving.simulator.pool import Pool, Router
+from strata.serving.simulator.replica import Replica
+from strata.serving.simulator.scheduling import Request, Scheduling
 
 
 @dataclass

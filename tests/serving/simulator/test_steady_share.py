@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.simulate.server.saturation import SteadyShare, mser_warm_up
+from strata.serving.simulator.saturation import SteadyShare, mser_warm_up
 
 LONG = 7500  # requests before the first look
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any, Protocol
 
-from strata.simulate.server.pool import Pool
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.saturation import Overload, SaturationWatch
-from strata.simulate.server.scheduling import Request
+from strata.serving.simulator.pool import Pool
+from strata.serving.simulator.replica import Replica
+from strata.serving.simulator.saturation import Overload, SaturationWatch
+from strata.serving.simulator.scheduling import Request
 
 SEEN = 16  # arrivals between two looks at how many wait
 TURNS = 256  # of the clock between two questions whether to go on

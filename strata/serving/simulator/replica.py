@@ -10,12 +10,12 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.rank import EngineRank
-from strata.simulate.server.scheduling import NEVER, Request, Scheduling
+from strata.serving.simulator.kv_pool import KvPool
+from strata.serving.simulator.rank import EngineRank
+from strata.serving.simulator.scheduling import NEVER, Request, Scheduling
 
 if TYPE_CHECKING:
-    from strata.simulate.server.step_table import StepTable
+    from strata.serving.simulator.step_table import StepTable
 
 BUSY = attrgetter("outstanding")
 NOTHING = (0, 0.0)  # tokens that a rank reads, and what they attend to

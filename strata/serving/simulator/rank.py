@@ -10,8 +10,8 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from math import ceil
 
-from strata.simulate.server.kv_pool import KvPool, block_cycle
-from strata.simulate.server.scheduling import NEVER, Request, Scheduling, WaitingRequests
+from strata.serving.simulator.kv_pool import KvPool, block_cycle
+from strata.serving.simulator.scheduling import NEVER, Request, Scheduling, WaitingRequests
 
 
 class EngineRank:

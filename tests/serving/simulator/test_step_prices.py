@@ -10,14 +10,14 @@ import strata as st
 from strata.hardware.system import as_system
 from strata.mapping.engine import as_engine, request_time
 from strata.serving.deployment import Deployment, simulate
+from strata.serving.simulator.arrivals import Lengths
+from strata.serving.simulator.kv_pool import KvPool
+from strata.serving.simulator.load import ClosedLoad, RecordedLoad
+from strata.serving.simulator.replica import Replica
+from strata.serving.simulator.scheduling import Request, Scheduling
+from strata.serving.simulator.step_pricer import StepPricer, kv_room
+from strata.serving.simulator.step_table import StepTable, line_sums
 from strata.serving.speculation import Drafting
-from strata.simulate.server.arrivals import Lengths
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.load import ClosedLoad, RecordedLoad
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.scheduling import Request, Scheduling
-from strata.simulate.server.step_pricer import StepPricer, kv_room
-from strata.simulate.server.step_table import StepTable, line_sums
 
 DENSE = ("1xh100", "llama-3-8b", "", "vllm")
 SHARED = ("8xh200", "deepseek-v3", "dp=8,ep=8", "sglang")

@@ -11,9 +11,9 @@ from math import inf
 from random import Random
 
 from strata.errors import UnknownName, require
-from strata.simulate.server.replica import SPREAD, Replica
-from strata.simulate.server.scheduling import Request
-from strata.simulate.server.step_table import line_at
+from strata.serving.simulator.replica import SPREAD, Replica
+from strata.serving.simulator.scheduling import Request
+from strata.serving.simulator.step_table import line_at
 
 ROUTERS = ("round-robin", "least-loaded", "power-of-two", "prefix-aware")
 

@@ -22,10 +22,10 @@ from strata.serving.deployment import Deployment, served
 from strata.serving.priced_service import PricedService
 from strata.serving.simulated import ServicePool, with_adapters
 from strata.serving.simulated_answers import PacedLoad, find_rate
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.load_text import load_of
+from strata.serving.simulator.pool import AdapterRules
 from strata.serving.speculation import Drafting, named_drafting
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.load_text import load_of
-from strata.simulate.server.pool import AdapterRules
 from strata.units import parse, typed_quantity, typed_time, whole
 from strata.workload.adapted_model import adapted_model
 from strata.workload.lora import ALL_MODULES, Lora

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strata.errors import StrataError
-from strata.simulate.server.arrivals import Lengths
-from strata.simulate.server.fleet import Fleet
-from strata.simulate.server.kv_pool import KvPool
-from strata.simulate.server.load import ClosedLoad, LabelledLoad, OpenLoad, RecordedLoad
-from strata.simulate.server.load_text import load_of
-from strata.simulate.server.pool import ROUTERS, AdapterRules, KvLink, Pool, Router
-from strata.simulate.server.replica import Replica
-from strata.simulate.server.scheduling import Scheduling
+from strata.serving.simulator.arrivals import Lengths
+from strata.serving.simulator.fleet import Fleet
+from strata.serving.simulator.kv_pool import KvPool
+from strata.serving.simulator.load import ClosedLoad, LabelledLoad, OpenLoad, RecordedLoad
+from strata.serving.simulator.load_text import load_of
+from strata.serving.simulator.pool import ROUTERS, AdapterRules, KvLink, Pool, Router
+from strata.serving.simulator.replica import Replica
+from strata.serving.simulator.scheduling import Scheduling
 
 
 class Steps:

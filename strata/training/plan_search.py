@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
+from strata.batch import plan_at
 from strata.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.expression import holds_at
 from strata.hardware.system import System
 from strata.mapping.engine import Engine, as_engine, has_host_time
+from strata.mapping.place import orders_matter, try_orders
 from strata.mapping.plan import Plan
-from strata.mapping.plans import TrainingBox, plans_of_training
+from strata.mapping.plans import TrainingBox, named_degrees, plans_of_training
 from strata.mapping.rules import MEMORY, RULES
 from strata.mapping.training_plan import OFFLOAD
 from strata.one_step import memory_needed
-from strata.result import Result
-from strata.search.derived_metrics import known_metric
-from strata.search.plans import RankedPlan, named_degrees, orders_matter, plan_at, try_orders
-from strata.search.training_refine import LeverWorth, PricedPlans, lever_worths, refine
+from strata.pricing.metrics import known_metric
+from strata.result import RankedPlan, Result
+from strata.training.plan_levers import LeverWorth, PricedPlans, lever_worths, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from strata.errors import StrataError
-from strata.simulate.server.arrivals import BurstyArrivals, DailyArrivals, GammaArrivals, Lengths
-from strata.simulate.server.load import ClosedLoad, LabelledLoad, MergedLoad, OpenLoad, SessionLoad
-from strata.simulate.server.load_text import lengths_of, load_of
+from strata.serving.simulator.arrivals import BurstyArrivals, DailyArrivals, GammaArrivals, Lengths
+from strata.serving.simulator.load import ClosedLoad, LabelledLoad, MergedLoad, OpenLoad, SessionLoad
+from strata.serving.simulator.load_text import lengths_of, load_of
 
 FIXED = {"input": Lengths(mean=100), "output": Lengths(mean=10)}
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from strata.arrays import Array, Number
-from strata.simulate.server.step_pricer import StepPricer
+from strata.serving.simulator.step_pricer import StepPricer
 
 SMALL_TILES = (16.0, 17.0, 32.0, 33.0)
 TILES = ((1024.0, 64.0), (4096.0, 128.0), (float("inf"), 512.0))  # up to so many rows, tiles of so many

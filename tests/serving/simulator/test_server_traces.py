@@ -6,8 +6,8 @@ import json
 import pytest
 
 from strata.errors import BadFile, StrataError
-from strata.simulate.server.load_text import load_of
-from strata.simulate.server.trace import TraceLoad, trace_lengths, write_trace
+from strata.serving.simulator.load_text import load_of
+from strata.serving.simulator.trace import TraceLoad, trace_lengths, write_trace
 
 
 def written(tmp_path, name, text):

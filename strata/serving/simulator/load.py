@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from strata.errors import BadValue, require
-from strata.simulate.server.arrivals import DRAWN, ArrivalProcess, GammaArrivals, Lengths, drawn_pairs
-from strata.simulate.server.fleet import Load
-from strata.simulate.server.scheduling import Request
+from strata.serving.simulator.arrivals import DRAWN, ArrivalProcess, GammaArrivals, Lengths, drawn_pairs
+from strata.serving.simulator.fleet import Load
+from strata.serving.simulator.scheduling import Request
 
 ENDLESS = 2**62  # requests of a load that ends otherwise, or not at all
 
