@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 import strata as st
-from strata.arrays import map_leaves
+from strata.base.arrays import map_leaves
 from strata.mapping.place import GroupLayout
 from strata.pricing.kernels.device import Device, device
 from strata.workload.graph import Collective

@@ -18,12 +18,12 @@ import numpy as np
 
 from benchmarks.designs import box
 from benchmarks.run import ENGINE, MONEY
-from strata.arrays import enable_jax, map_leaves
-from strata.batch import as_float64_box, unlabelled
+from strata.base.arrays import enable_jax, map_leaves
+from strata.base.batch import as_float64_box, unlabelled
+from strata.base.stages import staged
 from strata.case import Case
 from strata.evaluate import evaluate_case, summarised
 from strata.pricing.pricers import Structure
-from strata.stages import staged
 
 # link bandwidths of a box; with 12 layers and every plan some 1 to 200 million points
 LINKS = (32, 256, 1536, 6144)

@@ -8,7 +8,7 @@ from typing import Any
 
 import strata as st
 from benchmarks.fusion import seconds_of
-from strata.memo import forget
+from strata.base.memo import forget
 from strata.training.plan_search import search_training
 
 PLAN = "tp=8,pp=4,dp=16,zero=1,sp=1,recompute=full,microbatches=64"

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strata.calls import load_on_first_use
-from strata.errors import StrataError
-from strata.records import Infeasible
+from strata.base.calls import load_on_first_use
+from strata.base.errors import StrataError
+from strata.base.records import Infeasible
 
 if TYPE_CHECKING:
     from strata import hardware, search, serving, training
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from strata.hardware.fabric import fabric
     from strata.hardware.generate.recipe import generate, generation
     from strata.hardware.system import System, system
-    from strata.mapping.engine import Engine, engine
     from strata.mapping.kernel_parallel import Strategy, layout_of, parse_strategy, strategies
     from strata.mapping.layout import Layout, layout
     from strata.mapping.plan import Plan, plan
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from strata.serving.deployment import simulate
     from strata.serving.under_load import serve_under_load
     from strata.simulate.step import simulate_step
+    from strata.software.engine import Engine, engine
     from strata.training.run import train_run
     from strata.workload.dataflow import Dataflow
     from strata.workload.dataflow_builder import dataflow

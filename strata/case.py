@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from strata.base.records import readable
 from strata.hardware.money import Economics
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
 from strata.params import record
-from strata.records import readable
+from strata.software.engine import Engine
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import map_leaves
-from strata.batch import as_float64_box, run_box
+from strata.base.arrays import map_leaves
+from strata.base.batch import as_float64_box, run_box
+from strata.base.errors import require
+from strata.base.stages import run_compiled
 from strata.case import Case
-from strata.errors import require
 from strata.hardware.money import Economics
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import place
@@ -24,7 +24,7 @@ from strata.pricing.pricers import KernelPrices, Pricing, Structure
 from strata.pricing.step import Step, price
 from strata.result import Result
 from strata.sharded import case_of, groups_of_plan, sharded, step_graph, system_under_engine
-from strata.stages import run_compiled
+from strata.software.engine import Engine
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 

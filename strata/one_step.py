@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.batch import as_float64_box, run_box
+from strata.base.batch import as_float64_box, run_box
+from strata.base.errors import require
 from strata.case import Case
-from strata.errors import require
 from strata.evaluate import pricing_of, step_of
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
 from strata.pricing.pricers import Pricing, Structure
@@ -19,6 +18,7 @@ from strata.pricing.stage_costs import memory_by_stage, memory_in_step
 from strata.pricing.step import Step
 from strata.result import Result
 from strata.sharded import case_of
+from strata.software.engine import Engine, as_engine
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.arrays import namespace
-from strata.batch import take
+from strata.base.arrays import namespace
+from strata.base.batch import take
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.records import Infeasible, Tabular, box_columns, to_dict
+from strata.base.rich_html import bar_html, display_html, rich_cards, table_html
+from strata.base.units import show
 from strata.case import Case
-from strata.errors import BadValue, UnknownName, require
 from strata.hardware.money import Economics
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, division_text
 from strata.mapping.rules import CORES, LIMITS, MEMORY, RULES
 from strata.pricing.kernels.device import arithmetic_format
@@ -26,9 +28,7 @@ from strata.pricing.power_limits import over_limits
 from strata.pricing.stage_costs import training_levers
 from strata.pricing.step import Step
 from strata.pricing.timeline import Timeline, timeline
-from strata.records import Infeasible, Tabular, box_columns, to_dict
-from strata.rich_html import bar_html, display_html, rich_cards, table_html
-from strata.units import show
+from strata.software.engine import Engine
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
 

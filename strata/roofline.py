@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.hardware.hierarchy import CACHE, memory_levels
 from strata.pricing.kernels.device import Device, arithmetic_format, device
 from strata.pricing.power_cap import price_at_clock

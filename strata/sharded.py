@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from strata.base.errors import BadValue
+from strata.base.memo import Memo, is_settled, value_key
 from strata.case import Case
-from strata.errors import BadValue
 from strata.hardware.fabric import with_library
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system, economics_of
 from strata.mapping.divide import as_divided
-from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import Layout, Sharding
 from strata.mapping.plan import Plan, division
 from strata.mapping.shard import shard
-from strata.mapping.trainer import LIBRARY_EXCHANGE
-from strata.memo import Memo, is_settled, value_key
+from strata.software.engine import Engine, as_engine, trainer_of
+from strata.software.trainer import LIBRARY_EXCHANGE
 from strata.workload.graph import Graph
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program

@@ -2,7 +2,7 @@
 
 A study's `study.toml` names runs (sweeps of models on systems, quantities of chips), claims over
 them as short expressions, and pictures. A study needs no code, so anyone can write one; kinds of runs of its
-own are Python in its folder, or in a paper's (`strata.shipped`).
+own are Python in its folder, or in a paper's (`strata.base.shipped`).
 """
 
 from __future__ import annotations
@@ -15,16 +15,25 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadFile, BadValue, StrataError, UnknownName, require
-from strata.expression import Names, calculate
+from strata.base.errors import BadFile, BadValue, StrataError, UnknownName, require
+from strata.base.expression import Names, calculate
+from strata.base.reading import (
+    flag_of,
+    json_file,
+    known_keys,
+    number_of,
+    table_of,
+    tables_of,
+    text_of,
+    texts_of,
+)
+from strata.base.shipped import is_packed, needed_model, paper_offers, plugged, shipped_folder
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, read_toml, value_at
 from strata.pricing.metrics import METRICS
 from strata.pricing.power_limits import READINGS
-from strata.reading import flag_of, json_file, known_keys, number_of, table_of, tables_of, text_of, texts_of
 from strata.search.sweep import sweep
 from strata.search.sweep_axes import SweepAxis, parse_axis
-from strata.shipped import is_packed, needed_model, paper_offers, plugged, shipped_folder
 
 SWEEP_SETTINGS = ("phase", "plan", "engine", "weights", "kv", "metric", "where", "orders")
 SWEEP_KEYS = ("name", "model", "system", "vary", "batch", "input", "output", "set", *SWEEP_SETTINGS)

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.batch import take
+from strata.base.batch import take
 from strata.mapping.plan import ORDERS, Plan
 from strata.mapping.shard import shard
 from strata.params import names

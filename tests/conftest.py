@@ -18,8 +18,8 @@ from types import SimpleNamespace
 import hypothesis
 import pytest
 
-import strata.calls
-from strata.shipped import paper
+import strata.base.calls
+from strata.base.shipped import paper
 
 try:
     import fcntl
@@ -35,7 +35,7 @@ if find_spec("jaxlib") and version("jaxlib").startswith("0.10."):
     os.environ.setdefault("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=false")
 hypothesis.settings.register_profile("project", deadline=None, derandomize=True)  # machines differ in speed
 hypothesis.settings.load_profile("project")
-strata.calls.quiet = nullcontext  # tests hear what NumPy warns of
+strata.base.calls.quiet = nullcontext  # tests hear what NumPy warns of
 for name in ("deepflow", "deepstack", "dfmodel", "upgrades"):  # Python of papers, beside the package
     paper(name)
 SOURCE = Path(__file__).parents[1] / "validation" / "ns3" / "collective.cc"

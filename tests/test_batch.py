@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.arrays import leaves
-from strata.batch import as_float64_box, box_shape, pieces, run_box, take
+from strata.base.arrays import leaves
+from strata.base.batch import as_float64_box, box_shape, pieces, run_box, take
 from strata.case import Case
 from strata.evaluate import summarised
 from strata.mapping.plan import Plan

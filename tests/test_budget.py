@@ -16,8 +16,8 @@ import pytest
 from test_shape import MODULES, ROOT, TABLES, label, lines, nodes
 
 from strata.hardware.chip_parts import Overhead
-from strata.mapping.engine import Engine
-from strata.mapping.trainer import Trainer
+from strata.software.engine import Engine
+from strata.software.trainer import Trainer
 
 BUDGET = Path(__file__).with_name("budget.toml")
 NO_FIELD_WORDS = ("found", "told", "made", "said", "held")  # locals of which the field has a better word

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.calls import checked_call
-from strata.errors import StrataError
+from strata.base.calls import checked_call
+from strata.base.errors import StrataError
 
 
 def _broken() -> float:

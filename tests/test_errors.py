@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadFile, BadValue, StrataError, UnknownName, nearest, require
-from strata.records import Infeasible
+from strata.base.errors import BadFile, BadValue, StrataError, UnknownName, nearest, require
+from strata.base.records import Infeasible
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from strata.errors import BadValue, UnknownName
-from strata.expression import Names, calculate, holds_at
+from strata.base.errors import BadValue, UnknownName
+from strata.base.expression import Names, calculate, holds_at
 
 
 def test_arithmetic_comparison_choice_and_functions():

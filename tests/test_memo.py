@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.arrays import leaves
+from strata.base.arrays import leaves
+from strata.base.memo import Memo, forget, is_settled, value_key
 from strata.mapping.divide import as_divided
-from strata.mapping.engine import trainer_of
 from strata.mapping.shard import shard
-from strata.memo import Memo, forget, is_settled, value_key
 from strata.pricing.kernels import matmul
+from strata.software.engine import trainer_of
 from strata.workload.tasks import Workload
 
 TRAIN = st.train(256, 2048)

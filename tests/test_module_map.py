@@ -26,20 +26,3 @@ def test_every_module_stands_on_the_map_once():
 
 def test_every_module_says_in_a_sentence_what_it_is():
     assert [path for path, said in listed() if len(said.split()) < 2 or not said.endswith(".")] == []
-
-
-def test_folders_stand_in_the_order_of_the_data_flow():
-    order = [path.split("/")[1] for path, _ in listed()]
-    folders = [name for name in dict.fromkeys(order) if (PACKAGE / name).is_dir()]
-    wanted = [
-        "params",
-        "hardware",
-        "workload",
-        "mapping",
-        "pricing",
-        "serving",
-        "search",
-        "validation",
-        "app",
-    ]
-    assert [name for name in folders if name in wanted] == wanted

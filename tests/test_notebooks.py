@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
+from strata.base.rich_html import bar_html, rich_cards, scatter_svg, table_html
 from strata.optimise.joint import map_program
-from strata.rich_html import bar_html, rich_cards, scatter_svg, table_html
 from strata.search.run import search
 from strata.simulate.step import simulate_step
 

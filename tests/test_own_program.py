@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import pytest
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.workload.graph import Block, BlockSequence, Extent, Graph
 from strata.workload.ops import MatMul
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadFile, BadUnit, BadValue, MissingQuantity, UnknownName
+from strata.base.errors import BadFile, BadUnit, BadValue, MissingQuantity, UnknownName
 from strata.params import (
     Param,
     build,

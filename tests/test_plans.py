@@ -9,13 +9,12 @@ import pytest
 from cases import model, roomy
 
 import strata as st
-from strata.arrays import map_leaves
-from strata.batch import plan_at
-from strata.errors import BadValue
+from strata.base.arrays import map_leaves
+from strata.base.errors import BadValue
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import ORDERS, Plan, order_text, plan_text
 from strata.mapping.plan_layout import active_groups
-from strata.mapping.plans import candidate_plans, taken
+from strata.mapping.plans import candidate_plans, plan_at, taken
 from strata.mapping.shard import shard
 from strata.search.plans import best_plans
 

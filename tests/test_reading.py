@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from strata.errors import BadFile, StrataError
-from strata.reading import MOST_BYTES, csv_file, file_text, json_file, toml_file
+from strata.base.errors import BadFile, StrataError
+from strata.base.reading import MOST_BYTES, csv_file, file_text, json_file, toml_file
 from strata.search.space import space
 from strata.studies import study
 from strata.workload.program import program

@@ -4,7 +4,7 @@ import pytest
 
 import strata as st
 from strata.app.render.roofline_picture import named_groups
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.hierarchy import memory_levels
 from strata.roofline import roofline_of
 

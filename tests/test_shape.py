@@ -5,6 +5,7 @@ design.
 import ast
 import json
 import re
+import runpy
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -13,66 +14,11 @@ import strata
 from strata.params import data_folders
 
 ROOT = Path(strata.__file__).parent
-# The folders are the data flow: a module imports from its own place or from one that stands before it; "strata" itself
-# re-exports up to serving.
-ORDER = [
-    ("arrays",),
-    ("errors",),
-    ("units",),
-    ("precision",),
-    ("shipped",),
-    ("drawing",),
-    ("pareto",),
-    ("expression",),
-    ("memo",),
-    ("reading",),
-    ("calls",),
-    ("params",),
-    ("rich_html",),
-    ("records",),
-    ("hardware.components",),
-    ("hardware.technology",),
-    ("hardware.transport",),
-    ("hardware.noc",),
-    ("hardware.dram",),
-    ("hardware.silicon",),
-    ("hardware.thermal",),
-    ("hardware",),
-    ("hardware.generate",),
-    ("workload",),
-    ("mapping",),
-    ("case",),
-    ("pricing.price",),
-    ("pricing.kernels",),
-    ("pricing.network",),
-    ("pricing.pricers",),
-    ("pricing.overlap",),
-    ("pricing",),
-    ("batch",),
-    ("stages",),
-    ("result",),
-    ("sharded",),
-    ("evaluate",),
-    ("one_step",),
-    ("roofline",),
-    ("simulate",),
-    ("serving",),
-    ("training",),
-    ("search",),
-    ("optimise",),
-    ("strata",),
-    ("validation.readers",),
-    ("validation.questions",),
-    ("validation.measured",),
-    ("validation.fit",),
-    ("validation.accuracy", "validation"),
-    ("measure",),
-    ("studies",),
-    ("adapters",),  # the core knows of them by tables alone: of endings, and of public names
-    ("app",),
-    ("__main__",),
-]
-LEVEL = {name: level for level, names in enumerate(ORDER) for name in names}
+# The folders are the data flow: a module imports from its own level or from one that stands before it; "strata"
+# itself re-exports up to optimise.
+PLACES = runpy.run_path(str(ROOT.parent / "docs" / "scripts" / "module_map.py"))["PLACES"]
+ORDER = [name for *_, names in PLACES for name in names.split()]
+LEVEL = {name: level for level, name in enumerate(ORDER)}
 PLACEHOLDER = re.compile(
     r"^\W*(todo|tbd|fixme|xxx+|unknown|none|n/?a|source|citation|placeholder|guess|assumed)\W*$", re.I
 )

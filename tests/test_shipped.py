@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import strata as st
-from strata import shipped, studies
-from strata.errors import StrataError
+from strata import studies
+from strata.base import shipped
+from strata.base.errors import StrataError
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -57,7 +58,7 @@ def test_papers_are_packages_of_the_packed_studies_too(tmp_path):
     (tmp_path / "packed" / "studies").symlink_to(ROOT / "studies", target_is_directory=True)
     code = (
         "from pathlib import Path; from strata import shipped, studies;"
-        f"shipped.PACKED, shipped.__file__ = Path('{tmp_path}/packed'), '{tmp_path}/lib/strata/shipped.py';"
+        f"shipped.PACKED, shipped.__file__ = Path('{tmp_path}/packed'), '{tmp_path}/lib/strata/base/shipped.py';"
         "assert studies.studies_folder() == shipped.PACKED / 'studies';"
         "print(all(c['holds'] for c in studies.run_study('deepflow-intensity').claims[:1]))"
     )

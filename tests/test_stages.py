@@ -10,9 +10,9 @@ import pytest
 
 pytest.importorskip("jax")
 
-from strata.arrays import choose, enable_jax, namespace, repeated
-from strata.batch import pieces, run_box
-from strata.stages import cut, flattened, kept_quantities, staged
+from strata.base.arrays import choose, enable_jax, namespace, repeated
+from strata.base.batch import pieces, run_box
+from strata.base.stages import cut, flattened, kept_quantities, staged
 
 ROWS, COLUMNS = np.linspace(1.0, 2.0, 5)[:, None], np.linspace(0.5, 3.0, 7)
 

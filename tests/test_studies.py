@@ -9,7 +9,7 @@ import pytest
 from strata import studies
 from strata.app.cli import run_command
 from strata.app.render.study import draw_study
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 
 STUDY = """
 title = "More DRAM bandwidth, more tokens"

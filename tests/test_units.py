@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as hy
 
-from strata.errors import BadUnit
-from strata.units import factor, parse, show
+from strata.base.errors import BadUnit
+from strata.base.units import factor, parse, show
 
 UNITS = ["B", "B/s", "FLOP/s", "s", "Hz", "W", "J/B", "J/FLOP", "m", "V", "1"]
 NUMBERS = hy.floats(min_value=1e-12, max_value=1e17)

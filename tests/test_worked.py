@@ -5,12 +5,12 @@ import pytest
 from cases import MODELS, model, system
 
 import strata as st
-from strata.mapping.engine import trainer_of
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.network.algorithms import direct_scatter, one_shot_all_reduce, ring_scatter
 from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.training_memory import state_bytes
+from strata.software.engine import trainer_of
 from strata.workload.attention_parts import attended
 
 

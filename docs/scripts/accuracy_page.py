@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.render.accuracy_pictures import draw_accuracy, picture_name
-from strata.units import show
+from strata.base.units import show
 from strata.validation.accuracy.headline import (
     FAMILIES,
     HEADLINE,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from strata.drawing import pyplot_of, save
+from strata.base.drawing import pyplot_of, save
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from strata.adapters.huggingface.config import reading
 from strata.adapters.huggingface.names import NotModelled, families, refusals, wrappers
+from strata.base.units import show
 from strata.params import data_folder, names
-from strata.units import show
 from strata.workload.tasks import decode
 
 CORPUS = Path(__file__).parents[2] / "tests" / "data" / "configs"

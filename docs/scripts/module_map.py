@@ -9,35 +9,49 @@ import re
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parents[2] / "strata"
-# In the order of the data flow: a title, what it is about, and its top-level modules and folders.
+# The order of the data flow, each name a level of its own: a module imports from its own level or from one
+# that stands before it (tests/test_shape.py). A title, what it is about, and its modules and folders.
 PLACES = (
     (
         "Foundations",
         "what everything stands on",
-        "arrays units errors precision reading calls params records rich_html pareto drawing expression shipped lazy memo",
+        "base.arrays base.errors base.units base.precision base.shipped base.drawing base.pareto base.expression "
+        "base.memo base.reading base.calls params base.rich_html base.records base.batch base.stages base",
     ),
-    ("Hardware", "what is built", "hardware"),
+    (
+        "Hardware",
+        "what is built",
+        "hardware.components hardware.technology hardware.transport hardware.noc hardware.dram hardware.silicon "
+        "hardware.thermal hardware hardware.generate",
+    ),
+    ("Software", "what runs on it", "software.trainer software"),
     ("Workload", "what must be computed", "workload"),
     ("Mapping", "how it is divided", "mapping"),
-    ("Pricing", "what it costs", "pricing"),
+    ("The case", "all inputs of an evaluation in one record", "case"),
+    (
+        "Pricing",
+        "what it costs",
+        "pricing.price pricing.kernels pricing.network pricing.pricers pricing.overlap pricing",
+    ),
     (
         "Evaluation",
         "the one screen, for one case or a box of them",
-        "case batch stages sharded evaluate one_step result roofline",
+        "result sharded evaluate one_step roofline",
     ),
     ("Simulation", "the same step as events", "simulate"),
     ("Serving", "what requests see under load", "serving"),
-    ("Training", "runs of tokens: days, money, energy, goodput; and post-training", "training"),
+    ("Training", "runs of tokens: days, money, energy, goodput", "training"),
     ("Search", "what to build, and how to divide", "search"),
+    ("Optimisation", "exact mappings of any graph", "optimise"),
+    ("The package", "what `import strata as st` offers", "strata"),
     (
-        "Optimisation",
-        "exact mappings of any graph; silicon, strategy and model shape chosen together",
-        "optimise",
+        "Validation",
+        "how wrong it is",
+        "validation.readers validation.questions validation.measured validation.fit validation.accuracy validation "
+        "measure studies",
     ),
-    ("Validation", "how wrong it is", "validation measure studies"),
     ("Adapters", "what other tools write, read or do; nothing above imports them", "adapters"),
-    ("App", "what people type and see", "app"),
-    ("The package", "what `import strata as st` and `python -m strata` offer", "__init__ __main__"),
+    ("App", "what people type and see", "app __main__"),
 )
 HEADING = """# Modules
 
@@ -52,20 +66,26 @@ BEGIN, END = "<!-- written by docs/scripts/module_map.py -->", "<!-- to here -->
 
 def module_map() -> str:
     """The page: a section a place, a table a folder, a row a module."""
-    known = {name for _, _, names in PLACES for name in names.split()}
-    there = {p.stem if p.suffix else p.name for p in PACKAGE.iterdir() if p.suffix == ".py" or _is_folder(p)}
+    known = {path for *_, names in PLACES for path in _paths(names)}
+    there = {p for p in PACKAGE.iterdir() if p.suffix == ".py" or _is_folder(p)}
     if there - known:
-        raise SystemExit(f"docs/scripts/module_map.py: no place for {', '.join(sorted(there - known))}")
+        missing = ", ".join(sorted(p.name for p in there - known))
+        raise SystemExit(f"docs/scripts/module_map.py: no place for {missing}")
     parts = [HEADING]
     for title, about, names in PLACES:
-        found = [name for name in names.split() if name in there]
-        if found:
-            parts.append(f"## {title}\n\n{about[0].upper()}{about[1:]}.\n")
-            modules = [PACKAGE / f"{name}.py" for name in found if (PACKAGE / f"{name}.py").exists()]
-            parts += [_table(modules)] if modules else []
-            for folder in (PACKAGE / name for name in found if (PACKAGE / name).is_dir()):
-                parts += [_section(f) for f in (folder, *sorted(filter(_is_folder, folder.rglob("*"))))]
+        parts.append(f"## {title}\n\n{about[0].upper()}{about[1:]}.\n")
+        modules = [path for path in _paths(names) if path.suffix]
+        parts += [_table(modules)] if modules else []
+        for folder in filter(_is_folder, _paths(names)):
+            parts += [_section(f) for f in (folder, *sorted(filter(_is_folder, folder.rglob("*"))))]
     return "\n".join(parts)
+
+
+def _paths(names: str) -> list[Path]:
+    """Modules and folders of the package that names are of, or within; `strata` is the package's own file."""
+    tops = dict.fromkeys(name.split(".")[0] for name in names.split())
+    files = [PACKAGE / ("__init__.py" if top == "strata" else f"{top}.py") for top in tops]
+    return [path if path.exists() else path.with_suffix("") for path in files]
 
 
 def _is_folder(path: Path) -> bool:
@@ -105,16 +125,12 @@ def contributing() -> str:
     text = (PACKAGE.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = ["| place | what |", "| --- | --- |"]
     for title, about, names in PLACES:
-        folders = [PACKAGE / name for name in names.split() if _is_folder(PACKAGE / name)]
-        modules = [name for name in names.split() if (PACKAGE / f"{name}.py").exists()]
-        if modules:
-            rows.append(f"| {' '.join(f'`{name}`' for name in modules)} | {title.lower()}: {about} |")
-        for folder in folders:
-            inner = [
-                f"`{f.name}/` {_sentence(f).rstrip('.')}"
-                for f in sorted(filter(_is_folder, folder.iterdir()))
-            ]
-            rows.append(f"| `{folder.name}/` | {' '.join([_sentence(folder), '; '.join(inner)]).strip()} |")
+        modules = [f"`{path.stem}`" for path in _paths(names) if path.suffix]
+        rows += [f"| {' '.join(modules)} | {title.lower()}: {about} |"] if modules else []
+        for folder in filter(_is_folder, _paths(names)):
+            rows.append(f"| `{folder.name}/` | {_sentence(folder)} |")
+            inner = sorted(filter(_is_folder, folder.iterdir()))
+            rows += [f"| `{folder.name}/{f.name}/` | {_sentence(f)} |" for f in inner]
     before, _, rest = text.partition(BEGIN)
     return "\n".join([before + BEGIN, *rows, END]) + rest.partition(END)[2]
 

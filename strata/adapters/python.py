@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strata.errors import BadFile, StrataError
+from strata.base.errors import BadFile, StrataError
 from strata.workload.program import with_fields
 
 

@@ -13,8 +13,8 @@ from typing import Annotated, Any, get_args, get_origin
 import typer
 
 from strata.app.terminal import complain, put_line, tell_written, usage_line
-from strata.errors import StrataError
-from strata.shipped import paper_offers, plugged
+from strata.base.errors import StrataError
+from strata.base.shipped import paper_offers, plugged
 
 # Each command, in the order in which help lists them, and its module; those of papers come after them. A
 # command line loads only its own module.

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from strata.app.terminal import plain_json, wrote
-from strata.errors import BadFile, BadValue
-from strata.shipped import extra_package
+from strata.base.errors import BadFile, BadValue
+from strata.base.shipped import extra_package
 
 KINDS_OF_TABLE = (".csv", ".parquet")
 Rows = list[dict[str, Any]]

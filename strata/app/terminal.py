@@ -12,15 +12,15 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadValue, nearest, printable_line
-from strata.units import typed_quantity
+from strata.base.errors import BadValue, nearest, printable_line
+from strata.base.units import typed_quantity
 
 WIDE = 140  # columns of an answer that goes into a file or a pipe
 
 
 def typed_number(text: str, option: str) -> float:
     """A finite number, as typed."""
-    from strata.units import finite_number
+    from strata.base.units import finite_number
 
     return finite_number(text, option)
 
@@ -237,7 +237,7 @@ def listed_in(module: str, name: str) -> Callable[[str], list[str]]:
 
 
 metric_names = listed_in("strata.pricing.metrics", "METRIC_UNITS")
-precision_names = listed_in("strata.precision", "PRECISIONS")
+precision_names = listed_in("strata.base.precision", "PRECISIONS")
 
 
 def item_names(ctx: Any, incomplete: str) -> list[str]:

@@ -11,8 +11,11 @@ from dataclasses import field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol
 
-from strata.arrays import Number, highest, leaves
-from strata.errors import require
+from strata.base.arrays import Number, highest, leaves
+from strata.base.errors import require
+from strata.base.precision import check
+from strata.base.records import readable
+from strata.base.shipped import paper_offers
 from strata.hardware.chip_parts import (
     Cache,
     Compute,
@@ -54,9 +57,6 @@ from strata.params import (
     value_at,
     with_value,
 )
-from strata.precision import check
-from strata.records import readable
-from strata.shipped import paper_offers
 
 if TYPE_CHECKING:
     from strata.hardware.fabric import Fabric

@@ -5,7 +5,7 @@ Peaks are datasheet figures; what is delivered is peak times an efficiency, and 
 
 from __future__ import annotations
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.params import by_name, positive, quantity, record, text, texts
 
 DATAFLOWS = ("ws", "os", "as", "best")  # what stays: weights, outputs, activations, or the best of them

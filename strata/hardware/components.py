@@ -6,7 +6,7 @@ is stated with it: lowest and highest voltage, ports, pins, reach.
 
 from __future__ import annotations
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.params import (
     Named,
     by_name,

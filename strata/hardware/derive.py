@@ -13,8 +13,8 @@ from functools import partial
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from strata.arrays import Number, namespace
-from strata.errors import MissingQuantity, require
+from strata.base.arrays import Number, namespace
+from strata.base.errors import MissingQuantity, require
 from strata.hardware.dram.stack import connected_layers, stack_bandwidth, stack_capacity
 from strata.hardware.silicon.energy import vertical_energy
 from strata.hardware.silicon.floorplan import area_of, made_of, usable_cores

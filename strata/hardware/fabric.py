@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import BadValue, require
+from strata.base.arrays import Number
+from strata.base.errors import BadValue, require
+from strata.base.memo import Memo, is_settled, settled_record
+from strata.base.records import readable
+from strata.base.shipped import paper_offers
 from strata.hardware.transport import IDEAL, LIBRARY, Direct, Transport
-from strata.memo import Memo, is_settled, settled_record
 from strata.params import (
     Named,
     Sources,
@@ -26,8 +28,6 @@ from strata.params import (
     table_named,
     text,
 )
-from strata.records import readable
-from strata.shipped import paper_offers
 
 MEDIA = ("package", "board", "host", "optical", "network")
 COOLINGS = ("air", "liquid")
@@ -244,7 +244,7 @@ def sized(joined: Fabric, sizes: tuple[Number, ...]) -> Fabric:
     >>> sized(fabric("hgx-h200"), (8, 0))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: sizes of fabric hgx-h200 (nvlink, infiniband) must be whole numbers of at least...
+    strata.base.errors.BadValue: sizes of fabric hgx-h200 (nvlink, infiniband) must be whole numbers of...
     """
     require(
         len(sizes) <= len(joined.dimension),
@@ -300,7 +300,7 @@ def check_group(joined: Fabric, ranks: Number) -> None:
     >>> check_group(sized(fabric("hgx-h200"), (8, 4)), 64)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: a group on fabric hgx-h200 (8 nvlink x 4 infiniband) has 1 to 32 ranks, ...
+    strata.base.errors.BadValue: a group on fabric hgx-h200 (8 nvlink x 4 infiniband) has 1 to 32 ranks, ...
     """
     shape = " x ".join(f"{np.max(d.size):g} {d.name}" for d in joined.dimension)
     fits = np.all((np.asarray(ranks) >= 1) & (np.asarray(ranks) <= devices_of(joined)))

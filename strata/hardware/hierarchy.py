@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
 

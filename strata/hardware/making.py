@@ -11,7 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.records import Infeasible
 from strata.hardware.chip import Chip, as_chip
 from strata.hardware.money import HOUR, Economics, fabric_price, plug_power
 from strata.hardware.silicon.floorplan import Area, Silicon, area_of, made_of
@@ -19,7 +20,6 @@ from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.technology import Bonding, Packaging, Process, bonding, packaging, process_node
 from strata.hardware.topology import topology
 from strata.params import record
-from strata.records import Infeasible
 
 LEVERS = (
     "a larger die",

@@ -7,8 +7,10 @@ from __future__ import annotations
 from dataclasses import field
 from typing import Any
 
-from strata.arrays import Number, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Number, namespace
+from strata.base.errors import BadValue
+from strata.base.records import readable
+from strata.base.units import parse
 from strata.hardware.fabric import Dimension, Fabric, Host, peak_link
 from strata.params import (
     Sources,
@@ -22,8 +24,6 @@ from strata.params import (
     sourced_record,
     text,
 )
-from strata.records import readable
-from strata.units import parse
 
 HOUR = 3600.0
 

@@ -7,7 +7,7 @@ area from cores; built into the stack it takes bonds, and every crossing goes up
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.params import positive, quantity, record, text
 
 BITS = 8.0  # of a byte

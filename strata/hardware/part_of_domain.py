@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
 from strata.hardware.fabric import Dimension, Fabric, closes, sized
 from strata.hardware.transport import Transport
 from strata.params import Param

@@ -19,7 +19,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from strata.errors import LONGEST_LIST, BadFile, BadValue
+from strata.base.errors import LONGEST_LIST, BadFile, BadValue
+from strata.base.precision import ARITHMETIC, BYTES
+from strata.base.reading import table_of
+from strata.base.units import parse
 from strata.hardware.derive import DERIVATIONS, lacking_rows
 from strata.params import (
     all_missing,
@@ -31,9 +34,6 @@ from strata.params import (
     spelled_out,
     unit_at,
 )
-from strata.precision import ARITHMETIC, BYTES
-from strata.reading import table_of
-from strata.units import parse
 
 # Words of a data sheet, and the quantity of a chip that each is.
 WORDS = {

@@ -15,16 +15,16 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
-from strata.errors import UnknownName, require
+from strata.base.arrays import Number, register_pytree
+from strata.base.errors import UnknownName, require
+from strata.base.records import readable
+from strata.base.shipped import needed_model, paper_offers
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, as_fabric, devices_of, fabric, sized
 from strata.hardware.money import Economics, economics
 from strata.hardware.part_of_domain import domain_size, equal_part, sizes_of, used_part
 from strata.hardware.topology import links_of
 from strata.params import Param, by_name, dashed, find, meant, names, read_record, text
-from strata.records import readable
-from strata.shipped import needed_model, paper_offers
 
 _NAME = re.compile(r"(\d+)x(?:(\d+)x)?([A-Za-z./].*)$")
 _PART = re.compile(r"(?:(\d+)x)?(\d+)of(\d+)x([A-Za-z./].*)$")

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import field, fields, replace
 from typing import TypeVar
 
-from strata.arrays import Number, namespace
-from strata.errors import MissingQuantity
+from strata.base.arrays import Number, namespace
+from strata.base.errors import MissingQuantity
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.params import (
     Named,

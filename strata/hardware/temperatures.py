@@ -8,8 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadFile, BadValue, require
+from strata.base.arrays import Array
+from strata.base.errors import BadFile, BadValue, require
+from strata.base.reading import csv_file
+from strata.base.records import Infeasible
+from strata.base.units import finite_array
 from strata.hardware.chip import Chip, as_chip, sustained_memory
 from strata.hardware.thermal.cooling import (
     CELLS,
@@ -23,9 +26,6 @@ from strata.hardware.thermal.cooling import (
 from strata.hardware.thermal.grid import convection_resistance, slab_resistance
 from strata.hardware.thermal.solve import Field, History, steady, transient
 from strata.params import override
-from strata.reading import csv_file
-from strata.records import Infeasible
-from strata.units import finite_array
 
 EVEN = 0.25  # share of the middle quarter when power is even
 LEVERS = (

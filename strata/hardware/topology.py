@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.hardware.fabric import DIRECT, Dimension, Fabric, as_fabric, devices_of, peak_link, sized
 from strata.hardware.money import Economics, dimension_price, economics
 

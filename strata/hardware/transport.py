@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from strata.arrays import Number, register_pytree
+from strata.base.arrays import Number, register_pytree
 from strata.params import Named, Sources, by_name, part, positive, quantity, record, sourced_record, text
 
 # what an engine may use of a transport: all of it, the library alone, none

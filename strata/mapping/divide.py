@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strata.arrays import Number, field_names, namespace
+from strata.base.arrays import Number, field_names, namespace
 from strata.mapping.layout import PLAIN, STAGES, Alternative, Conversion, PartitionSpec, Sharding
 from strata.mapping.plan_layout import HOST_ACTIVATIONS, HOST_STATE, ORDERED, TRAINING_GROUPS
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, map_leaves, namespace, register_pytree
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import Number, map_leaves, namespace, register_pytree
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.units import finite_number
 from strata.mapping.layout import DEEPFLOW, GRADIENTS, STAGES, WEIGHT_GRADIENTS, Layout, layout
 from strata.mapping.rules import bounded_degree, bounded_devices, bounded_plans, divisors
-from strata.units import finite_number
 from strata.workload.protocol import member
 
 WRITTEN = "RC-4-2-d8-p2, CR-8, d8, or hidden=RC-4-2,softmax=CR-8,d8,p2"

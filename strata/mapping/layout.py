@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, ceil_div, namespace, register_pytree
-from strata.errors import BadValue, require
+from strata.base.arrays import Mask, Number, ceil_div, namespace, register_pytree
+from strata.base.errors import BadValue, require
+from strata.base.records import readable
 from strata.mapping.rules import AXIS_UNITS, LAYERS, MESH, Violation, mesh_degree
-from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import TrainingPlan
-from strata.records import readable
+from strata.software.trainer import Trainer
 from strata.workload.graph import Block, Extent, Graph, Op
 from strata.workload.graph_walks import axis_names, boundary_extents, op_axes
 from strata.workload.tasks import Workload

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Array, Number, ceil_div, floor_div, namespace
-from strata.errors import UnknownName, require
+from strata.base.arrays import Array, Number, ceil_div, floor_div, namespace
+from strata.base.errors import UnknownName, require
 from strata.hardware.fabric import DIRECT, ONE_RING, Fabric
 from strata.hardware.system import System
 from strata.mapping.layout import Layout

@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, is_leaf, namespace, register_pytree
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import Number, is_leaf, namespace, register_pytree
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.records import brief, to_dict
+from strata.base.units import finite_array, finite_quantity
 from strata.mapping.kernel_parallel import (
     KERNEL_MESH,
     WRITTEN,
@@ -35,8 +37,6 @@ from strata.mapping.training_plan import (
     flags_code,
     flags_text,
 )
-from strata.records import brief, to_dict
-from strata.units import finite_array, finite_quantity
 from strata.workload.graph import Graph
 from strata.workload.protocol import member
 from strata.workload.tasks import Workload

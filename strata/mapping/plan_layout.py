@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.mapping import rules
 from strata.mapping.layout import PLAIN, Alternative, AxisLayout, Sharding
 from strata.mapping.training_plan import SCHEDULE, TrainingPlan, shard_ranks, training_violations

@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import require
-from strata.expression import holds_at
+from strata.base.arrays import map_leaves
+from strata.base.batch import take
+from strata.base.errors import require
+from strata.base.expression import holds_at
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, usual_moe_tp
 from strata.mapping.rules import bounded_devices, bounded_plans, divisors, remainder
 from strata.mapping.training_plan import SCHEDULE
+from strata.software.engine import Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 
@@ -234,3 +236,9 @@ def named_degrees(every: Plan) -> dict[str, np.ndarray]:
     """Degrees of plans by name, but for their order on the fabric."""
     names = (f.name for f in fields(Plan) if f.name != "order")
     return {name: np.broadcast_to(getattr(every, name), np.shape(every.tp)) for name in names}
+
+
+def plan_at(every: Plan, index: int) -> Plan:
+    """One plan out of many."""
+    one: Plan = take(every, (index,), 1)
+    return map_leaves(float, one)

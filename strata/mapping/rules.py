@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strata.arrays import Number, floor_div, highest, namespace
-from strata.errors import BadValue, require
-from strata.units import finite_array
+from strata.base.arrays import Number, floor_div, highest, namespace
+from strata.base.errors import BadValue, require
+from strata.base.units import finite_array
 
 MOST_DEVICES = 2**24
 MOST_PLANS = 50_000  # that are looked at
@@ -35,7 +35,7 @@ def bounded_devices(devices: int) -> None:
     >>> bounded_devices(10**9)
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: plans are sought of at most 16,777,216 devices, but got (devices=1000000000)
+    strata.base.errors.BadValue: plans are sought of at most 16,777,216 devices, but got (devices=1000000000)
     """
     require(devices >= 1, "devices must be at least 1", devices=devices)
     relation = f"plans are sought of at most {MOST_DEVICES:,} devices"
@@ -57,7 +57,7 @@ def bounded_degree(given: Number, name: str) -> Number:
     >>> bounded_degree(1e300, "plan.tp")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: plan.tp must be at most 1,000,000,000, but got 1e+300
+    strata.base.errors.BadValue: plan.tp must be at most 1,000,000,000, but got 1e+300
     """
     most = highest(given)
     if not most <= MOST_RANKS:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number, ceil_div, namespace
+from strata.base.arrays import Number, ceil_div, namespace
 from strata.mapping.divide import (
     TensorState,
     TensorStates,

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.precision import bytes_of
 from strata.mapping.layout import WEIGHT_GRADIENTS, Conversion, Sharding, conversions, module_of
-from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
-from strata.precision import bytes_of
+from strata.software.trainer import WORKING, Trainer, gathered_bytes
 from strata.workload.expert_ops import Combine, Dispatch, ExpertMatMul
 from strata.workload.graph import Block, Collective, Exchange, Op, Tensor
 

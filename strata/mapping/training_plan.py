@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from strata.arrays import Number, floor_div, namespace
-from strata.errors import UnknownName
+from strata.base.arrays import Number, floor_div, namespace
+from strata.base.errors import UnknownName
 from strata.mapping import rules
 from strata.params import record
 from strata.workload.attention_parts import LATENT_UP

@@ -20,8 +20,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from strata.drawing import keep
-from strata.errors import BadValue, StrataError
+from strata.base.drawing import keep
+from strata.base.errors import BadValue, StrataError
 from strata.measure.gpu import event_seconds, torch_module
 from strata.measure.measure import Refused
 from strata.measure.nccl_logs import chip_of_gpu, logged_op

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.measure.measure import Refused, Sample
 from strata.measure.shapes import KernelCase, tokens_of_experts
 

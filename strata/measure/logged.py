@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import tomlkit
 
-from strata.drawing import keep
-from strata.errors import BadFile, BadValue
+from strata.base.drawing import keep
+from strata.base.errors import BadFile, BadValue
 from strata.hardware.fabric import fabric
 from strata.hardware.transport import Transport, transport
 from strata.params import find, leaf_paths, names, value_at

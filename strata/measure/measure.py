@@ -16,7 +16,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Protocol
 
-from strata.errors import BadFile, StrataError, UnknownName
+from strata.base.errors import BadFile, StrataError, UnknownName
 from strata.measure.shapes import COLUMNS, KINDS, TIMES, KernelCase, SustainedLoad, kernel_cases, load_cases
 from strata.params import dashed
 from strata.validation.readers.labels import Catalogue, chip_called

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from strata.errors import BadFile, BadValue, UnknownName
-from strata.reading import file_text
+from strata.base.errors import BadFile, BadValue, UnknownName
+from strata.base.reading import file_text
 from strata.validation.readers.collective_files import (
     OPS,
     TIME_UNITS,

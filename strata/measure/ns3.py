@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from strata.errors import BadFile, require
+from strata.base.errors import BadFile, require
 from strata.hardware.transport import Packets
 from strata.pricing.network.packet_runs import Job
 from strata.pricing.network.routes import PART_OF_A_BYTE, RouteLevel

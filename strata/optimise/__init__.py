@@ -1,1 +1,1 @@
-"""What to build: a chip's budgets, its strategy and its model's shape, chosen together."""
+"""Exact mappings of any graph: layouts between chips, fusion inside them, and bounds that prove them."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import Array
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.units import show
 from strata.optimise.fusion.fuse_path import PathResult, Steps, fusion_steps, ranked_fusions, shortest_fusion
 from strata.optimise.fusion.fusion_problem import FusionProblem, order_ideals
 from strata.optimise.fusion.partition_prices import PartitionPricer
-from strata.units import show
 
 IDEAL_LIMIT = 20_000
 STEP_LIMIT = 5_000_000  # some 20 s, 1 GB

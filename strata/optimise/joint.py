@@ -17,9 +17,12 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
+from strata.base.precision import bytes_of
+from strata.base.records import Tabular, row_columns
+from strata.base.rich_html import blocks_svg, display_html, rich_cards, table_html
+from strata.base.units import finite_number, show
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout, layout
 from strata.mapping.place import place
 from strata.mapping.rules import bounded_degree
@@ -29,11 +32,8 @@ from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, De
 from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options
 from strata.optimise.mappings.joint_problem import MapSettings, unstated_bytes
 from strata.optimise.mappings.joint_search import OPTIMAL, CandidateSearch, MappedStep
-from strata.precision import bytes_of
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
-from strata.records import Tabular, row_columns
-from strata.rich_html import blocks_svg, display_html, rich_cards, table_html
-from strata.units import finite_number, show
+from strata.software.engine import Engine
 from strata.workload.dataflow import Dataflow
 from strata.workload.graph import Collective
 from strata.workload.program import program as make_program

@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import BadValue, require
+from strata.base.arrays import Number
+from strata.base.errors import BadValue, require
 from strata.hardware.system import System, as_system
 from strata.mapping.divide import without_idle_collectives
-from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.shard import shard
 from strata.one_step import step_pricing
@@ -25,6 +24,7 @@ from strata.optimise.layouts.layout_factors import layout_tables
 from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options
 from strata.optimise.layouts.layout_states import LayoutTables
 from strata.pricing.pricers import Rank, price_op, rank_in_step
+from strata.software.engine import Engine
 from strata.workload.graph import Collective, Graph, is_collective
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, TypeVar, dataclass_transform
 
-from strata.arrays import Number, register_pytree
-from strata.errors import BadFile, BadValue
-from strata.units import show
+from strata.base.arrays import Number, register_pytree
+from strata.base.errors import BadFile, BadValue
+from strata.base.units import show
 
 _ASSUMED = ("assumed", "guess")
 # Where a number comes from, as `Param.mark` tells it.

@@ -18,10 +18,10 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from strata.errors import BadFile, UnknownName
+from strata.base.errors import BadFile, UnknownName
+from strata.base.reading import table_of, text_of, toml_file
+from strata.base.shipped import paper_data
 from strata.params.declare import Writer, inherited, pruned
-from strata.reading import table_of, text_of, toml_file
-from strata.shipped import paper_data
 
 KINDS = {
     "chip": "chips",

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import highest, is_leaf, lowest
-from strata.errors import BadValue, UnknownName
+from strata.base.arrays import highest, is_leaf, lowest
+from strata.base.errors import BadValue, UnknownName
+from strata.base.units import finite_array, finite_number, parse
 from strata.params.declare import GIVEN, Param
 from strata.params.records import check_range
-from strata.units import finite_array, finite_number, parse
 
 
 def _described(record: Any, prefix: str = "") -> Iterator[tuple[str, Any, Mapping[str, Any]]]:

@@ -11,11 +11,11 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeVar
 
-from strata.arrays import has_axes
-from strata.errors import LONGEST_LIST, BadFile, BadValue, nearest
+from strata.base.arrays import has_axes
+from strata.base.errors import LONGEST_LIST, BadFile, BadValue, nearest
+from strata.base.units import parse
 from strata.params.declare import Param, Sources, missing_paths, needed, spelled_out
 from strata.params.files import find, load_table, remembered
-from strata.units import parse
 
 
 @lru_cache(maxsize=32)

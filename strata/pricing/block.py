@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.memo import value_key
 from strata.mapping.layout import Sharding
 from strata.mapping.training_plan import recompute_parts, recompute_share, recomputes_whole
-from strata.memo import value_key
 from strata.pricing.footprint import Footprint, footprint_of
 from strata.pricing.fused_block import fuse_block
 from strata.pricing.kernels.device import Device

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from strata.arrays import Array, Number, choose, namespace
+from strata.base.arrays import Array, Number, choose, namespace
+from strata.base.precision import bytes_of
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
-from strata.mapping.trainer import WORKING
 from strata.mapping.training_plan import TrainingPlan, recompute_share
-from strata.precision import bytes_of
+from strata.software.trainer import WORKING
 from strata.workload.expert_ops import is_routed
 from strata.workload.graph import Block, Graph, Op, total
 from strata.workload.ops import Attention, Vector, is_attention, is_product, is_vector

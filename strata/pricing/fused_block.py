@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import SCALARS, Mask, Number, choose, lead, namespace, rank_of
+from strata.base.arrays import SCALARS, Mask, Number, choose, lead, namespace, rank_of
 from strata.pricing import fusion
 from strata.pricing.fusion_rules import fusion_rules
 from strata.pricing.price import ZERO, Price, price_where

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, ceil_div, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Mask, Number, ceil_div, namespace
+from strata.base.errors import BadValue
 from strata.params import record
 from strata.pricing.fusion_rules import FusionRules
 

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, as_float, namespace
-from strata.errors import BadValue, MissingQuantity, UnknownName, require
+from strata.base.arrays import Number, as_float, namespace
+from strata.base.errors import BadValue, MissingQuantity, UnknownName, require
+from strata.base.precision import bytes_of, check, rate_of, supports
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
 from strata.hardware.fabric import Fabric, as_fabric, with_library
@@ -17,7 +18,6 @@ from strata.hardware.part_of_domain import sizes_of, used_part
 from strata.hardware.system import usual_fabric
 from strata.hardware.transport import LIBRARY
 from strata.params import leaf_paths, override, value_at
-from strata.precision import bytes_of, check, rate_of, supports
 from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_ops import product_bytes
 from strata.pricing.kernel_request import SIZES, KernelRequest
@@ -217,7 +217,7 @@ def checked_sizes(kind: str, sizes: dict[str, Number]) -> dict[str, Number]:
     >>> checked_sizes("gemm", {"m": 8, "n": 0, "k": 8})
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: gemm n must be a positive whole number, but got 0
+    strata.base.errors.BadValue: gemm n must be a positive whole number, but got 0
     """
     if kind not in KINDS:
         raise UnknownName("kernel", kind, KINDS, ", ".join(KINDS))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.pricing import kernel_ops, served_kernels
 from strata.pricing.kernel_request import KernelKind, Sizes
 from strata.pricing.price import ZERO, Price

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
-from strata.errors import UnknownName
+from strata.base.arrays import Number, namespace
+from strata.base.errors import UnknownName
+from strata.base.precision import bytes_of
 from strata.mapping.place import spread
-from strata.precision import bytes_of
 from strata.pricing.kernel_request import KernelRequest, Sizes
 from strata.pricing.kernels.attention import attention_kernel
 from strata.pricing.kernels.device import Device, device, quantized_format

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.hardware.fabric import Fabric
 from strata.pricing.kernels.device import Device
 from strata.pricing.price import Price

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number, namespace
-from strata.mapping.engine import Engine, trainer_of
+from strata.base.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import STAGES, TENSOR_GROUP
-from strata.mapping.trainer import CAPTURES, STALLS, Trainer
 from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.pipeline import again_share, reaches_over_nodes
 from strata.pricing.price import ZERO, exposed
 from strata.pricing.pricers import Pricing, Rank, launched_kernels
+from strata.software.engine import Engine, trainer_of
+from strata.software.trainer import CAPTURES, STALLS, Trainer
 from strata.workload.expert_ops import EXPERT_ROWS, is_expert_product, is_routed
 from strata.workload.graph import Block, Op, is_collective
 from strata.workload.ops import is_product

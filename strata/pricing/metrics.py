@@ -12,20 +12,20 @@ from functools import reduce
 from operator import mul
 from typing import Any
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.errors import UnknownName
+from strata.base.precision import rate_of
+from strata.base.records import readable
 from strata.case import Case
-from strata.errors import UnknownName
 from strata.hardware.making import cost_rate
 from strata.hardware.money import HOUR, Economics, host_power
 from strata.hardware.system import System
 from strata.mapping.rules import CORES, LIMITS, MEMORY
 from strata.params import record
-from strata.precision import rate_of
 from strata.pricing.kernels.device import arithmetic_format, cache_byte_energy
 from strata.pricing.power_cap import voltage_energy
 from strata.pricing.price import BOUNDS
 from strata.pricing.step import OP_KINDS, Step
-from strata.records import readable
 from strata.workload.tasks import Workload
 
 MILLION = 1e6
@@ -344,7 +344,7 @@ def known_metric(name: str, phase: str) -> Metric:
     >>> known_metric("tpot", "prefill")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.UnknownName: no metric of prefill called 'tpot'; nearest: ...
+    strata.base.errors.UnknownName: no metric of prefill called 'tpot'; nearest: ...
     """
     has = {n: m for n, m in METRICS.items() if phase in m.phases}
     if name not in has:

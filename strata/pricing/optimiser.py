@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number, has_axes, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Number, has_axes, namespace
+from strata.base.errors import BadValue
+from strata.base.precision import bytes_of
 from strata.mapping.plan_layout import HOST_STATE
-from strata.mapping.trainer import Trainer
-from strata.precision import bytes_of
 from strata.pricing.block import PricedBlocks
 from strata.pricing.kernels.device import WIDENED, Device, quantized_format
 from strata.pricing.kernels.graph_product import quantize_weights
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import ZERO, Price, price_where
 from strata.pricing.pricers import Pricing, Rank
+from strata.software.trainer import Trainer
 from strata.workload.ops import is_product
 
 ADAM_FLOP = 12.0  # of a parameter: two moments, their square root, decay and step

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from strata.arrays import Number, floor_div, namespace
+from strata.base.arrays import Number, floor_div, namespace
+from strata.base.memo import Memo, value_key
+from strata.base.shipped import needed_model
 from strata.mapping.layout import DEEPFLOW
-from strata.mapping.trainer import SPLITS
 from strata.mapping.training_plan import recomputed_layers
-from strata.memo import Memo, value_key
 from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.price import ZERO, Price, network_price, total_price
 from strata.pricing.pricers import Pricing, Rank
-from strata.shipped import needed_model
+from strata.software.trainer import SPLITS
 from strata.workload.graph import Block, BlockSequence, Collective, Graph
 
 

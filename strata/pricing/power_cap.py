@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, leaves, map_leaves, namespace, repeated
+from strata.base.arrays import Mask, Number, leaves, map_leaves, namespace, repeated
+from strata.base.precision import rate_of
 from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import refresh_left
-from strata.precision import rate_of
 from strata.pricing.kernels.device import cache_byte_energy
 from strata.pricing.power_limits import PowerLimit, power_limits, settled_power
 from strata.pricing.price import Price

@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.records import Infeasible
 from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import Stream, sustained_channel
 from strata.hardware.dram.stack import (
@@ -30,7 +31,6 @@ from strata.hardware.thermal.compact import ThermalModel, hottest, junction, lea
 from strata.mapping.rules import LIMITS
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.traffic import dram_bandwidth, sequential_stream, stream_ceilings
-from strata.records import Infeasible
 
 if TYPE_CHECKING:
     from strata.pricing.step import Step

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import GroupLayout
 

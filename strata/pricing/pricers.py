@@ -8,15 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
 
-from strata.arrays import Number, field_names, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Number, field_names, namespace
+from strata.base.errors import BadValue
+from strata.base.memo import Memo, is_settled, settled_record, value_key
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, KernelLibrary, kernel_library
 from strata.mapping.layout import Sharding
 from strata.mapping.place import Placement
-from strata.memo import Memo, is_settled, settled_record, value_key
 from strata.pricing.kernels.attention import (
     BACKWARD_KERNELS,
     price_attention,
@@ -33,6 +32,7 @@ from strata.pricing.kernels.vector import price_custom, price_loss, price_vector
 from strata.pricing.network.collectives import device_fabric, price_collective
 from strata.pricing.network.expert_exchange import price_exchange
 from strata.pricing.price import Price
+from strata.software.engine import Engine, KernelLibrary, kernel_library
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Collective, Graph, Op, total
 from strata.workload.ops import Attention, MatMul
@@ -304,8 +304,8 @@ def chip_under_library(chip: Chip, library: KernelLibrary, engine: Engine) -> Ch
     (programmatic dependent launch), which hides the share p of the time a loop takes however few its tokens.
 
     >>> from strata.hardware.chip import chip
-    >>> from strata.mapping.engine import engine
-    >>> from strata.mapping.engine import kernel_library
+    >>> from strata.software.engine import engine
+    >>> from strata.software.engine import kernel_library
     >>> half = replace(kernel_library("bare"), pdl_overlap=0.5)
     >>> under = chip_under_library(chip("b200"), half, engine("ideal"))
     >>> round(float(under.overhead.step["bf16"] / chip("b200").overhead.step["bf16"]), 3)

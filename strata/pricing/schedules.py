@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.mapping.training_plan import SCHEDULE
 
 SCHEDULES = ("gpipe", "1f1b", "interleaved", "zero-bubble", "dualpipe")

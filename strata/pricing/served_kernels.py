@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from strata.arrays import Array, Number, has_axes, map_leaves
+from strata.base.arrays import Array, Number, has_axes, map_leaves
+from strata.base.precision import bytes_of, supports
 from strata.hardware.chip import Chip
-from strata.precision import bytes_of, supports
 from strata.pricing.kernel_request import KernelRequest, Sizes
 from strata.pricing.kernels.attention import attention_kernel
 from strata.pricing.kernels.attention_shape import AttentionShape

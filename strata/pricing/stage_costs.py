@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.shipped import needed_model
+from strata.base.units import show
 from strata.hardware.chip import Chip
-from strata.mapping.engine import Engine, trainer_of
 from strata.mapping.layout import DEEPFLOW
 from strata.mapping.plan import Plan
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
@@ -36,8 +37,7 @@ from strata.pricing.training_memory import (
     training_memory,
     update_memory,
 )
-from strata.shipped import needed_model
-from strata.units import show
+from strata.software.engine import Engine, trainer_of
 from strata.workload.graph import Block
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, namespace
-from strata.errors import BadValue
-from strata.mapping.engine import trainer_of
+from strata.base.arrays import Mask, Number, namespace
+from strata.base.errors import BadValue
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import HOST_ACTIVATIONS
 from strata.pricing.block import PricedBlocks, one_by_one, overlapped, price_block, two_halves
@@ -22,6 +21,7 @@ from strata.pricing.pricers import KernelPrices, Pricing, Rank, rank_in_step
 from strata.pricing.stage_costs import memory_beside, pass_times, step_memory
 from strata.pricing.training_memory import held_blocks, layer_activations
 from strata.pricing.update import update_price
+from strata.software.engine import trainer_of
 from strata.workload.graph import Collective, Graph, is_collective
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from strata.drawing import keep
+from strata.base.drawing import keep
 from strata.hardware.chip import Chip
 from strata.pricing.block import PricedBlock
 from strata.pricing.power_cap import price_at_clock

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-from strata.arrays import Number, namespace
-from strata.mapping.engine import Engine, trainer_of
+from strata.base.arrays import Number, namespace
+from strata.base.precision import bytes_of
 from strata.mapping.layout import Sharding
-from strata.mapping.trainer import WORKING, Trainer, TrainerMemory
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE, recomputed_layers
-from strata.precision import bytes_of
 from strata.pricing.footprint import Footprint
+from strata.software.engine import Engine, trainer_of
+from strata.software.trainer import WORKING, Trainer, TrainerMemory
 from strata.workload.graph import Block, BlockSequence
 
 STATE = ("parameters", "gradients", "optimizer")  # what lies in memory between steps
@@ -80,7 +80,7 @@ def state_bytes(
 
     Rajbhandari et al., ZeRO, arXiv 1910.02054, sec. 5 (with the trainer's formats).
 
-    >>> from strata.mapping.engine import engine
+    >>> from strata.software.engine import engine
     >>> found = state_bytes(15e9, 7.5e9, trainer_of(engine("megatron")), 1.0, 64.0)
     >>> [round(float(part) / 1e9, 2) for part in found]
     [15.0, 30.0, 1.41]

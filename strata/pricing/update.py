@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from strata.arrays import Mask, Number, has_axes, namespace
+from strata.base.arrays import Mask, Number, has_axes, namespace
+from strata.base.precision import bytes_of
 from strata.hardware.fabric import Fabric
-from strata.mapping.engine import trainer_of
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout
 from strata.mapping.plan_layout import ENDS, SUMS_OF_EXPERTS, SUMS_OF_WEIGHTS
-from strata.mapping.trainer import WORKING, Trainer, gathered_bytes
-from strata.precision import bytes_of
 from strata.pricing.block import PricedBlocks
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.optimiser import optimiser_price, rounded_weights
 from strata.pricing.pipeline import block_runs
 from strata.pricing.price import ZERO, Price, exposed, network_price
 from strata.pricing.pricers import Pricing, Rank, Structure
+from strata.software.engine import trainer_of
+from strata.software.trainer import WORKING, Trainer, gathered_bytes
 from strata.workload.graph import Collective
 
 NORM_BYTES = 4.0  # one number, the norm of all gradients
@@ -319,7 +319,7 @@ def buckets(count: Number, ranks: Number, overlapped: Number, trainer: Trainer) 
 
     Megatron-LM, DistributedDataParallelConfig.bucket_size.
 
-    >>> from strata.mapping.engine import engine
+    >>> from strata.software.engine import engine
     >>> [float(buckets(1e9, ranks, 1.0, engine("megatron").training)) for ranks in (8.0, 100.0)]
     [25.0, 10.0]
     """

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import StrataError, UnknownName, require
-from strata.expression import holds_at
-from strata.reading import known_keys, number_of, table_of, text_of, texts_of
+from strata.base.errors import StrataError, UnknownName, require
+from strata.base.expression import holds_at
+from strata.base.reading import known_keys, number_of, table_of, text_of, texts_of
 from strata.search.fields import PLAN_FIELDS, si_number, twice_named
 from strata.search.scenario import PlanLabels, Scenario, checked_field, plan_choices, plans_of_scenario
 

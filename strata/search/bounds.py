@@ -14,14 +14,13 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import has_axes, map_leaves
-from strata.batch import as_float64_box
+from strata.base.arrays import has_axes, map_leaves
+from strata.base.batch import as_float64_box
 from strata.case import Case
 from strata.evaluate import summarised
 from strata.hardware.making import cost_rate
 from strata.hardware.money import Economics
 from strata.hardware.system import System
-from strata.mapping.engine import has_host_time
 from strata.pricing.metrics import METRICS, RATE, TIME, Summary
 from strata.pricing.power_cap import LEAST, voltage_energy
 from strata.pricing.pricers import Structure
@@ -49,6 +48,7 @@ from strata.search.relax import (
     relaxed_axes,
 )
 from strata.search.space import Space
+from strata.software.engine import has_host_time
 
 CHUNK = 8192  # rows priced at once
 SLACK = 1.0 + 1e-3  # two halvings of the clock's range: the clock is found to 0.04 % of the highest

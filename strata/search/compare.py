@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
+from strata.base.errors import BadValue, UnknownName, require
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine, usual_engine
 from strata.search.compared_rows import BEST, ComparedRow, answered_row, typed_plan
 from strata.search.reasons import why_different
 from strata.serving.load_metrics import ServingLimits, serving_goal
 from strata.serving.requests import Requests, check_work
 from strata.serving.speculation import Drafting
+from strata.software.engine import Engine, as_engine, usual_engine
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import Workload

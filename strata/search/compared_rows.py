@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import StrataError, UnknownName
+from strata.base.errors import StrataError, UnknownName
+from strata.base.units import show
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, division_text, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.pricing.metrics import known_metric
@@ -27,7 +27,7 @@ from strata.serving.load_metrics import ServingLimits
 from strata.serving.requests import Requests, check_work
 from strata.serving.served_plans import ServedPlan
 from strata.serving.simulated_plans import answered_plans
-from strata.units import show
+from strata.software.engine import Engine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode
 

@@ -22,8 +22,8 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
-from strata.arrays import cores
-from strata.errors import StrataError, UnknownName, require
+from strata.base.arrays import cores
+from strata.base.errors import StrataError, UnknownName, require
 from strata.search.points import Evaluated, evaluate_points
 from strata.search.space import Space
 
@@ -268,7 +268,7 @@ def open_executor(
     >>> open_executor("core", None)
     Traceback (most recent call last):
     ...
-    strata.errors.UnknownName: no executor called 'core'; nearest: cores, one; all: one, cores, jax, ray
+    strata.base.errors.UnknownName: no executor called 'core'; nearest: cores, one; all: one, cores, jax, ray
     """
     if name not in EXECUTORS:
         raise UnknownName("executor", name, EXECUTORS, ", ".join(EXECUTORS))

@@ -10,15 +10,15 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from typing import Any, TypeVar
 
-from strata.arrays import is_leaf
-from strata.errors import BadValue, UnknownName
+from strata.base.arrays import is_leaf
+from strata.base.errors import BadValue, UnknownName
+from strata.base.units import finite_number, parse
 from strata.hardware.chip import Chip, names_a_file
 from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, layout_degrees
 from strata.params import leaf_paths, override, value_at, word_paths
-from strata.units import finite_number, parse
+from strata.software.engine import Engine
 
 SIZES = ("batch", "input", "output")  # of a workload, by their bare names
 OWNERS = ("chip", "fabric", "engine", "model")  # records whose fields are named OWNER.PATH

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
-from strata.pareto import non_dominated
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.pareto import non_dominated
+from strata.base.units import parse, show
 from strata.pricing.metrics import HIGHER, LOWER, METRICS, ItemMetrics, Metric, TokenMetrics, declared
 from strata.result import reasons
-from strata.units import parse, show
 from strata.workload.model import Model
 
 if TYPE_CHECKING:
@@ -237,7 +237,7 @@ def goal(
     >>> goal("tokens_per_s", limits=["tpot <= 40"])
     Traceback (most recent call last):
     ...
-    strata.errors.BadUnit: limit 'tpot <= 40': tpot is measured in s, but got '40' without a unit
+    strata.base.errors.BadUnit: limit 'tpot <= 40': tpot is measured in s, but got '40' without a unit
     """
     listed = metrics.split(",") if isinstance(metrics, str) else list(metrics)
     named = tuple(m.strip() for m in listed if m.strip())

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.batch import as_float64_box, take
+from strata.base.batch import as_float64_box, take
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.units import finite_number
 from strata.case import Case
-from strata.errors import BadValue, UnknownName, require
 from strata.hardware.derive import DERIVED, derivation_of, is_derived, restated
 from strata.hardware.money import economics
 from strata.hardware.system import System, as_system
 from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine, as_engine
-from strata.mapping.engine import engine as make_engine
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, divides_itself, division, usual_division
 from strata.params import called, leaf_paths, value_at
@@ -33,7 +32,8 @@ from strata.search.fields import (
     parse_changes,
     path_in_recipe,
 )
-from strata.units import finite_number
+from strata.software.engine import Engine, as_engine
+from strata.software.engine import engine as make_engine
 from strata.workload.expert_ops import Routing, read_routing
 from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model
@@ -202,7 +202,7 @@ def relative_factor(text: Any, what: str = "a relative change") -> float | None:
     >>> relative_factor("-100%", "chip.memory.bandwidth")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: chip.memory.bandwidth: a factor must be positive and finite, but got '-100%'
+    strata.base.errors.BadValue: chip.memory.bandwidth: a factor must be positive and finite, but got '-100%'
     """
     if not isinstance(text, str):
         return None

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.mapping.place import layout_key
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups

@@ -11,17 +11,17 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import StrataError, require
+from strata.base.errors import StrataError, require
+from strata.base.records import Tabular, row_columns
+from strata.base.rich_html import display_html, rich_cards, scatter_svg, table_html
+from strata.base.units import show
 from strata.hardware.making import cost_rate
-from strata.records import Tabular, row_columns
 from strata.result import Result
-from strata.rich_html import display_html, rich_cards, scatter_svg, table_html
 from strata.search.goal import GOAL_METRICS, Goal, metric_column, reported_metrics
 from strata.search.points import Evaluated, case_of_points, concatenate_points, evaluate_point
 from strata.search.sensitivity import Gain, axis_gains, sensitivity
 from strata.search.space import Space
 from strata.search.store import Store
-from strata.units import show
 
 FELT = 1e-3  # of a metric: a smaller gain is no reason to widen an axis
 

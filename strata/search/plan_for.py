@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
+from strata.base.units import show
 from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine, usual_engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, layout_degrees, plan_text
 from strata.pricing.price import RESOURCES
@@ -19,7 +19,7 @@ from strata.result import RankedPlan, Result, why_infeasible
 from strata.search.plans import best_plans, best_strategies, closest_plan, closest_strategy, largest_batches
 from strata.serving.load_metrics import ServingGoal, ServingLimits, serving_goal
 from strata.serving.requests import Requests, check_work, requests_of
-from strata.units import show
+from strata.software.engine import Engine, as_engine, usual_engine
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program, member

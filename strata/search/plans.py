@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.batch import plan_at
-from strata.errors import require
+from strata.base.errors import require
+from strata.base.expression import holds_at
 from strata.evaluate import evaluate
-from strata.expression import holds_at
 from strata.hardware.fabric import Dimension
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, by_structure, layout_of, strategies
 from strata.mapping.place import orders_matter, try_orders
 from strata.mapping.plan import Plan, plan_text
-from strata.mapping.plans import candidate_plans, taken
+from strata.mapping.plans import candidate_plans, plan_at, taken
 from strata.mapping.rules import LIMITS
 from strata.pricing.metrics import METRICS, RATE, TIME, Metric, known_metric
 from strata.pricing.training_memory import STATE
 from strata.result import RankedPlan, Result
+from strata.software.engine import Engine
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program

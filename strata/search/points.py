@@ -11,11 +11,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from strata.batch import take
+from strata.base.batch import take
+from strata.base.errors import BadValue
+from strata.base.expression import calculate
 from strata.case import Case
-from strata.errors import BadValue
 from strata.evaluate import evaluate_case
-from strata.expression import calculate
 from strata.mapping.plan import Plan, division, division_text, plan_text
 from strata.mapping.rules import PARTS
 from strata.params import value_at

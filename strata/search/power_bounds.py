@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, has_axes, map_leaves, register_pytree
+from strata.base.arrays import Number, has_axes, map_leaves, register_pytree
+from strata.base.errors import BadValue
 from strata.case import Case
-from strata.errors import BadValue
 from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import refresh_left
 from strata.hardware.dram.stack import connected_layers
@@ -26,13 +26,13 @@ from strata.hardware.making import cost_rate
 from strata.hardware.money import HOUR, Economics, host_power
 from strata.hardware.system import System
 from strata.hardware.thermal.compact import ThermalModel, heat_of, leakage
-from strata.mapping.engine import has_host_time
 from strata.pricing.power_cap import LEAST, power_capped, voltage_energy
 from strata.pricing.power_limits import power_limits, settled_power, static_power_of
 from strata.pricing.price import Price
 from strata.pricing.step import Step
 from strata.search.relax import Boxes, least_idle_power, relaxed_axes
 from strata.search.space import Space
+from strata.software.engine import has_host_time
 
 # metrics that follow from power and heat: the fourth is as high as possible, the others are as low
 POWER_METRICS = ("device_power", "power", "temperature", "clock", "cost_per_device_hour")

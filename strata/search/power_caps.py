@@ -9,12 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Array, leaves
-from strata.errors import require
+from strata.base.arrays import Array, leaves
+from strata.base.errors import require
 from strata.evaluate import evaluate
 from strata.hardware.money import plug_power
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan
@@ -23,6 +22,7 @@ from strata.pricing.metrics import TokenMetrics
 from strata.result import Result
 from strata.search.inputs import usual_plan
 from strata.serving.pools import capped_system, checked_caps, resting_power
+from strata.software.engine import Engine
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.mapping.engine import request_time
+from strata.base.units import show
 from strata.pricing.price import BOUNDS
 from strata.result import Result
 from strata.serving.curve import Curve
 from strata.serving.load import closed_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.steps import ServedSteps
-from strata.units import show
+from strata.software.engine import request_time
 
 GENERATING, READING, WAITING, STEP = "generating", "reading", "waiting", "step"
 QUEUE, REQUEST = "queue", "request"  # what requests wait for beside bounds of steps

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
+from strata.base.arrays import Number
+from strata.base.expression import mentions
 from strata.case import Case
-from strata.expression import mentions
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Dimension, Fabric, Host
 from strata.hardware.money import Economics, always_on, fabric_price

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.calls import checked_class
-from strata.errors import StrataError, require
+from strata.base.calls import checked_class
+from strata.base.errors import StrataError, require
 from strata.search.executors import PointsWork
 from strata.search.goal import GOAL_METRICS, Goal
 from strata.search.goal import goal as make_goal

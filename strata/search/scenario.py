@@ -9,22 +9,20 @@ from typing import Any
 
 import numpy as np
 
+from strata.base.errors import BadValue, StrataError, UnknownName, require
+from strata.base.reading import flag_of, number_of, text_of, texts_of
 from strata.case import Case
-from strata.errors import BadValue, StrataError, UnknownName, require
 from strata.hardware.chip import Chip, finished, names_a_file, read_chip
 from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.money import Economics, economics
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import ORDERS, Plan, division, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import candidate_plans, taken
 from strata.params import names, override, value_at
-from strata.reading import flag_of, number_of, text_of, texts_of
 from strata.search.fields import (
     OWNERS,
     PLAN,
@@ -37,6 +35,8 @@ from strata.search.fields import (
     split_field,
 )
 from strata.search.inputs import make_workload, phase_of
+from strata.software.engine import Engine
+from strata.software.engine import engine as make_engine
 from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
+from strata.base.units import show
 from strata.evaluate import evaluate
 from strata.mapping.plan import Plan
 from strata.pricing.metrics import Metric, known_metric
@@ -20,7 +21,6 @@ from strata.search.goal import Goal
 from strata.search.levers import LEVERS, Lever, moved, moved_design, quantities_behind
 from strata.search.points import Evaluated, evaluate_points
 from strata.search.space import Space
-from strata.units import show
 
 BINDS = 0.01  # share of the time from which a bound's first lever is told even if it does nothing
 HELD = "changes nothing by itself: another limit holds"

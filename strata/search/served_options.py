@@ -10,12 +10,11 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadValue, UnknownName, require
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.memo import Memo
+from strata.base.units import parse, typed_quantity, typed_time, whole
 from strata.hardware.system import System
-from strata.mapping.engine import USUAL_SERVER, Engine
-from strata.mapping.engine import engine as make_engine
 from strata.mapping.plan import plan as make_plan
-from strata.memo import Memo
 from strata.search.fields import parse_changes
 from strata.search.inputs import served_inputs, set_tables
 from strata.serving.deployment import Deployment, served
@@ -26,7 +25,8 @@ from strata.serving.simulator.fleet import Load
 from strata.serving.simulator.load_text import load_of
 from strata.serving.simulator.pool import AdapterRules
 from strata.serving.speculation import Drafting, named_drafting
-from strata.units import parse, typed_quantity, typed_time, whole
+from strata.software.engine import USUAL_SERVER, Engine
+from strata.software.engine import engine as make_engine
 from strata.workload.adapted_model import adapted_model
 from strata.workload.lora import ALL_MODULES, Lora
 from strata.workload.model import Model

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import UnknownName, require
-from strata.expression import holds_at, mentions
+from strata.base.errors import UnknownName, require
+from strata.base.expression import holds_at, mentions
+from strata.base.reading import known_keys, number_of, table_of, tables_of, text_of
 from strata.params import find, read_toml
-from strata.reading import known_keys, number_of, table_of, tables_of, text_of
 from strata.search.axes import DesignAxis, read_axis
 from strata.search.fields import twice_named
 from strata.search.scenario import Scenario, checked_field

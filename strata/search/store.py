@@ -21,11 +21,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from strata.errors import BadFile, BadValue
+from strata.base.errors import BadFile, BadValue
+from strata.base.shipped import extra_package
 from strata.search.goal import GOAL_METRICS, POINT_METRICS
 from strata.search.points import Evaluated
 from strata.search.space import Space
-from strata.shipped import extra_package
 
 PARTS, STATES, LEFTOVER = "parts", "state", ".partial"
 KEPT_STATES = 2

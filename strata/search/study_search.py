@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
 from strata.search.goal import goal as make_goal
 from strata.search.goal import metric_column
 from strata.search.points import Evaluated, evaluate_points

@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
 from strata.mapping.layout import Layout
 from strata.mapping.place import in_every_order
 from strata.mapping.plan import Plan, division, layout_degrees, plan_text
@@ -38,6 +36,8 @@ from strata.search.sweep_axes import (
     words_in_order,
 )
 from strata.search.swept import BEST, Sweep, SweepGroup
+from strata.software.engine import Engine
+from strata.software.engine import engine as make_engine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 

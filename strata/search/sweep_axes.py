@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.errors import BadValue, StrataError, UnknownName, require
+from strata.base.errors import BadValue, StrataError, UnknownName, require
+from strata.base.units import finite_number, parse, show
 from strata.mapping.plan import layout_degrees
 from strata.search.fields import SIZES, FieldOwners, split_field, twice_named
-from strata.units import finite_number, parse, show
 
 DEGREES = ("tp", "cp", "dp", "pp", "ep", "moe_tp", "zero", "microbatches", "virtual_stages")
 MOST_POINTS = 250_000  # of a sweep, each of which is shown

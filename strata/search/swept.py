@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from strata.batch import plan_at
-from strata.errors import require
+from strata.base.errors import require
+from strata.base.records import Tabular
+from strata.base.rich_html import display_html, rich_cards, scatter_svg
+from strata.base.units import show
 from strata.mapping.plan import plan_text
+from strata.mapping.plans import plan_at
 from strata.pricing.metrics import METRIC_UNITS, METRICS
-from strata.records import Tabular
 from strata.result import Result
-from strata.rich_html import display_html, rich_cards, scatter_svg
 from strata.search.sweep_axes import SweepAxis
-from strata.units import show
 
 BEST = "best"  # a plan for each point of a box: the one that is best by the metric shown
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.evaluate import evaluate
 from strata.hardware.derive import is_derived
 from strata.hardware.part_of_domain import even_part
@@ -26,8 +26,8 @@ from strata.workload.tasks import Workload
 
 if TYPE_CHECKING:
     from strata.hardware.system import System
-    from strata.mapping.engine import Engine
     from strata.search.plan_for import PlanRanking
+    from strata.software.engine import Engine
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,19 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, has_axes, map_leaves
-from strata.batch import plan_at
-from strata.errors import require
+from strata.base.arrays import Array, Number, has_axes, map_leaves
+from strata.base.errors import require
+from strata.base.records import readable
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.plans import plans
-from strata.records import readable
+from strata.mapping.plans import plan_at, plans
 from strata.serving.requests import Requests, check_context
 from strata.serving.speculation import Drafting, draft_engine, quickest_plan
 from strata.serving.steps import ServedSteps, Spending, lines_between, spending_of
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.mapping.engine import request_time
+from strata.base.arrays import Array
 from strata.serving.curve import Curve
 from strata.serving.queueing import fullest_rank, in_turn, reading_share
 from strata.serving.steps import lines_between
+from strata.software.engine import request_time
 
 SHARINGS = 26  # halvings of an interval that holds the share of steps that read
 

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.calls import checked_class
-from strata.errors import require
+from strata.base.calls import checked_class
+from strata.base.errors import require
+from strata.base.memo import Memo
+from strata.base.records import readable
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.memo import Memo
-from strata.records import readable
 from strata.serving.pools import capped_system, checked_caps, plan_part, pool
 from strata.serving.priced_service import (
     LONGEST,
@@ -35,6 +34,7 @@ from strata.serving.simulator.kv_pool import host_tier, kv_tier
 from strata.serving.simulator.step_pricer import ApartPricer, StepPricer, model_side
 from strata.serving.speculation import Drafting
 from strata.serving.steps import dollars_per_s, drafted_pricer
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import USUAL_SKEW

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import require
+from strata.base.arrays import Array, Number
+from strata.base.errors import require
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
 from strata.serving.requests import check_context
 from strata.serving.speculation import Speculation, draft_model, quickest_plan, speculate
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import decode

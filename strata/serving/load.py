@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import require
+from strata.base.arrays import Array
+from strata.base.errors import require
 from strata.serving.curve import Curve
 from strata.serving.cycle import EngineSteps, engine_number, engine_steps, held_steps, outside_steps
 from strata.serving.load_metrics import FirstToken, LoadMetrics

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import UnknownName, require
-from strata.records import readable
+from strata.base.arrays import Array
+from strata.base.errors import UnknownName, require
+from strata.base.records import readable
+from strata.base.units import show
 from strata.serving.queueing import wait_within_share
 from strata.serving.requests import Requests
-from strata.units import show
 
 HALVINGS_OF_TIME = 50  # of an interval that holds a quantile
 SHORTEST = 1e-15  # stands for times of nothing where they divide [s]

@@ -11,14 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import BadValue, require
+from strata.base.arrays import Array, Number
+from strata.base.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import sized
 from strata.hardware.part_of_domain import even_counts
 from strata.hardware.system import System
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.pricing.network.collective_cost import collective
@@ -28,6 +27,7 @@ from strata.serving.load import RemotePrefill, goodput, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.queueing import mean_wait
 from strata.serving.requests import Requests
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill
 
@@ -304,7 +304,7 @@ def checked_caps(caps: Sequence[float] | Array | None, chip: Chip) -> Array:
     >>> checked_caps([50.0], chip("h200"))
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: a power cap must lie above what a h200 draws at rest (128 W), but got 50 W
+    strata.base.errors.BadValue: a power cap must lie above what a h200 draws at rest (128 W), but got 50 W
     """
     highest, rest = float(np.min(chip.energy.power_limit)), resting_power(chip)
     if caps is None:

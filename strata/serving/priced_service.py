@@ -10,12 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
+from strata.base.records import readable
 from strata.hardware.money import Economics, device_share, economics
 from strata.hardware.system import System
-from strata.mapping.engine import USUAL_SERVER, Engine
 from strata.mapping.plan import Plan, plan_text
-from strata.records import readable
 from strata.serving.load_metrics import ServingLimits
 from strata.serving.pools import cache_bytes
 from strata.serving.requests import Requests
@@ -29,6 +28,7 @@ from strata.serving.simulator.step_pricer import KvRoom, StepPricer, engines_apa
 from strata.serving.simulator.step_table import StepTable
 from strata.serving.speculation import Drafting
 from strata.serving.steps import dollars_per_s
+from strata.software.engine import USUAL_SERVER, Engine
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 

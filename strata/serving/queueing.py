@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 
 
 def mean_wait(rate: Number, service: Number, servers: Number, variation: Number = 0.0) -> Number:

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.calls import checked_class
-from strata.errors import BadValue, require
+from strata.base.arrays import Number
+from strata.base.calls import checked_class
+from strata.base.errors import BadValue, require
 from strata.params import data_folder
 from strata.workload.expert_ops import Routing
 from strata.workload.model import Model
@@ -94,7 +94,7 @@ def check_context(model: Model, input: Number, output: Number = 0.0) -> None:
     >>> check_context(model("llama-3-70b"), 8000.0, 256.0)
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: 8,256 tokens of prompt and answer are more than the context of llama-3-70b (8,192); \
+    strata.base.errors.BadValue: 8,256 tokens of prompt and answer are more than the context of llama-3-70b (8,192); \
 shorten them, or take another model
     """
     most, mean = longest_context(model), float(np.max(np.asarray(input) + output))

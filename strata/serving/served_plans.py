@@ -10,23 +10,23 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue, require
+from strata.base.arrays import Array
+from strata.base.errors import BadValue, require
+from strata.base.records import readable
+from strata.base.units import show
 from strata.evaluate import evaluate
 from strata.hardware.fabric import Fabric
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.place import in_every_order, orders_matter
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan_layout import active_groups
 from strata.mapping.plans import candidate_plans, taken
-from strata.records import readable
 from strata.serving.curve import Curve, as_many, curve
 from strata.serving.load import closed_load, largest_concurrency, most_rate
 from strata.serving.load_metrics import LoadMetrics, ServingGoal, ServingLimits, serving_goal
 from strata.serving.pools import plan_part, pool, used_counts
 from strata.serving.requests import Requests
-from strata.units import show
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.tasks import decode, serve
 

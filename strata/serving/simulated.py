@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 from typing import Any
 
-from strata.errors import BadValue, UnknownName, require
-from strata.records import readable
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.records import readable
 from strata.serving.pools import cache_bytes, send_time
 from strata.serving.priced_service import ObservedReplica, PricedService
 from strata.serving.simulated_result import LATENCIES, Served

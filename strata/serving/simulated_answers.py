@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.pareto import non_dominated
+from strata.base.records import Tabular, row_columns
 from strata.mapping.plan import plan_text
-from strata.pareto import non_dominated
-from strata.records import Tabular, row_columns
 from strata.serving.load_metrics import NOT_KEPT, WIDTH, largest_kept
 from strata.serving.priced_service import PricedService, load_sizes
 from strata.serving.simulated import Deployments, checked_limits, simulate_services

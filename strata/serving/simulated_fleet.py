@@ -9,7 +9,7 @@ from math import inf, isfinite
 
 import numpy as np
 
-from strata.errors import require
+from strata.base.errors import require
 from strata.hardware.system import as_system
 from strata.serving.deployment import Deployment
 from strata.serving.pools import capped_system

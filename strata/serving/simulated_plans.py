@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.serving.curve import Curve
 from strata.serving.deployment import Deployment
@@ -34,6 +33,7 @@ from strata.serving.simulator.arrivals import Lengths
 from strata.serving.simulator.load import ENDLESS, ClosedLoad, OpenLoad
 from strata.serving.simulator.saturation import MOST_REQUESTS, TURNOVERS, SteadyShare
 from strata.serving.simulator.statistics import LatencyStatistics
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 
 FEW, MOST = 3, 6  # plans of a shortlist that are simulated: at least, and at most

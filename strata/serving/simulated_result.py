@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
+from strata.base.records import Tabular, record_html, row_columns
+from strata.base.units import show
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
-from strata.records import Tabular, record_html, row_columns
 from strata.serving.priced_service import ObservedReplica, PricedService, StepsRecord
 from strata.serving.simulator.saturation import Overload, SteadyShare
 from strata.serving.simulator.scheduling import Request
 from strata.serving.simulator.statistics import LatencyStatistics
 from strata.serving.simulator.step_pricer import KvRoom
-from strata.units import show
+from strata.software.engine import Engine
 from strata.workload.model import Model
 
 LATENCIES = ("ttft", "tpot", "latency", "queued")

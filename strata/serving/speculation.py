@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, map_leaves, namespace
-from strata.batch import take
-from strata.errors import UnknownName, require
+from strata.base.arrays import Number, map_leaves, namespace
+from strata.base.batch import take
+from strata.base.errors import UnknownName, require
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import plans
 from strata.result import Result
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model, Pattern
 from strata.workload.model import model as make_model
 from strata.workload.tasks import decode

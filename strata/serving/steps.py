@@ -7,17 +7,17 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array, Number
+from strata.base.arrays import Array, Number
 from strata.evaluate import evaluate
 from strata.hardware.making import cost_rate
 from strata.hardware.money import Economics
 from strata.hardware.system import System, economics_of
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.result import Result
 from strata.serving.requests import Requests
 from strata.serving.simulator.step_pricer import ROOM, StepPricer, engines_apart, idle_power
 from strata.serving.speculation import Drafting, draft_engine, draft_time, quickest_plan
+from strata.software.engine import Engine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import require
+from strata.base.arrays import Array
+from strata.base.errors import require
+from strata.base.pareto import non_dominated
+from strata.base.records import Tabular, readable, row_columns
+from strata.base.rich_html import display_html, scatter_svg, table_html
+from strata.base.units import show
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.pareto import non_dominated
-from strata.records import Tabular, readable, row_columns
-from strata.rich_html import display_html, scatter_svg, table_html
 from strata.serving.curve import Curve
 from strata.serving.load import LEVERS, closed_load, goodput, most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics, ServingLimits
@@ -26,7 +26,7 @@ from strata.serving.requests import Requests
 from strata.serving.served_plans import ServedPlans
 from strata.serving.simulated_plans import Heard, PlanRuns, answered_plans, plan_runs
 from strata.serving.speculation import Drafting, Speculation, best_window, speculate
-from strata.units import show
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 

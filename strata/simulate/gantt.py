@@ -8,7 +8,8 @@ from html import escape
 from itertools import count
 from pathlib import Path
 
-from strata.drawing import COLOURS, DARK, GREY, keep
+from strata.base.drawing import COLOURS, DARK, GREY, keep
+from strata.base.units import show
 from strata.pricing.timeline import (
     TraceRow,
     keep_trace,
@@ -19,7 +20,6 @@ from strata.pricing.timeline import (
     trace_slice,
 )
 from strata.simulate.events import Schedule, ScheduledTask
-from strata.units import show
 
 WIDTH, LABEL, TRACK, TOP = 1400.0, 170.0, 26.0, 34.0  # points
 PLOT = WIDTH - LABEL - 16.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
 from strata.pricing.schedules import SCHEDULES
 
 Order = list["Pass"]

@@ -6,8 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from strata.errors import UnknownName, require
-from strata.mapping.engine import trainer_of
+from strata.base.errors import UnknownName, require
 from strata.mapping.training_plan import recomputed_layers
 from strata.pricing.block import DATA_GROUP, PricedBlock
 from strata.pricing.pipeline import block_runs, stage_bounds, stage_send, stage_split
@@ -20,6 +19,7 @@ from strata.pricing.update import update_parts
 from strata.simulate.events import TaskWork
 from strata.simulate.orders import Pass
 from strata.simulate.pipelines import Groups, Segment, StageTimes
+from strata.software.engine import trainer_of
 from strata.workload.graph import is_collective
 
 DETAILS = ("op", "block", "stage")

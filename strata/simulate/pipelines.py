@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
 from strata.simulate.events import NO_WORK, Schedule, Task, TaskWork, run_tasks
 from strata.simulate.orders import Order, Pass, device_orders
 

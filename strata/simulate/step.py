@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from strata.batch import as_float64_box
+from strata.base.batch import as_float64_box
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.records import Tabular, row_columns
+from strata.base.rich_html import display_html, rich_cards, table_html
+from strata.base.units import show
 from strata.case import Case
-from strata.errors import BadValue, UnknownName, require
 from strata.evaluate import evaluate_case, pricing_of
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.pricers import Structure
 from strata.pricing.schedules import SCHEDULES, bubble_share, filled_time, listed_passes, waits_for_hand_overs
 from strata.pricing.stage_costs import held_by_messages
-from strata.records import Tabular, row_columns
 from strata.result import Result
-from strata.rich_html import display_html, rich_cards, table_html
 from strata.simulate.events import Schedule, Task, run_tasks
 from strata.simulate.gantt import by_place, gantt_html, gantt_inline, gantt_svg, perfetto_json
 from strata.simulate.orders import Pass, device_orders
 from strata.simulate.passes import Parts, StepPasses, step_passes
 from strata.simulate.pipelines import Groups, Pipeline, Segment, StageTimes, forward_tasks, pipeline_tasks
-from strata.units import show
 
 MOST_TASKS = 20_000  # of a simulation that chooses its detail itself: about two seconds
 MOST_DRAWN = 2_000  # tasks of a chart in a notebook

@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from strata.errors import BadValue
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
+from strata.base.errors import BadValue
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.rules import WHOLE_BATCH, divisors, near_divisors
 from strata.mapping.training_plan import RECOMPUTE, training_violations
 from strata.params.files import names
+from strata.software.engine import Engine
+from strata.software.engine import engine as make_engine
 from strata.training.plan_search import batch_neighbours
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
@@ -28,7 +28,7 @@ def check_training_plan(plan: Plan, model: Model, work: Workload, devices: float
     >>> check_training_plan(st.plan("tp=8,pp=4,dp=3"), st.model("llama-3-70b"), st.train(64, 4096), 96)
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: plan tp=8,dp=3,pp=4: dp=3 must divide the batch of 64 sequences; \
+    strata.base.errors.BadValue: plan tp=8,dp=3,pp=4: dp=3 must divide the batch of 64 sequences; \
 nearest: dp=2 or dp=4, or a batch of 63 or 66
     """
     for line in _broken(plan, model, work, devices):
@@ -39,11 +39,11 @@ def check_trainable(engine: Engine, model: Model, work: Workload) -> None:
     """Refuse software that does not train, and whole numbers as weights that are trained.
 
     >>> import strata as st
-    >>> from strata.mapping.engine import engine
+    >>> from strata.software.engine import engine
     >>> check_trainable(engine("vllm"), st.model("llama-3-8b"), st.train(8, 4096))
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: engine vllm samples and does not train; engines that do: deepflow-2021, \
+    strata.base.errors.BadValue: engine vllm samples and does not train; engines that do: deepflow-2021, \
 ideal, megatron, megatron-2022, megatron-deepspeed, nanotron, nanotron-before-pp-fix, pytorch, torch-compile
     """
     if engine.training is None:

@@ -9,20 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from strata.batch import plan_at
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
+from strata.base.expression import holds_at
 from strata.evaluate import evaluate
-from strata.expression import holds_at
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine, has_host_time
 from strata.mapping.place import orders_matter, try_orders
 from strata.mapping.plan import Plan
-from strata.mapping.plans import TrainingBox, named_degrees, plans_of_training
+from strata.mapping.plans import TrainingBox, named_degrees, plan_at, plans_of_training
 from strata.mapping.rules import MEMORY, RULES
 from strata.mapping.training_plan import OFFLOAD
 from strata.one_step import memory_needed
 from strata.pricing.metrics import known_metric
 from strata.result import RankedPlan, Result
+from strata.software.engine import Engine, as_engine, has_host_time
 from strata.training.plan_levers import LeverWorth, PricedPlans, lever_worths, refine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload

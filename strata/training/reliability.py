@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.base.arrays import Number, namespace, register_pytree
+from strata.base.records import readable
 from strata.params import Sources, override, quantity, remembered, sourced_record, text
-from strata.records import readable
 
 MONTH = 30.0 * 24.0 * 3600.0
 WAITING = ("checkpoints", "restarts", "planned stops")  # devices do nothing meanwhile

@@ -8,19 +8,19 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, map_leaves
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import Number, map_leaves
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.units import finite_number, show
 from strata.evaluate import evaluate
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine, as_engine
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
 from strata.mapping.rules import MEMORY
 from strata.result import Result, why_infeasible
+from strata.software.engine import Engine, as_engine
 from strata.training.checks import check_trainable, check_training_plan
 from strata.training.plan_search import DIVIDED, TrainingSearch, search_training
 from strata.training.reliability import Goodput, Reliability, reliability, training_goodput
-from strata.units import finite_number, show
 from strata.workload.lora import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
@@ -243,7 +243,7 @@ def run_of_step(
 def checkpoint_bytes(engine: Engine) -> Number:
     """Bytes of a checkpoint for a parameter: its weight and the optimiser's state.
 
-    >>> from strata.mapping.engine import engine
+    >>> from strata.software.engine import engine
     >>> float(checkpoint_bytes(engine("megatron")))
     14.0
     """

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strata.errors import BadValue, StrataError, require
+from strata.base.errors import BadValue, StrataError, require
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.part_of_domain import sizes_of, used_part
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine
 from strata.mapping.plan import plan_text
+from strata.software.engine import Engine
 from strata.training.reliability import Reliability
 from strata.training.run import USUAL_LENGTH, TrainRun, train_run, usual_batch
 from strata.workload.lora import Lora

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from strata.arrays import Number, namespace, register_pytree
-from strata.errors import require
+from strata.base.arrays import Number, namespace, register_pytree
+from strata.base.errors import require
 from strata.workload.graph import Graph, checked
 from strata.workload.lora import ADAPTER, Lora, adapted_graph
 from strata.workload.model import Model

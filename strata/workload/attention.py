@@ -22,8 +22,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from strata.arrays import Number, field_names, namespace
-from strata.precision import bytes_of
+from strata.base.arrays import Number, field_names, namespace
+from strata.base.precision import bytes_of
 from strata.workload.attention_parts import (
     LATENT_UP,
     NO_WINDOW,

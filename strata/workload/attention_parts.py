@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.workload.graph import Extent, Op
 from strata.workload.model import Model
 from strata.workload.ops import Attention, EagerKernels, MatMul, RowOps, Some

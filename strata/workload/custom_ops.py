@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from strata.arrays import Number
-from strata.precision import bytes_of
+from strata.base.arrays import Number
+from strata.base.precision import bytes_of
 from strata.workload.graph import Collective, Extent, Op, axes_of, volume
 
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, is_leaf
-from strata.errors import BadValue, UnknownName, require
-from strata.expression import calculate, mentions
+from strata.base.arrays import Number, is_leaf
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.expression import calculate, mentions
+from strata.base.records import readable
 from strata.params import record
-from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.dataflow_kinds import SETTINGS, AxisSizes, KernelContext, Operand, UserKind, kinds_of
 from strata.workload.graph import Block, BlockSequence, Graph, Tensor, checked

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from strata.arrays import Number
-from strata.errors import BadValue, UnknownName
+from strata.base.arrays import Number
+from strata.base.errors import BadValue, UnknownName
 from strata.workload.dataflow import Dataflow, DataflowKernel
 from strata.workload.dataflow_file import checked_program
 from strata.workload.dataflow_kinds import UserKind, kinds_of

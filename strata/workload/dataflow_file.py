@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from typing import Any
 
-from strata.arrays import Number, has_axes
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.arrays import Number, has_axes
+from strata.base.errors import BadFile, BadValue, UnknownName
+from strata.base.reading import flag_of, text_of
+from strata.base.units import finite_number
 from strata.params.records import as_toml
-from strata.reading import flag_of, text_of
-from strata.units import finite_number
 from strata.workload.dataflow import LAYER, Dataflow, DataflowKernel, in_order
 from strata.workload.dataflow_kinds import UNITS, UserKind
 from strata.workload.tasks import forward

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import BadValue, UnknownName
-from strata.expression import calculate
+from strata.base.arrays import Number
+from strata.base.errors import BadValue, UnknownName
+from strata.base.expression import calculate
+from strata.base.precision import bytes_of
+from strata.base.records import readable
+from strata.base.units import sensible
 from strata.params import record
-from strata.precision import bytes_of
-from strata.records import readable
-from strata.units import sensible
 from strata.workload.custom_ops import Communication, CustomOp
 from strata.workload.fft import FftLines
 from strata.workload.graph import ONE, Extent, Op

@@ -10,11 +10,11 @@ from typing import ClassVar, TypeGuard
 
 import numpy as np
 
-from strata.arrays import Number, field_names, register_pytree
-from strata.errors import BadFile, require
-from strata.precision import bytes_of
-from strata.reading import csv_file, json_file
-from strata.units import finite_array, finite_number
+from strata.base.arrays import Number, field_names, register_pytree
+from strata.base.errors import BadFile, require
+from strata.base.precision import bytes_of
+from strata.base.reading import csv_file, json_file
+from strata.base.units import finite_array, finite_number
 from strata.workload.graph import Extent, Op, axes_of, total
 from strata.workload.ops import Gather, Vector, joined_extent
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.precision import bytes_of
+from strata.base.records import readable
 from strata.params import record
-from strata.precision import bytes_of
-from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked, volume
 from strata.workload.ops import RowOps
 from strata.workload.protocol import Program

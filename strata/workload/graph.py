@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self, TypeGuard
 
-from strata.arrays import SCALARS, Number, floor_div, has_axes, lead, namespace, rank_of
-from strata.precision import bytes_of
+from strata.base.arrays import SCALARS, Number, floor_div, has_axes, lead, namespace, rank_of
+from strata.base.precision import bytes_of
 
 
 @dataclass(frozen=True, eq=False, slots=True)

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strata.drawing import COLOURS, DARK, GREY
-from strata.units import show
+from strata.base.drawing import COLOURS, DARK, GREY
+from strata.base.units import show
 from strata.workload.graph import Block, Graph, Op
 from strata.workload.graph_layers import Drawn, layered
 

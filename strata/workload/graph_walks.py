@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import fields
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.workload.graph import Block, Extent, Graph, Op
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import SCALARS, Number, namespace
+from strata.base.arrays import SCALARS, Number, namespace
+from strata.base.records import readable
 from strata.params import record
-from strata.records import readable
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.ops import RowOps
 from strata.workload.protocol import Program

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number
-from strata.errors import BadValue
+from strata.base.arrays import Number
+from strata.base.errors import BadValue
 from strata.workload.attention_parts import LayerOps, Part, parts_of
 from strata.workload.graph import Extent, Op
 from strata.workload.mixer import DELTA, Mixer

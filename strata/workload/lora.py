@@ -9,11 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from strata.arrays import Number, lowest
-from strata.errors import BadValue, require
+from strata.base.arrays import Number, lowest
+from strata.base.errors import BadValue, require
+from strata.base.records import brief
+from strata.base.units import box_shape
 from strata.params import record
-from strata.records import brief
-from strata.units import box_shape
 from strata.workload.backward import with_backward
 from strata.workload.expert_ops import ROUTER
 from strata.workload.graph import Block, Extent, Graph, Op, axes_of, total

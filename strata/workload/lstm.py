@@ -9,11 +9,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import UnknownName, require
+from strata.base.arrays import Number
+from strata.base.errors import UnknownName, require
+from strata.base.precision import bytes_of
+from strata.base.records import readable
 from strata.params import record
-from strata.precision import bytes_of
-from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, axes_of, checked
 from strata.workload.ops import Gather, MatMul, RowOps, Vector

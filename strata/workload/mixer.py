@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number
-from strata.errors import UnknownName
+from strata.base.arrays import Number
+from strata.base.errors import UnknownName
+from strata.base.precision import bytes_of
+from strata.base.records import readable
 from strata.params import record
-from strata.precision import bytes_of
-from strata.records import readable
 
 # How a state passes from token to token: channels that decay by themselves, decay and an outer product, or
 # the delta rule, which also takes out what the state knows of a key already.

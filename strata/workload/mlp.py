@@ -7,10 +7,10 @@ from __future__ import annotations
 import itertools
 from typing import Any, ClassVar
 
-from strata.arrays import Number
-from strata.errors import require
+from strata.base.arrays import Number
+from strata.base.errors import require
+from strata.base.records import readable
 from strata.params import record
-from strata.records import readable
 from strata.workload.backward import with_backward
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked
 from strata.workload.ops import Gather, RowOps

@@ -8,11 +8,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar
 
-from strata.arrays import Number, highest, is_leaf, lowest, register_pytree
-from strata.errors import UnknownName, require
-from strata.precision import check
-from strata.records import readable
-from strata.units import finite_quantity
+from strata.base.arrays import Number, highest, is_leaf, lowest, register_pytree
+from strata.base.errors import UnknownName, require
+from strata.base.precision import check
+from strata.base.records import readable
+from strata.base.units import finite_quantity
 from strata.workload.graph import Graph, layers_within
 from strata.workload.mixer import Mixer
 from strata.workload.protocol import Program

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from strata.arrays import Array, Number, lead, namespace
+from strata.base.arrays import Array, Number, lead, namespace
 from strata.workload.attention_parts import LayerOps, layer_ops
 from strata.workload.expert_ops import EXPERT_ROWS, ROUTER, SHARED_EXPERT, Combine, Dispatch, ExpertMatMul
 from strata.workload.graph import Extent, Op

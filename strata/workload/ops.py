@@ -7,9 +7,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias, TypeGuard, TypeVar
 
-from strata.arrays import Number, ceil_div
+from strata.base.arrays import Number, ceil_div
+from strata.base.precision import bytes_of
 from strata.params import load_table
-from strata.precision import bytes_of
 from strata.workload.graph import ONE, Extent, Op, Tensor, axes_of, total, volume
 
 T = TypeVar("T")

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import is_leaf
-from strata.errors import BadFile, BadValue, UnknownName, require
+from strata.base.arrays import is_leaf
+from strata.base.errors import BadFile, BadValue, UnknownName, require
+from strata.base.reading import json_file, text_of
+from strata.base.units import finite_array, finite_number
 from strata.params import merged, names, read_toml, shipped_file
-from strata.reading import json_file, text_of
-from strata.units import finite_array, finite_number
 from strata.workload.model import ADAPTERS, adapter, model
 
 # Kinds beside language models, which a file says: the module of each, loaded where one is asked for, and its

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Any, ClassVar, Protocol
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.workload.graph import Graph
 from strata.workload.tasks import Workload
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from strata.arrays import Number, namespace
-from strata.precision import bytes_of
+from strata.base.arrays import Number, namespace
+from strata.base.precision import bytes_of
 from strata.workload.graph import ONE, Extent, Op, axes_of, total
 from strata.workload.mixer import CHANNEL, DELTA
 from strata.workload.ops import Gather, Vector

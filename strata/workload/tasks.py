@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number, lowest, register_pytree
-from strata.errors import require
-from strata.records import readable
-from strata.units import box_shape
+from strata.base.arrays import Number, lowest, register_pytree
+from strata.base.errors import require
+from strata.base.records import readable
+from strata.base.units import box_shape
 from strata.workload.expert_ops import Routing
 from strata.workload.lora import Lora
 

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number
-from strata.precision import bytes_of
+from strata.base.arrays import Number
+from strata.base.precision import bytes_of
 from strata.workload.attention import attention_ops
 from strata.workload.attention_parts import layer_ops
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, Tensor, checked

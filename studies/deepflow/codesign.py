@@ -14,7 +14,7 @@ import numpy as np
 from deepflow.design.ledger import Ledger, MethodTrace
 from deepflow.design.methods import exhaust, optimise
 from deepflow.design.problem import FREE, CodesignProblem, ModelShape
-from strata.errors import require
+from strata.base.errors import require
 from strata.evaluate import evaluate_case
 from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.generate.budget import Budget
@@ -22,10 +22,10 @@ from strata.hardware.generate.recipe import Generation, changed_recipe, recipe
 from strata.hardware.generate.template import Template
 from strata.hardware.money import economics
 from strata.hardware.technology import Technology
-from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import Strategy, is_strategy, parse_strategy, strategy_text
 from strata.mapping.plan import Plan, plan, plan_text
 from strata.result import Result
+from strata.software.engine import Engine, as_engine
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload

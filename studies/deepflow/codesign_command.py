@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from strata.app.commands.options import FORM, AnswerForm, command, drawing, flag, option
 from strata.app.rows_out import quantity_rows
 from strata.app.terminal import names_of, wrote
-from strata.units import whole
+from strata.base.units import whole
 
 if TYPE_CHECKING:
     from deepflow.design.ledger import Ledger

@@ -10,10 +10,10 @@ from deepflow.design.problem import SPLITS
 from strata.app.render.generation import generation_dict
 from strata.app.rows_out import rate_unit
 from strata.app.terminal import plain_table, titled
-from strata.drawing import COLOURS, STYLE, pyplot_of, save
+from strata.base.drawing import COLOURS, STYLE, pyplot_of, save
+from strata.base.units import show
 from strata.pricing.metrics import METRICS
 from strata.result import reasons
-from strata.units import show
 
 BUDGETS = {"die_area": "die area", "node_area": "package area", "power": "power"}
 

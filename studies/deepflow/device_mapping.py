@@ -15,7 +15,7 @@ from math import prod
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
 from strata.mapping.layout import Layout
 
 LOGICAL = ("ring", "chain", "full")

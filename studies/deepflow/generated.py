@@ -17,8 +17,7 @@ import numpy as np
 
 from deepflow.device_mapping import in_every_mesh_order
 from deepflow.generated_readings import faster_parts, generated_readings, numbers_of, with_chip_numbers
-from strata.batch import plan_at
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
 from strata.evaluate import evaluate
 from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.fabric import Fabric, sized
@@ -28,10 +27,9 @@ from strata.hardware.generate.recipe import Generation, generation
 from strata.hardware.generate.template import Template
 from strata.hardware.system import System, system
 from strata.hardware.technology import Technology
-from strata.mapping.engine import Engine, as_engine
 from strata.mapping.kernel_parallel import by_structure, layout_of, strategy_text
 from strata.mapping.plan import division, division_text
-from strata.mapping.plans import candidate_plans
+from strata.mapping.plans import candidate_plans, plan_at
 from strata.params import leaf_paths
 from strata.pricing.metrics import METRICS
 from strata.result import Result
@@ -39,6 +37,7 @@ from strata.search.fields import changed_fabric, fabric_path, parse_setting
 from strata.search.plans import candidate_strategies
 from strata.search.sweep_axes import SweepAxis, parse_axis
 from strata.search.swept import BEST
+from strata.software.engine import Engine, as_engine
 from strata.workload.program import program as make_program
 from strata.workload.tasks import Workload
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.hardware.generate.recipe import Generation
 from strata.hardware.system import System
 from strata.params import leaf_paths, override, value_at

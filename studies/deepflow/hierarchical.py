@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepflow.tilings import core_tile_fits, core_tiles, largest, register_bytes, unit_grid
-from strata.arrays import SCALARS, Number, best_of, ceil_div, floor_div, namespace, rank_of
+from strata.base.arrays import SCALARS, Number, best_of, ceil_div, floor_div, namespace, rank_of
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price, noc_byte_energy

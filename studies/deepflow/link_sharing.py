@@ -26,8 +26,8 @@ from deepflow.device_mapping import (
     shard_count,
     talking_shards,
 )
-from strata.arrays import Number, namespace
-from strata.errors import BadValue, require
+from strata.base.arrays import Number, namespace
+from strata.base.errors import BadValue, require
 from strata.hardware.fabric import Fabric
 from strata.pricing.network.routes import RouteLevel, RouteLink, route, route_levels
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from strata.app.commands.options import FORM, AnswerForm, argument, command, drawing, flag, option
 from strata.app.terminal import names_of, typed_bytes, wrote
-from strata.errors import BadValue
-from strata.units import typed_quantity, whole
+from strata.base.errors import BadValue
+from strata.base.units import typed_quantity, whole
 
 if TYPE_CHECKING:
     from deepflow.device_mapping import LogicalDimension

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from deepflow.device_mapping import Coordinates
 from deepflow.link_sharing import DeviceGrid, DeviceMapping
-from strata.drawing import COLOURS, DARK, GREY, Canvas, Point
-from strata.errors import require
+from strata.base.drawing import COLOURS, DARK, GREY, Canvas, Point
+from strata.base.errors import require
 
 CELL, DEVICE, GAP, LEFT, TOP = 74.0, 34.0, 22.0, 40.0, 92.0
 STROKE, WIDEST, STUB = 1.5, 22.0, 17.0

@@ -6,7 +6,7 @@ from typing import Any
 
 from deepflow.link_sharing import DeviceMapping
 from strata.app.terminal import plain_table, titled
-from strata.units import show
+from strata.base.units import show
 
 
 def mapping_dict(mapping: DeviceMapping, volumes: dict[str, float]) -> dict[str, Any]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from deepflow.products import max_rate
-from strata.arrays import Number, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Number, namespace
+from strata.base.errors import BadValue
 from strata.hardware.fabric import DIRECT, Dimension, Fabric, RingMemory
 from strata.hardware.hierarchy import memory_levels
 from strata.mapping.place import GroupLayout

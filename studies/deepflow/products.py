@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from deepflow.tilings import largest
-from strata.arrays import SCALARS, Array, Number, ceil_div, floor_div, namespace, rank_of
+from strata.base.arrays import SCALARS, Array, Number, ceil_div, floor_div, namespace, rank_of
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price

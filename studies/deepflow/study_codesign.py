@@ -10,10 +10,10 @@ import numpy as np
 from deepflow.codesign import Codesign, codesign, codesign_problem, model_shapes
 from deepflow.design.ledger import MethodTrace
 from deepflow.design.problem import FREE, CodesignProblem
-from strata.errors import require
+from strata.base.errors import require
+from strata.base.reading import known_keys
 from strata.evaluate import evaluate_case
 from strata.hardware.generate.template import CORE, MEMORY
-from strata.reading import known_keys
 from strata.search.fields import parse_setting
 from strata.search.inputs import make_workload, phase_of
 from strata.workload.program import program as make_program

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from deepflow.generated import sweep_generated
-from strata.reading import known_keys
+from strata.base.reading import known_keys
 from strata.search.inputs import make_workload, phase_of
 from strata.validation.accuracy.study_errors import recipe_of
 from strata.workload.program import program as make_program

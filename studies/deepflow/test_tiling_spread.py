@@ -9,7 +9,7 @@ from hypothesis import strategies as hs
 
 from deepflow.hierarchical import hierarchical_matmul
 from deepflow.tiling_spread import tiling_intensities, tiling_spread
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.hardware.generate.recipe import generate
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.traffic import Product

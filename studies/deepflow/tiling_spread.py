@@ -13,15 +13,15 @@ import numpy as np
 from deepflow.hierarchical import RooflineRules, memories, tiling_times
 from deepflow.products import chained_bytes, loop_orders, placed_tile, tile_family
 from deepflow.tilings import core_tiles
-from strata.arrays import Array, rank_of
-from strata.errors import require
+from strata.base.arrays import Array, rank_of
+from strata.base.errors import require
+from strata.base.precision import bytes_of
+from strata.base.reading import known_keys, number_of, table_of
 from strata.hardware.chip import Chip, chip
 from strata.hardware.hierarchy import memory_levels, scope_capacity
 from strata.mapping.kernel_parallel import strategies, strategy_text
-from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device, device
 from strata.pricing.kernels.traffic import Product
-from strata.reading import known_keys, number_of, table_of
 from strata.validation.accuracy.study_errors import generated_chip
 from strata.workload.mlp import Gemm
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, namespace
+from strata.base.arrays import Array, Number, namespace
 from strata.pricing.kernels.traffic import ACCUMULATOR, HELD, Product
 
 # Sides of the tiles of results tried for a core, and the widest ratio of the two.

@@ -4,7 +4,7 @@ schedules an LSTM.
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.pricing.block import PricedBlock
 from strata.pricing.pipeline import block_runs, stage_counts
 from strata.pricing.price import Price

@@ -21,7 +21,7 @@ from dfmodel.training import (
     layer_fusion,
     training_layer,
 )
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.hardware.chip import chip as make_chip
 from strata.optimise.fuse import Fusion, MappingIntensity
 from strata.optimise.fusion.fusion_problem import FusionChip, FusionProblem

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from strata.arrays import Number, register_pytree
+from strata.base.arrays import Number, register_pytree
+from strata.base.records import readable
 from strata.params import Sources, names, quantity, remembered, sourced_record, text
-from strata.records import readable
 
 MEMORIES, LINKS = "linear-memories", "linear-links"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.pricing.network.algorithms import ring_scatter
 
 PUBLISHED_PASSES = 2.0  # of an all-reduce in the 80-system study and in serving; its program's default is 1

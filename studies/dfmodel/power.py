@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.base.arrays import Number, namespace, register_pytree
 from strata.hardware.making import price_of
 from strata.hardware.system import System, as_system, economics_of
 from strata.hardware.topology import links_of

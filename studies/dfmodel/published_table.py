@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadFile, BadValue, UnknownName, require
+from strata.base.errors import BadFile, BadValue, UnknownName, require
+from strata.base.reading import known_keys
 from strata.evaluate import evaluate
-from strata.mapping.engine import engine as make_engine
 from strata.params import read_toml
 from strata.pricing.metrics import METRICS
-from strata.reading import known_keys
 from strata.result import Result
 from strata.search.fields import parse_changes
 from strata.search.inputs import changed_system, make_workload, model_value, phase_of
+from strata.software.engine import engine as make_engine
 from strata.workload.model import model as make_model
 from strata.workload.program import program as make_program
 from strata.workload.tasks import decode

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.base.arrays import Number, namespace, register_pytree
 from strata.pricing.network.algorithms import ring_scatter
 
 SIMD_KERNELS = 7.0  # of a layer that every chip repeats: three adds, two norms, two dropouts

@@ -13,13 +13,13 @@ import numpy as np
 from dfmodel.layer import LayerRank, layer_rank, mapping_intensity, tile_counts
 from dfmodel.published_table import published_columns, published_rows
 from dfmodel.training import given_fusion, partition_numbers
-from strata.arrays import Array
-from strata.errors import BadValue, require
-from strata.expression import calculate
+from strata.base.arrays import Array
+from strata.base.errors import BadValue, require
+from strata.base.expression import calculate
+from strata.base.reading import known_keys
+from strata.base.units import parse
 from strata.optimise.fuse import Fusion, fuse_kernels, kernel_by_kernel, price_mapping
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
-from strata.reading import known_keys
-from strata.units import parse
 
 FUSION_KEYS = ("fusion", "mappings", "vary", "points", "let", "keep")
 UNITS = {"sram": "B", "dram_bandwidth": "B/s", "dram_capacity": "B", "clock": "Hz", "link": "B/s"}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.map import mapping_roofline
-from strata.drawing import COLOURS, DARK, GREY
-from strata.errors import BadValue, require
-from strata.expression import calculate
+from strata.base.drawing import COLOURS, DARK, GREY
+from strata.base.errors import BadValue, require
+from strata.base.expression import calculate
 from strata.optimise.fuse import MappingIntensity
 
 RAMP = ("#f7fbff", "#c6dbef", "#6baed6", "#2171b5", "#08306b")

@@ -14,9 +14,9 @@ from dfmodel.serving import (
     draft_passes,
     serving_stage,
 )
-from strata.arrays import Array
-from strata.errors import UnknownName, require
-from strata.reading import known_keys
+from strata.base.arrays import Array
+from strata.base.errors import UnknownName, require
+from strata.base.reading import known_keys
 from strata.search.inputs import named_inputs
 from strata.serving.drafts import compare_drafts
 from strata.serving.speculation import COUNTINGS

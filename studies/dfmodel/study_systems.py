@@ -31,10 +31,10 @@ from dfmodel.training_systems import (
     train_systems,
     training_degrees,
 )
-from strata.arrays import Array, Number
-from strata.errors import UnknownName, require
+from strata.base.arrays import Array, Number
+from strata.base.errors import UnknownName, require
+from strata.base.reading import json_file, known_keys
 from strata.hardware.chip import Chip, chip
-from strata.reading import json_file, known_keys
 from strata.workload.dataflow import Dataflow
 from strata.workload.program import program
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from dfmodel.linear_parts import LinearLink, LinearMemory
 from dfmodel.network import bisection_all_to_all, bisection_links, panel_broadcast
-from strata.arrays import Array, Number, namespace, register_pytree
+from strata.base.arrays import Array, Number, namespace, register_pytree
 from strata.hardware.chip import Chip
 from strata.params import Sources, quantity, sourced_record, text
 from strata.pricing.fusion import critical_time, utilised_time

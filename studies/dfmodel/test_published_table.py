@@ -8,7 +8,7 @@ import pytest
 import strata as st
 from dfmodel.published_table import predict_row, published_rows, run_published
 from strata import studies
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.params import read_toml
 from strata.search.inputs import make_workload
 from strata.workload.program import program

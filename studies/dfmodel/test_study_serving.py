@@ -5,7 +5,7 @@ import pytest
 
 import strata as st
 from dfmodel.study_serving import run_drafts, run_served
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 
 LAYER = {"hidden": 4096, "inner": 14336, "heads": 32, "layers": 32, "read": 436207616}
 SERVED = {

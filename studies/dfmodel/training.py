@@ -20,14 +20,14 @@ from dfmodel.network import (
     stage_handover,
 )
 from dfmodel.systems import KernelTimes, StudyMachine, Topology, last_axis
-from strata.arrays import Array, Number, namespace, register_pytree
-from strata.errors import BadValue
+from strata.base.arrays import Array, Number, namespace, register_pytree
+from strata.base.errors import BadValue
+from strata.base.precision import bytes_of
 from strata.hardware.chip import Chip
 from strata.mapping.layout import layout
 from strata.mapping.shard import shard
 from strata.optimise.fuse import Fusion, price_mapping
 from strata.optimise.fusion.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor
-from strata.precision import bytes_of
 from strata.pricing.fusion import utilised_time
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.workload.dataflow import Dataflow

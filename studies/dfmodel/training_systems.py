@@ -29,7 +29,7 @@ from dfmodel.training import (
     rank_links,
     training_layer,
 )
-from strata.arrays import Array, Number, map_leaves
+from strata.base.arrays import Array, Number, map_leaves
 from strata.hardware.chip import Chip
 from strata.optimise.fuse import Fusion, fuse_kernels
 from strata.optimise.fusion.fusion_problem import FusionProblem

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import map_leaves
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import map_leaves
+from strata.base.errors import BadValue, UnknownName, require
 from strata.hardware.components import link_phy, memory_device
 from strata.hardware.fabric import Fabric, fabric, sized
 from strata.hardware.generate.budget import budget

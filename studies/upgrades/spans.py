@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import require
+from strata.base.arrays import Array
+from strata.base.errors import require
 from strata.params import leaf_paths, read_toml, value_at, with_value
 
 RULE_KEYS = {"of", "common", "step", "rest", "why"}

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import require
+from strata.base.arrays import Array
+from strata.base.errors import require
+from strata.base.reading import known_keys
 from strata.params import read_toml
-from strata.reading import known_keys
 from upgrades.recipes import PARTS, MadeSystem, SystemRecipe, made_system
 from upgrades.spans import Draws, SpanTable, read_spans, spearman
 from upgrades.work import UpgradeWork, plans_by_size, spent_by, upgrade_work

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.arrays import map_leaves
-from strata.errors import StrataError
+from strata.base.arrays import map_leaves
+from strata.base.errors import StrataError
 from strata.evaluate import evaluate
 from strata.hardware.components import memory_device
 from strata.search.inputs import make_workload

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import BadValue, require
+from strata.base.arrays import Array, Number
+from strata.base.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan

@@ -20,7 +20,7 @@ from strata.adapters.chakra.trace import (
     node_bytes,
     read_chakra,
 )
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
 from strata.workload.graph import is_collective
 from strata.workload.program import program
 

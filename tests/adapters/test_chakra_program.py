@@ -16,7 +16,7 @@ from strata.adapters.chakra.trace import (
     ChakraNode,
     chakra_bytes,
 )
-from strata.errors import BadFile, BadValue, StrataError, UnknownName
+from strata.base.errors import BadFile, BadValue, StrataError, UnknownName
 from strata.workload.graph import is_collective
 from strata.workload.program import program
 

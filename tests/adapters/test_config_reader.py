@@ -10,7 +10,7 @@ from hypothesis import strategies as hy
 import strata as st
 from strata.adapters.huggingface.config import reading
 from strata.adapters.huggingface.names import NotModelled, hub_name
-from strata.errors import BadFile, StrataError, UnknownName
+from strata.base.errors import BadFile, StrataError, UnknownName
 from strata.params import data_folder, names
 
 LLAMA = {

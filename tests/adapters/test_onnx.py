@@ -10,7 +10,7 @@ from cases import collectives
 import strata as st
 from strata.adapters.onnx.graph import onnx_program
 from strata.adapters.onnx.ops import RULES
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.errors import BadFile, BadValue, UnknownName
 from strata.mapping.plan import division
 from strata.mapping.shard import shard
 from strata.workload.graph_walks import check_graph

@@ -5,7 +5,7 @@ import pytest
 
 import strata as st
 from strata.adapters.onnx.graph import onnx_program
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.workload.graph_walks import check_graph
 
 onnx = pytest.importorskip("onnx")

@@ -19,7 +19,7 @@ from strata.adapters.post_training.iteration import (
     resharded_bytes,
 )
 from strata.adapters.post_training.phases import learning, padded_packs, rollouts, training_plans
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
 from strata.serving.curve import as_many
 from strata.serving.pools import send_time
 

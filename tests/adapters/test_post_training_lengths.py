@@ -9,7 +9,7 @@ from hypothesis import strategies as hy
 
 from strata.adapters.post_training.phases import filling
 from strata.adapters.post_training.recipe import median_length, response_lengths
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 
 
 def drawn(rng, mean, spread, longest, count):

@@ -5,7 +5,7 @@ import pytest
 import strata as st
 from strata.adapters.huggingface.config import read_config
 from strata.app.cli import run_command
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 
 GEMMA = 416_866_032.0  # SigLIP's parameters (arXiv 2503.19786, table 1: 417 M)
 

@@ -11,7 +11,7 @@ import pytest
 import strata as st
 from strata.app.cli import COMMANDS
 from strata.app.rows_out import write_rows
-from strata.shipped import paper_offers
+from strata.base.shipped import paper_offers
 
 EXAMPLES = {
     "predict": "predict -m llama-3-70b -s 8xh200 --batch 64 --phase decode --set chip.memory.bandwidth=x2 --explain",

@@ -259,8 +259,8 @@ def _outcome(case: FuzzCase) -> Any:
     import numpy as np
 
     import strata as st
-    from strata.errors import Unforeseen
-    from strata.expression import Names, calculate
+    from strata.base.errors import Unforeseen
+    from strata.base.expression import Names, calculate
 
     try:
         if case.kind == "expression":
@@ -499,13 +499,13 @@ def _tell(found: dict[str, Any]) -> None:
 def warm() -> None:
     """Load what cases need before processes are forked."""
     import strata.app.cli
-    import strata.calls
+    import strata.base.calls
     import strata.search
     import strata.serving
     from strata.app.cli import run_command
 
     os.environ["STRATA_TRACEBACK"] = "1"  # what no check foresaw counts, and where it was
-    strata.calls.quiet = contextlib.nullcontext
+    strata.base.calls.quiet = contextlib.nullcontext
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         run_command(["predict", "-m", "llama-3-8b", "-s", "8xh200", "--plan", "tp=8", "--explain"])
 

@@ -11,9 +11,9 @@ from mutations import bad_table
 
 import strata as st
 from deepflow.tiling_spread import run_tilings
-from strata.drawing import MOST_SHAPES, Canvas
-from strata.errors import StrataError, Unforeseen
-from strata.expression import calculate
+from strata.base.drawing import MOST_SHAPES, Canvas
+from strata.base.errors import StrataError, Unforeseen
+from strata.base.expression import calculate
 from strata.hardware.part_of_domain import SPARE, _shared_out
 from strata.mapping.kernel_parallel import parse_strategy
 from strata.optimise.joint import typed_degrees

@@ -27,7 +27,7 @@ def test_a_case_is_made_from_its_seed_and_number():
 
 def test_every_command_option_and_public_function_is_found():
     from strata.app.cli import COMMANDS
-    from strata.shipped import paper_offers
+    from strata.base.shipped import paper_offers
 
     assert {words[0] for words in found.commands()} == {*COMMANDS, *paper_offers("commands")}
     assert ("kernel", "gemm") in found.commands()

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.arrays import enable_jax, leaves, map_leaves
-from strata.errors import BadValue, MissingQuantity
+from strata.base.arrays import enable_jax, leaves, map_leaves
+from strata.base.errors import BadValue, MissingQuantity
 from strata.hardware.chip import Chip, as_chip, finished, read_chip
 from strata.hardware.derive import DERIVATIONS, ORDER, Derivation, derivation_order
 from strata.hardware.thermal.compact import ThermalModel, UnsolvedHeat, heat_of

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import BadFile, BadValue
+from strata.base.errors import BadFile, BadValue
 from strata.hardware.fabric import (
     KINDS,
     TAPERED,

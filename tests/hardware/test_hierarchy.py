@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.errors import BadFile, BadValue
+from strata.base.errors import BadFile, BadValue
 from strata.hardware.chip import chip
 from strata.hardware.hierarchy import matrix_units, memory_levels, scope_capacity
 

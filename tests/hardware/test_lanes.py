@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from strata.errors import MissingQuantity
+from strata.base.errors import MissingQuantity
 from strata.hardware.components import link_phy
 from strata.hardware.technology import area_lanes, bonding, edge_bandwidth, edge_lanes, packaging
 from strata.params import names

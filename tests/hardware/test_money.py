@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.hardware.fabric import fabric
 from strata.hardware.making import cost_rate, system_cost
 from strata.hardware.money import (

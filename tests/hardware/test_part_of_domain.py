@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as strat
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.hardware.part_of_domain import used_part
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from strata.arrays import enable_jax, leaves
+from strata.base.arrays import enable_jax, leaves
 from strata.hardware.technology import scaled_node, technology
 from strata.params import stated, value_at
 

@@ -3,7 +3,7 @@
 import pytest
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 
 TEN = """name = "ten"
 like = "h200"

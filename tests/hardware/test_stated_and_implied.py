@@ -9,11 +9,11 @@ what is found, rounded up; where they are wide, the test says why.
 import pytest
 
 import strata as st
+from strata.base.units import parse
 from strata.hardware.components import link_phy, memory_device
 from strata.hardware.silicon.floorplan import made_of
 from strata.hardware.technology import device_bandwidth, edge_bandwidth, technology
 from strata.params import data_folder, read_toml
-from strata.units import parse
 
 # chip: node, memory device and stacks, format, bytes of registers a multiply-add moves
 # mma m16n8k16: operands of 768 B and 16 x 8 sums of 4 B read and written, a 2048 multiply-adds; wgmma and its

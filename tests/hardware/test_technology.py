@@ -7,10 +7,10 @@ from itertools import pairwise
 import pytest
 
 import strata as st
+from strata.base.precision import BYTES
 from strata.hardware.components import link_phy, memory_device
 from strata.hardware.technology import bonding, packaging, technology
 from strata.params import names, stated
-from strata.precision import BYTES
 
 FOUNDRY = ("n16", "n12", "n10", "n7", "n5", "n3", "n2", "a14")  # oldest first
 READERS = {

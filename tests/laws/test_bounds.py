@@ -7,7 +7,7 @@ from cases import points
 from hypothesis import given, settings
 
 import strata as st
-from strata.arrays import leaves
+from strata.base.arrays import leaves
 from strata.hardware.money import host_power
 from strata.workload.graph import is_collective
 

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.mapping.engine import Engine, engine, has_host_time
 from strata.one_step import priced_step
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.power_cap import power_capped
+from strata.software.engine import Engine, engine, has_host_time
 
 # an engine that repeats another program's counts has no host
 SOFTWARE = [name for name in names("engine") if has_host_time(engine(name))]

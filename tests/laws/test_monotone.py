@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.batch import take
+from strata.base.batch import take
 
 BETTER = [
     "memory.bandwidth",

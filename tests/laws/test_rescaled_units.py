@@ -8,7 +8,7 @@ from cases import METRICS, WIDE_CHIPS, same, system
 
 import strata as st
 from strata.app.render.catalogue import FILES, SHOWN
-from strata.arrays import leaves
+from strata.base.arrays import leaves
 from strata.params import find, fitted_file, names
 
 

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.mapping.engine import engine
 from strata.one_step import priced_step
 from strata.params import names
+from strata.software.engine import engine
 
 # a chip, and one with no less of anything: the same architecture or the next, on a fabric of the same shape
 SUCCESSORS = (

@@ -12,8 +12,8 @@ from hypothesis import strategies as some
 from test_monotone import BETTER, FACTORS, improved
 
 import strata as st
-from strata.mapping.engine import trainer_of
 from strata.mapping.training_plan import SCHEDULE
+from strata.software.engine import trainer_of
 
 ENGINES = ["megatron", "nanotron", "pytorch", "torch-compile", "vllm"]
 MODELS = ["llama-3-8b", "mixtral-8x7b", "deepseek-v2-lite", "gpt-oss-20b", "gemma-3-1b"]

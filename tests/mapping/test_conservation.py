@@ -23,7 +23,7 @@ from cases import (
 from hypothesis import given, settings
 
 import strata as st
-from strata.arrays import leaves
+from strata.base.arrays import leaves
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import microbatches
 from strata.mapping.shard import shard

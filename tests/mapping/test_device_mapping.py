@@ -15,7 +15,7 @@ from deepflow.device_mapping import (
     shard_count,
     talking_shards,
 )
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 
 degrees = some.lists(some.sampled_from([1, 2, 3, 4, 6]), min_size=1, max_size=4)
 

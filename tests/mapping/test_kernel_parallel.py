@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.mapping.kernel_parallel import (
     KernelSplit,
     Strategy,

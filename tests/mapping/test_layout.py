@@ -12,7 +12,7 @@ from hypothesis import strategies as hy
 from programs import elementwise, extent, one_block, product
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.mapping.layout import conversions
 from strata.mapping.place import place
 from strata.mapping.shard import shard

@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.precision import bytes_of
+from strata.base.precision import bytes_of
 
 GROUPED = ["llama-3-8b", "gpt3-175b", "mixtral-8x7b", "qwen3-30b-a3b"]
 LATENT = "deepseek-v3"

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.hardware.fabric import fabric, sized
 from strata.mapping.place import IDLE, place, rank_numbers
 from strata.mapping.plan import plan

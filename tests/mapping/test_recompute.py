@@ -5,7 +5,7 @@ import pytest
 from cases import roomy, uncapped
 
 import strata as st
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
 from strata.mapping.plan import plan, plan_text
 from strata.mapping.rules import (
     DUAL_PIECES,

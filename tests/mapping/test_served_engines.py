@@ -6,14 +6,14 @@ import pytest
 
 import strata as st
 from strata.adapters.launchers.rules import launcher
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
 from strata.hardware.chip import chip
-from strata.mapping.engine import Engine, engine, kernel_library
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.launching import beside_host
 from strata.pricing.pricers import chip_under_library
+from strata.software.engine import Engine, engine, kernel_library
 
 ENGINES = ("vllm", "sglang", "trtllm", "atom")
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.mapping.shard import shard
 from strata.workload.dataflow import Dataflow, DataflowKernel
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Tensor

@@ -13,7 +13,7 @@ import sys
 import pytest
 
 from strata.app.cli import run_command
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
 from strata.measure import collectives
 from strata.measure.collectives import (
     COLLECTIVES,

@@ -6,7 +6,7 @@ import pytest
 from collective_logs import POWERS, made_log
 
 import strata as st
-from strata.errors import BadFile, BadValue
+from strata.base.errors import BadFile, BadValue
 from strata.hardware.transport import transport
 from strata.measure import logged
 from strata.measure.logged import calibrate_logs, write_fit

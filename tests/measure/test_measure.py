@@ -12,7 +12,7 @@ import pytest
 
 import strata as st
 from strata.app.cli import run_command
-from strata.errors import BadFile, StrataError, UnknownName
+from strata.base.errors import BadFile, StrataError, UnknownName
 from strata.measure import gpu, measure
 from strata.measure.measure import (
     REPLAYS,

@@ -6,8 +6,8 @@ import re
 import pytest
 from collective_logs import POWERS, made_log, made_time, row_of
 
-from strata.drawing import keep
-from strata.errors import BadFile, StrataError
+from strata.base.drawing import keep
+from strata.base.errors import BadFile, StrataError
 from strata.measure.nccl_logs import (
     ToldRun,
     chip_of_gpu,

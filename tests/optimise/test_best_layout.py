@@ -9,7 +9,7 @@ import pytest
 from layout_programs import gpt_layer, kernel
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.mapping.shard import shard
 from strata.optimise.layout import best_layout, layout_setting

@@ -8,7 +8,7 @@ import pytest
 import strata as st
 from deepflow.codesign import codesign, codesign_problem, model_shapes, system_sizes
 from deepflow.design.problem import FREE
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.evaluate import evaluate_case
 
 V100 = ("deepflow-v100", "deepflow-2021-capped", "deepflow-v100", "lstm-lm-v100", st.train(256, 1), 4)

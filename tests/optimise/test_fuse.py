@@ -8,7 +8,7 @@ import pytest
 from fuse_random import mappings, random_problem
 from gpt_layer import gpt_layer, table
 
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.optimise.fuse import fuse_kernels, kernel_by_kernel, next_best, price_mapping, too_large
 from strata.optimise.fusion.fusion_graph import mapping_space
 from strata.optimise.fusion.fusion_problem import FusionChip, FusionKernel, FusionProblem, FusionTensor

@@ -9,7 +9,7 @@ from gpt_layer import gpt_layer
 from programs import elementwise, extent, one_block, product
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.mapping.place import Placement, place
 from strata.optimise.fuse import fuse_kernels, kernel_by_kernel
 from strata.optimise.fusion.fusion_graph import fusion_problem, kernel_shape

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.mapping.layout import Layout
 from strata.optimise import fuse
 from strata.optimise.fuse import fuse_kernels

@@ -16,7 +16,7 @@ from deepflow.design.methods import (
     optimise,
 )
 from deepflow.design.variables import ChoiceVariable, DesignVariables
-from strata.errors import BadValue, StrataError, UnknownName
+from strata.base.errors import BadValue, StrataError, UnknownName
 
 FAST = [m for m in METHODS if m not in ("jax", "search-tpe", "search-cmaes")]
 
@@ -128,7 +128,7 @@ def test_slopes_of_the_objective_itself_lead_to_the_same_split():
 
 def test_whole_counts_have_the_slope_of_their_quotient_under_jax():
     jax = pytest.importorskip("jax")
-    from strata.arrays import ceil_div, enable_jax, floor_div
+    from strata.base.arrays import ceil_div, enable_jax, floor_div
 
     enable_jax()
     x = jax.numpy.asarray(7.0)

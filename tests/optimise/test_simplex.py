@@ -7,7 +7,7 @@ from hypothesis import strategies as some
 from scipy.optimize import minimize
 
 from deepflow.design.variables import project_shares
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 
 ROWS = some.lists(some.floats(-3.0, 3.0), min_size=1, max_size=8)
 FLOORS = some.sampled_from([0.0, 0.01, 0.1])
@@ -68,7 +68,7 @@ def test_floors_that_do_not_fit_are_refused():
 
 def test_jax_gives_the_same_and_a_gradient():
     jax = pytest.importorskip("jax")
-    from strata.arrays import enable_jax
+    from strata.base.arrays import enable_jax
 
     enable_jax()
     row = np.array([0.8, 0.05, 0.4, -0.3])

@@ -7,7 +7,7 @@ import pytest
 
 from dfmodel.study_fusion import run_fusion
 from strata import studies
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 
 LAYER = {
     "program": "dfmodel-gpt-forward",

@@ -7,7 +7,7 @@ import pytest
 
 from strata import studies
 from strata.app.render.study import draw_study
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 
 TEXT = """
 title = "Two chips"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.mapping.plan import OFFLOAD, Plan, plan
 
 MESH = {"tp": 2, "dp": 2, "pp": 2, "zero": 1, "sp": 1, "microbatches": 8}

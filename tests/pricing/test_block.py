@@ -5,7 +5,7 @@ from cases import points, roomy
 from hypothesis import given, settings
 
 import strata as st
-from strata.mapping.engine import engine
+from strata.software.engine import engine
 from strata.workload.graph import is_collective
 
 

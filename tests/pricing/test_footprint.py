@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.mapping.engine import trainer_of
 from strata.pricing.footprint import Footprint, footprint_of, gathered_weights, stored_weights
 from strata.pricing.training_memory import STATE, block_state
+from strata.software.engine import trainer_of
 
 
 def held(name, work, plan, page=1.0):

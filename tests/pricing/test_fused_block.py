@@ -8,13 +8,13 @@ import pytest
 
 import strata as st
 from strata.evaluate import pricing_of
-from strata.mapping.engine import engine
 from strata.optimise.fuse import fuse_kernels
 from strata.optimise.fusion.fusion_graph import fusion_problem, kernel_shape
 from strata.pricing.block import price_block
 from strata.pricing.fused_block import TILES, tensor_sizes
 from strata.pricing.fusion import is_streamed
 from strata.pricing.pricers import Structure, rank_in_step
+from strata.software.engine import engine
 from strata.workload.graph_walks import extents_of
 
 UNFUSED = engine("ideal", kernels="unfused")

@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.pricing import fusion
 from strata.pricing.fusion import (
     PartitionLimits,

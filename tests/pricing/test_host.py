@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 import strata as st
-from strata.mapping.engine import engine, kernel_library
 from strata.pricing import pricers
+from strata.software.engine import engine, kernel_library
 
 
 def step_of(by, batch=64.0, plan="tp=8", model="llama-3-8b", system="8xh200"):

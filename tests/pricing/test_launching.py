@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from strata.mapping.engine import engine
 from strata.mapping.plan import plan
-from strata.mapping.trainer import ExpertBias
 from strata.one_step import priced_step
+from strata.software.engine import engine
+from strata.software.trainer import ExpertBias
 from strata.validation.readers.labels import Catalogue
 from strata.workload.model import model as named_model
 from strata.workload.tasks import train

@@ -8,7 +8,7 @@ from cases import MODELS, model, rank_graph, roomy
 from programs import GraphProgram, elementwise, extent, one_block
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.mapping.place import Placement
 from strata.pricing import pricers
 from strata.pricing.kernels.device import device

@@ -10,7 +10,7 @@ from hypothesis import strategies as hy
 from programs import GraphProgram, extent, one_block, product
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.pricing.metrics import METRICS, ItemMetrics, TokenMetrics
 from strata.pricing.price import BOUNDS
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.mapping.engine import engine, trainer_of
 from strata.one_step import stage_memory
 from strata.pricing.footprint import footprint_of
 from strata.pricing.training_memory import OUTSIDE, STATE, in_flight, kept_activations
+from strata.software.engine import engine, trainer_of
 from strata.workload.lora import Lora
 
 GIB = 2.0**30

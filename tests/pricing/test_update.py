@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.evaluate import pricing_of
 from strata.hardware.transport import transport
-from strata.mapping.engine import engine
 from strata.mapping.place import place
 from strata.mapping.plan_layout import group_ranks
 from strata.pricing.network.collectives import price_collective
@@ -21,6 +20,7 @@ from strata.pricing.optimiser import host_update
 from strata.pricing.pricers import Structure, rank_in_step
 from strata.pricing.step import price
 from strata.pricing.update import exposed_beside_chunks, update_parts, update_price
+from strata.software.engine import engine
 from strata.workload.graph import Collective, is_collective
 
 SYSTEM, MODEL, WORK = "4x8xh100", "llama-3-8b", st.train(batch=64, length=4096)

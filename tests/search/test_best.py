@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
 from strata.mapping.plans import candidate_plans
 from strata.pricing.metrics import METRICS
 from strata.search.goal import DERIVED_METRICS, GOAL_METRICS, goal, metric_column

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from proof import branch_and_bound, compared
 
-from strata.errors import BadValue
-from strata.pareto import non_dominated
+from strata.base.errors import BadValue
+from strata.base.pareto import non_dominated
 from strata.search.bounds import bound_columns, core_range, legal_hull, optimistic
 from strata.search.executors import perform
 from strata.search.goal import goal

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
 from strata.search.executors import EXECUTORS, ONE_THREAD, PointsWork, open_executor
 from strata.search.points import evaluate_points
 from strata.search.run import Search
@@ -80,7 +80,7 @@ def equal(left, right, exact=True):
 
 
 def test_jax_answers_as_numpy_does_and_compiles_once_for_many_lengths():
-    from strata.stages import compiled_for
+    from strata.base.stages import compiled_for
 
     alike = DIGITS[DIGITS[:, NODE.axis("weights")] == 1]
     works = [PointsWork(alike[:70]), PointsWork(alike[70:])]

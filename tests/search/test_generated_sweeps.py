@@ -7,7 +7,7 @@ import pytest
 
 import strata as st
 from deepflow.generated import generated_system, sweep_generated
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.hardware.generate.recipe import generation
 from strata.search.plans import best_strategies
 

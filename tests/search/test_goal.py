@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
+from strata.base.pareto import non_dominated
 from strata.mapping.rules import MEMORY
-from strata.pareto import non_dominated
 from strata.search.goal import goal, metric_column
 from strata.search.points import Evaluated
 

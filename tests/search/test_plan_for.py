@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.result import why_infeasible
 from strata.search.plan_for import time_by_op, why_behind
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.money import host_power
 from strata.search.power_caps import power_caps
 from strata.serving.pools import capped_system, checked_caps, resting_power

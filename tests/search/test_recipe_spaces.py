@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.hardware.generate.recipe import generation
 from strata.hardware.system import System
 from strata.mapping.plan import division

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.errors import StrataError
-from strata.pareto import non_dominated
+from strata.base.errors import StrataError
+from strata.base.pareto import non_dominated
 from strata.search.executors import perform
 from strata.search.goal import goal
 from strata.search.points import concatenate_points, evaluate_points

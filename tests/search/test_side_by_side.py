@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.search.compare import compare
 from strata.search.reasons import TokenTime, log_mean, served_token_time, times_apart, why_different
 

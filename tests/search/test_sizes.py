@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.batch import MOST_MEMORY, run_box
-from strata.errors import BadValue
+from strata.base.batch import MOST_MEMORY, run_box
+from strata.base.errors import BadValue
 
 ON = ("sweep", "-m", "llama-3-8b", "-s", "8xh200", "--plan", "tp=8")
 

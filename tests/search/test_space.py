@@ -5,7 +5,7 @@ import tomllib
 import numpy as np
 import pytest
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.params import find
 from strata.search.points import case_of_points, evaluate_points
 from strata.search.space import space

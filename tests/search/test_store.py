@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.errors import BadFile, BadValue, StrataError
+from strata.base.errors import BadFile, BadValue, StrataError
 from strata.search.executors import PointsWork
 from strata.search.points import evaluate_points
 from strata.search.run import Search, search

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from strata.app.render.search import search_tables
-from strata.errors import BadValue
-from strata.pareto import non_dominated
+from strata.base.errors import BadValue
+from strata.base.pareto import non_dominated
 from strata.search.goal import GOAL_METRICS, goal, metric_column
 from strata.search.points import evaluate_points
 from strata.search.run import search

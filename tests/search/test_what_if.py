@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.errors import BadValue, StrataError, UnknownName
+from strata.base.errors import BadValue, StrataError, UnknownName
 from strata.search.inputs import named_inputs, relative_factor, set_tables
 from strata.search.what_if import what_if
 

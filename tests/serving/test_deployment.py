@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.search.served_options import deployment_of, load_of_options, typed_draft
 from strata.serving.deployment import Deployment, served
 from strata.serving.simulator.load_text import load_of

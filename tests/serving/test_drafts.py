@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.search.served_options import typed_draft
 from strata.serving.drafts import parameters_of
 from strata.serving.speculation import best_window

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.errors import StrataError
-from strata.mapping.engine import request_time
+from strata.base.errors import StrataError
 from strata.mapping.plans import plans
 from strata.serving.load import most_rate
+from strata.software.engine import request_time
 from strata.workload.graph_walks import check_graph
 
 RUNS = Path(__file__).parents[2] / "validation" / "serving" / "requests"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.search.served_options import read_pools
 from strata.serving.deployment import Deployment
 from strata.serving.simulated import ServicePool, simulate_services

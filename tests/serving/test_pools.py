@@ -9,12 +9,12 @@ from hypothesis import strategies as some
 from hypothesis.extra.numpy import arrays
 
 import strata as st
-from strata.errors import StrataError
-from strata.mapping.engine import request_time
-from strata.pareto import non_dominated
+from strata.base.errors import StrataError
+from strata.base.pareto import non_dominated
 from strata.serving.load import RemotePrefill, most_rate
 from strata.serving.pools import cache_bytes, pool, pool_sizes, pools_limit, send_time
 from strata.serving.under_load import client_steps
+from strata.software.engine import request_time
 
 ASKED = st.serving.Requests(2048, 256)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.evaluate import evaluate
 from strata.serving.deployment import Deployment
 from strata.serving.pools import cache_bytes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
 from strata.serving.curve import curve
 from strata.serving.deployment import Deployment
 from strata.serving.load import open_load

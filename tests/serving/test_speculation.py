@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.serving.speculation import branch_acceptance, expected_tokens, tree_size
 
 CHANCE, DEPTH = some.floats(0.0, 1.0), some.integers(1, 32)

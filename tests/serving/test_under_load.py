@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.serving.load_metrics import limits_text
 from strata.serving.pools import pool
 from strata.serving.served_plans import plans_that_serve

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from strata.arrays import lead, rank_of
-from strata.errors import BadValue, UnknownName
+from strata.base.arrays import lead, rank_of
+from strata.base.errors import BadValue, UnknownName
 from strata.pricing.pipeline import decode_cycle, pipeline_time
 from strata.pricing.schedules import (
     SCHEDULE,

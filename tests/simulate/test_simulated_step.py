@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadValue, StrataError, UnknownName
+from strata.base.errors import BadValue, StrataError, UnknownName
 from strata.pricing.schedules import SCHEDULES
 from strata.simulate.gantt import gantt_page, tracks_of
 from strata.simulate.step import passes_of, simulate_schedules, simulate_step

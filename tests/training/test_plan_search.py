@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.batch import plan_at
-from strata.errors import BadValue
-from strata.mapping.engine import engine
-from strata.mapping.plans import plans_of_training
+from strata.base.errors import BadValue
+from strata.mapping.plans import plan_at, plans_of_training
 from strata.mapping.training_plan import RECOMPUTE
+from strata.software.engine import engine
 from strata.training.checks import check_training_plan
 from strata.training.plan_search import search_training
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 import strata as st
-from strata.mapping.engine import engine
+from strata.software.engine import engine
 
 PEAK = 989.4e12  # dense bf16 of an H100 or H800, by which both papers count
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
 from strata.training.run import token_count, usual_batch
 
 PLAN = "tp=8,pp=4,dp=16,zero=1,sp=1,recompute=full,microbatches=64"

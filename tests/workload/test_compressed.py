@@ -10,7 +10,7 @@ import pytest
 
 import strata as st
 from strata.adapters.huggingface.config import read_config
-from strata.errors import BadFile
+from strata.base.errors import BadFile
 from strata.params import data_folder
 from strata.workload.tasks import decode, prefill
 

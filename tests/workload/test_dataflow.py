@@ -9,7 +9,7 @@ import pytest
 from cases import collectives
 
 import strata as st
-from strata.errors import BadFile, BadValue, StrataError, UnknownName
+from strata.base.errors import BadFile, BadValue, StrataError, UnknownName
 from strata.mapping.plan import division
 from strata.mapping.shard import shard
 from strata.params import data_folders

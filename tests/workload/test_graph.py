@@ -12,7 +12,7 @@ from hypothesis import strategies as hy
 from programs import elementwise, extent, one_block, product, tensor
 
 import strata as st
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.workload.graph import Block, BlockSequence, Graph
 from strata.workload.graph_walks import check_graph
 

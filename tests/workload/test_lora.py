@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.mapping.shard import shard
 from strata.pricing.footprint import footprint_of
 from strata.workload.graph import is_collective

@@ -5,7 +5,7 @@ import pytest
 from cases import collectives, roomy, uncapped
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.mapping.plan import division
 from strata.mapping.shard import shard
 from strata.params import names

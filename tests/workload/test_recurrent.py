@@ -8,7 +8,7 @@ import pytest
 from cases import roomy, uncapped
 
 import strata as st
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.workload.graph_walks import check_graph
 
 REFERENCE = json.loads((Path(__file__).parents[1] / "data/deepflow/kernel_parallel.json").read_text())

@@ -7,7 +7,7 @@ import pytest
 from cases import roomy
 
 import strata as st
-from strata.errors import BadFile, BadValue
+from strata.base.errors import BadFile, BadValue
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.expert_load import busiest_load, most_on_a_rank

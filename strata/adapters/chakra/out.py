@@ -11,8 +11,8 @@ from typing import Any
 
 from strata.adapters.chakra.stage import StageNode, StageNodes
 from strata.adapters.chakra.trace import COLLECTIVE, RECEIVE, SEND, ChakraFile, ChakraNode, chakra_bytes
-from strata.drawing import keep
-from strata.errors import BadValue
+from strata.base.drawing import keep
+from strata.base.errors import BadValue
 from strata.mapping.training_plan import SCHEDULE
 from strata.result import Result
 from strata.simulate.orders import Pass, device_orders

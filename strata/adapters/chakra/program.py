@@ -24,12 +24,12 @@ from strata.adapters.chakra.trace import (
     ChakraNode,
     read_chakra,
 )
-from strata.arrays import Number, register_pytree
-from strata.errors import BadFile, BadValue, UnknownName, require
-from strata.precision import PRECISIONS
-from strata.reading import json_file
-from strata.records import readable
-from strata.units import LARGEST, finite_number
+from strata.base.arrays import Number, register_pytree
+from strata.base.errors import BadFile, BadValue, UnknownName, require
+from strata.base.precision import PRECISIONS
+from strata.base.reading import json_file
+from strata.base.records import readable
+from strata.base.units import LARGEST, finite_number
 from strata.workload.custom_ops import Communication, CustomOp
 from strata.workload.graph import Block, BlockSequence, Extent, Graph, Op, checked
 from strata.workload.protocol import Program

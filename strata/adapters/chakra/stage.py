@@ -11,16 +11,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from strata.adapters.chakra.trace import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND
-from strata.arrays import Number
-from strata.mapping.engine import trainer_of
-from strata.mapping.trainer import gathered_bytes
+from strata.base.arrays import Number
+from strata.base.precision import bytes_of
 from strata.mapping.training_plan import recompute_share
-from strata.precision import bytes_of
 from strata.pricing.block import PricedBlock, PricedOp
 from strata.pricing.price import Price
 from strata.pricing.update import sum_groups, update_parts, weight_moves
 from strata.simulate.orders import Pass
 from strata.simulate.passes import PlacedBlock, StepPasses
+from strata.software.engine import trainer_of
+from strata.software.trainer import gathered_bytes
 from strata.workload.graph import Collective, Op, is_collective
 
 MOST_STEPS = 256  # messages of one ring that are written one by one

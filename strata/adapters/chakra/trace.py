@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadFile
-from strata.reading import file_bytes
+from strata.base.errors import BadFile
+from strata.base.reading import file_bytes
 
 VERSION = "0.0.4"  # of the schema
 NODE_TYPES = (

@@ -19,8 +19,8 @@ from strata.adapters.huggingface.keys import (
 from strata.adapters.huggingface.layers import layer_pattern, sparse_sizes, stream_sizes, with_blocks
 from strata.adapters.huggingface.names import ConfigFamily, family_of, find_config
 from strata.adapters.huggingface.parts import read_mixer, read_tower
-from strata.errors import BadFile, BadValue
-from strata.precision import check
+from strata.base.errors import BadFile, BadValue
+from strata.base.precision import check
 from strata.workload.model import Model
 
 # Formats by what quantisers call them; the second says whether weights are widened before a product.

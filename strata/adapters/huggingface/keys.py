@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from strata.errors import BadFile
+from strata.base.errors import BadFile
 from strata.params import data_folder, read_toml
 
 # Keys with a whole number: the least and the most it may be, and what other families call it.

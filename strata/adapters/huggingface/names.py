@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from strata.adapters.huggingface.keys import ConfigKeys, one_line
-from strata.errors import BadFile, BadValue, UnknownName, nearest
+from strata.base.errors import BadFile, BadValue, UnknownName, nearest
+from strata.base.precision import BYTES
 from strata.params import dashed, data_folder, meant, names, read_toml
-from strata.precision import BYTES
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 from strata.adapters.huggingface.keys import ConfigKeys, shortened
 from strata.adapters.huggingface.names import ConfigFamily
-from strata.errors import BadFile
+from strata.base.errors import BadFile
 from strata.workload.mixer import Mixer
 
 CHANNELS_OF_A_STEP = 16  # a Mamba's step has a rank of one in so many channels of the model, unless stated

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from strata.adapters.launchers.rules import Launcher, LaunchRules, whole_number
-from strata.errors import BadValue, StrataError, require
+from strata.base.errors import BadValue, StrataError, require
 from strata.hardware.system import System
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine
 from strata.mapping.plan import Plan
 from strata.mapping.plan import plan as make_plan
 from strata.serving.priced_service import PricedService
 from strata.serving.requests import Requests, check_context, shipped_config
 from strata.serving.served_plans import served_plans
 from strata.serving.speculation import check_drafting
+from strata.software.engine import USUAL_SERVER, Engine, as_engine
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import map_leaves, register_pytree
-from strata.errors import BadValue
-from strata.expression import holds_at
-from strata.mapping.engine import Engine
+from strata.base.arrays import map_leaves, register_pytree
+from strata.base.errors import BadValue
+from strata.base.expression import holds_at
+from strata.base.records import readable
 from strata.mapping.plan import Plan, order_text, plan_text
 from strata.mapping.plans import plans, taken
 from strata.params import Sources, names, read_record, remembered, text, texts
-from strata.records import readable
+from strata.software.engine import Engine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload
 

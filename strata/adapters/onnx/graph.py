@@ -30,7 +30,7 @@ from strata.adapters.onnx.trace import (
     fresh,
     kept_dims,
 )
-from strata.errors import BadFile, BadValue, StrataError, UnknownName
+from strata.base.errors import BadFile, BadValue, StrataError, UnknownName
 from strata.workload.dataflow import Dataflow
 
 DEFAULT_SIZE = 128  # of an open dimension that nothing is said about, beside the batch

@@ -31,7 +31,7 @@ from strata.adapters.onnx.views import (
     reshaped,
     whole_numbers,
 )
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.workload.ops import OPERATIONS
 
 

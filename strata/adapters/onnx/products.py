@@ -20,7 +20,7 @@ from strata.adapters.onnx.axes import (
 )
 from strata.adapters.onnx.trace import DATA, KernelRead, OnnxTrace, OnnxValue, renamed_axis
 from strata.adapters.onnx.views import Attributes, Operands, Rule, operand
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.workload.lstm import CELLS
 
 

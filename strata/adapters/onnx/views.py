@@ -20,7 +20,7 @@ from strata.adapters.onnx.axes import (
     regroup,
 )
 from strata.adapters.onnx.trace import DATA, KernelRead, OnnxTrace, OnnxValue, known
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 
 Attributes = dict[str, Any]
 Operands = Sequence[Any]  # values, None where an optional one is left out

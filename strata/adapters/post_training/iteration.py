@@ -10,15 +10,15 @@ import numpy as np
 
 from strata.adapters.post_training.phases import Learning, Rollouts
 from strata.adapters.post_training.recipe import PostTrainingRecipe
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.records import readable
 from strata.hardware.money import Economics
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.mapping.rules import divisors
 from strata.pricing.network.collective_cost import collective
-from strata.records import readable
 from strata.serving.steps import dollars_per_s
+from strata.software.engine import Engine
 from strata.workload.expert_ops import is_expert_product
 from strata.workload.model import Model
 from strata.workload.tasks import train

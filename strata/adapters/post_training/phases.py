@@ -16,15 +16,15 @@ from strata.adapters.post_training.recipe import (
     over_plans,
     response_lengths,
 )
-from strata.arrays import Array, Number, map_leaves
+from strata.base.arrays import Array, Number, map_leaves
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan
 from strata.mapping.plans import candidate_plans, taken
 from strata.pricing.training_memory import STATE
 from strata.serving.curve import as_many
 from strata.serving.simulator.step_pricer import idle_power
+from strata.software.engine import Engine
 from strata.workload.model import Model
 from strata.workload.tasks import decode, prefill, train
 

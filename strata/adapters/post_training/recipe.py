@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from strata.arrays import Array, Number, register_pytree
-from strata.errors import BadValue, require
+from strata.base.arrays import Array, Number, register_pytree
+from strata.base.errors import BadValue, require
+from strata.base.records import readable
 from strata.mapping.rules import divisors
 from strata.params import Sources, override, quantity, remembered, sourced_record, text
-from strata.records import readable
 
 NODES = 64  # middles of equal parts of the longest response, at which integrals are taken
 HALVINGS = 80  # of an interval that holds the answer: a fixed number, whatever stands beside a point

@@ -20,22 +20,21 @@ from strata.adapters.post_training.iteration import (
 )
 from strata.adapters.post_training.phases import Learning, Rollouts, learning, rollouts, training_plans
 from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
-from strata.arrays import Array
-from strata.batch import plan_at
-from strata.errors import BadValue, require
+from strata.base.arrays import Array
+from strata.base.errors import BadValue, require
+from strata.base.records import readable
+from strata.base.units import show
 from strata.evaluate import evaluate
 from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import USUAL_SERVER, Engine, as_engine, has_host_time
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.plans import plans, taken
-from strata.records import readable
+from strata.mapping.plans import plan_at, plans, taken
 from strata.result import why_infeasible
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes, send_time
+from strata.software.engine import USUAL_SERVER, Engine, as_engine, has_host_time
 from strata.training.checks import check_trainable
-from strata.units import show
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 from strata.workload.tasks import decode, train

@@ -8,7 +8,7 @@ from typing import Any
 from strata.app import LISTED
 from strata.app.commands.options import FORM, AnswerForm, argument, command, drawing, flag, option
 from strata.app.terminal import item_names, one_of, print_json, wrote
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 
 KINDS = (
     "chip, model, program, fabric, system, transport, packets, memory, engine, economics, reliability, "

@@ -11,10 +11,10 @@ import typer
 
 from strata.app.commands.options import FORM, AnswerForm, flag, flat_command, option, typed
 from strata.app.terminal import names_of, one_of, precision_names, set_items
-from strata.errors import BadValue
+from strata.base.errors import BadValue
+from strata.base.units import typed_quantity, whole
 from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_request import ALWAYS, OPTIONS, SIZES
-from strata.units import typed_quantity, whole
 
 kernels = typer.Typer(
     name="kernel",

@@ -13,8 +13,8 @@ import typer
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, option, typed
 from strata.app.terminal import names_of, one_of, precision_names, status_line, typed_pairs, wrote
-from strata.errors import BadFile, BadValue, MissingQuantity, StrataError
-from strata.units import show, whole
+from strata.base.errors import BadFile, BadValue, MissingQuantity, StrataError
+from strata.base.units import show, whole
 
 if TYPE_CHECKING:
     from strata.hardware.system import System
@@ -208,7 +208,7 @@ def asked_program(name: str, layers: str, precision: str) -> Program:
     """The program with so many layers, in a format."""
     from dataclasses import replace
 
-    from strata.precision import bytes_of
+    from strata.base.precision import bytes_of
     from strata.workload.dataflow import Dataflow
     from strata.workload.model import Model
     from strata.workload.program import program as make_program
@@ -235,7 +235,7 @@ def rule_changes(items: list[str] | None) -> dict[str, str]:
     """
     from dataclasses import fields
 
-    from strata.errors import UnknownName
+    from strata.base.errors import UnknownName
     from strata.pricing.fusion_rules import FusionRules
 
     known = {f.name: f.metadata for f in fields(FusionRules) if f.name not in ("name", "title", "sources")}
@@ -248,7 +248,7 @@ def rule_changes(items: list[str] | None) -> dict[str, str]:
 
 def pinned_groups(path: Path | None) -> list[list[str]]:
     """Groups of kernels from a file, in order."""
-    from strata.reading import tables_of, toml_file
+    from strata.base.reading import tables_of, toml_file
 
     if path is None:
         return []

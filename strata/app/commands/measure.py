@@ -13,7 +13,7 @@ import typer
 
 from strata.app.commands.options import FORM, AnswerForm, JsonFlag, MeasuredFolder, command, flag, option
 from strata.app.terminal import names_of, progress_bar, wrote
-from strata.errors import BadValue, StrataError, require
+from strata.base.errors import BadValue, StrataError, require
 
 if TYPE_CHECKING:
     from strata.measure.collectives import MeasuredCollective
@@ -229,7 +229,7 @@ def _fit_chip(chip: str, data: Path | None, only: list[str], output: Path | None
     import tomlkit
 
     from strata.app.render.accuracy import fitted_dict, fitted_table
-    from strata.shipped import shipped_folder
+    from strata.base.shipped import shipped_folder
     from strata.validation.fit.calibrate import calibrate, fitted_entries, overlay_toml
 
     fitted_chip, outcomes = calibrate(
@@ -248,8 +248,8 @@ def _fit_chip(chip: str, data: Path | None, only: list[str], output: Path | None
 
 def _fit_all(data: Path | None, only: list[str], asked: tuple[bool, bool], form: AnswerForm) -> None:
     from strata.app.render.accuracy import all_dict, all_table, worth_dict, worth_tables
-    from strata.errors import UnknownName
-    from strata.shipped import shipped_folder
+    from strata.base.errors import UnknownName
+    from strata.base.shipped import shipped_folder
     from strata.validation.fit.shipped import calibrate_all, stale_files, stale_numbers, write_all
     from strata.validation.fit.table import fit_table
     from strata.validation.fit.worth import quantities_worth
@@ -291,7 +291,7 @@ def _fit_logs(logs: list[Path], told: ToldRun, output: Path | None, form: Answer
     import datetime
 
     from strata.app.render.accuracy import logged_dict, logged_tables
-    from strata.errors import BadFile
+    from strata.base.errors import BadFile
     from strata.measure.logged import calibrate_logs, write_fit
 
     fit = calibrate_logs(_runs(logs, told), date=datetime.date.today().isoformat())

@@ -19,8 +19,8 @@ from strata.app.commands.options import (
     write,
 )
 from strata.app.terminal import listed_in, names_of, set_items, typed_bytes
-from strata.errors import BadValue
-from strata.units import whole
+from strata.base.errors import BadValue
+from strata.base.units import whole
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
@@ -245,7 +245,7 @@ def _at_once(
 def _simulate(cost: CollectiveCost, told: list[dict[str, Any]]) -> None:
     """The same collectives in ns-3, beside ours."""
     from strata.app.render.operations import point_number
-    from strata.arrays import map_leaves
+    from strata.base.arrays import map_leaves
     from strata.hardware.transport import packets
     from strata.measure.ns3 import simulated
     from strata.pricing.network.packet_collectives import group_schedule, schedule_for_simulator

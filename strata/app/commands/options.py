@@ -13,8 +13,8 @@ import typer
 
 from strata.app.rows_out import Rows, check_table, keep_table
 from strata.app.terminal import names_of, one_of, precision_names, print_json, say, system_names, wrote
-from strata.errors import BadValue, require
-from strata.units import parse, typed_time, whole
+from strata.base.errors import BadValue, require
+from strata.base.units import parse, typed_time, whole
 
 if TYPE_CHECKING:
     from strata.result import Result
@@ -108,7 +108,7 @@ def picture_file(path: Path | None) -> Path | None:
     """The file of a picture (.svg, .png or .pdf), its name checked before there is any work to lose."""
     if path is None:
         return None
-    from strata.drawing import check_picture
+    from strata.base.drawing import check_picture
 
     return check_picture(path)
 

@@ -21,9 +21,9 @@ from strata.app.commands.options import (
     with_price,
 )
 from strata.app.terminal import names_of, status_line, system_names, wrote
-from strata.errors import BadValue, UnknownName, require
-from strata.mapping.engine import USUAL_SERVER, usual_engine
-from strata.units import whole
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.units import whole
+from strata.software.engine import USUAL_SERVER, usual_engine
 
 if TYPE_CHECKING:
     from strata.search.compare import Comparison

@@ -19,7 +19,7 @@ from strata.app.commands.options import (
 )
 from strata.app.rows_out import keep_table
 from strata.app.terminal import one_of, print_json, say, wrote
-from strata.errors import BadValue, StrataError
+from strata.base.errors import BadValue, StrataError
 
 if TYPE_CHECKING:
     from strata.result import RankedPlan, Result

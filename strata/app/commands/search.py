@@ -37,8 +37,8 @@ from strata.app.terminal import (
     status_line,
     wrote,
 )
-from strata.errors import BadValue
-from strata.units import whole
+from strata.base.errors import BadValue
+from strata.base.units import whole
 
 if TYPE_CHECKING:
     from strata.search.outcome import Progress

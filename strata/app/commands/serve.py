@@ -6,8 +6,8 @@ from pathlib import Path
 
 from strata.app.commands.options import command, flag, option
 from strata.app.terminal import put_line
-from strata.errors import BadValue
-from strata.shipped import extra_package
+from strata.base.errors import BadValue
+from strata.base.shipped import extra_package
 
 
 @command("serve", "Explore designs in a browser.", "strata serve, then open http://127.0.0.1:8765")

@@ -20,10 +20,10 @@ from strata.app.commands.options import (
     with_price,
 )
 from strata.app.rows_out import keep_table
-from strata.drawing import PICTURE_KINDS
-from strata.errors import BadValue, require
-from strata.mapping.engine import USUAL_SERVER
-from strata.units import parse, typed_quantity, whole
+from strata.base.drawing import PICTURE_KINDS
+from strata.base.errors import BadValue, require
+from strata.base.units import parse, typed_quantity, whole
+from strata.software.engine import USUAL_SERVER
 
 if TYPE_CHECKING:
     from strata.serving.under_load import UnderLoad

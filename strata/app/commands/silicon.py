@@ -24,8 +24,8 @@ from strata.app.commands.options import (
 )
 from strata.app.rows_out import quantity_rows
 from strata.app.terminal import names_of, one_of, set_items, typed_bytes, typed_pairs, wrote
-from strata.errors import BadValue, require
-from strata.units import parse, typed_quantity, whole
+from strata.base.errors import BadValue, require
+from strata.base.units import parse, typed_quantity, whole
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip
@@ -218,8 +218,8 @@ def _answer_system(
     from strata.app.render.silicon import system_cost_dict, system_cost_table
 
     if dfmodel:
+        from strata.base.shipped import needed_model
         from strata.hardware.system import system as make_system
-        from strata.shipped import needed_model
 
         owner = make_system(name, **silicon_changes(items, floorplan))
         told, shown = needed_model("system totals", "dfmodel")(owner)

@@ -15,11 +15,11 @@ from strata.app.commands import options
 from strata.app.commands.options import command, flag, option, picture_file, with_price
 from strata.app.rows_out import write_rows
 from strata.app.terminal import names_of, one_of, plain_json, progress_bar, say, status_line, wrote
-from strata.drawing import keep
-from strata.errors import BadValue, require
-from strata.mapping.engine import USUAL_SERVER
+from strata.base.drawing import keep
+from strata.base.errors import BadValue, require
+from strata.base.units import typed_quantity
 from strata.search.served_options import deployment_of, limits_of_options, load_of_options, share_of_options
-from strata.units import typed_quantity
+from strata.software.engine import USUAL_SERVER
 
 if TYPE_CHECKING:
     from strata.serving.deployment import Deployment

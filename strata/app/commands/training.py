@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from strata.app.commands import options
 from strata.app.commands.options import command, drawing, flag, option, with_price
 from strata.app.terminal import names_of, one_of, typed_number, wrote
-from strata.errors import BadValue, require
-from strata.mapping.engine import USUAL_SERVER
-from strata.units import typed_time, whole
+from strata.base.errors import BadValue, require
+from strata.base.units import typed_time, whole
+from strata.software.engine import USUAL_SERVER
 
 if TYPE_CHECKING:
     from strata.adapters.post_training.run import PostTraining

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app.commands.options import FORM, AnswerForm, MeasuredFolder, argument, command, flag, option
 from strata.app.terminal import progress_bar, wrote
-from strata.errors import BadFile, UnknownName, require
-from strata.shipped import shipped_folder
+from strata.base.errors import BadFile, UnknownName, require
+from strata.base.shipped import shipped_folder
 
 if TYPE_CHECKING:
     from strata.validation.accuracy.run import Watched

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from strata.app.render.tables import cells_of, picked, table
+from strata.base.units import show
 from strata.hardware.chip import Chip
 from strata.hardware.transport import Transport
 from strata.params import leaf_paths
 from strata.result import Result
-from strata.units import show
 
 if TYPE_CHECKING:
     from strata.measure.collectives import GroupFacts, MeasuredCollective

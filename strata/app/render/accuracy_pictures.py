@@ -23,9 +23,9 @@ from strata.app.render.page import (
     section,
     series_colour,
 )
-from strata.arrays import Array
-from strata.drawing import COLOURS, STYLE, keep, pyplot_of, save
-from strata.units import factor
+from strata.base.arrays import Array
+from strata.base.drawing import COLOURS, STYLE, keep, pyplot_of, save
+from strata.base.units import factor
 from strata.validation.accuracy.headline import HEADLINE, headline_cells, percent
 from strata.validation.measured.spec import spec_of
 

@@ -17,7 +17,10 @@ from strata.app import LISTED
 from strata.app.render.program_graph import config_facts, layer_kinds, mixer_numbers, unread_text
 from strata.app.render.tables import picked, rows_table, table
 from strata.app.render.technology import PARTS, part_numbers
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
+from strata.base.precision import BYTES, SCALES
+from strata.base.records import to_dict
+from strata.base.units import show
 from strata.hardware.chip import Chip, chip
 from strata.hardware.components import LinkPhy, MemoryDevice
 from strata.hardware.dram.channel import Dram, dram_channel
@@ -28,14 +31,11 @@ from strata.hardware.money import Economics, economics
 from strata.hardware.system import SystemFile, system
 from strata.hardware.technology import Bonding, Packaging, Technology
 from strata.hardware.transport import Packets, Transport, packets, transport
-from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import division_words
 from strata.params import KINDS, MARKS, Param, file_model, names, read_toml, shipped_file, stated
-from strata.precision import BYTES, SCALES
-from strata.records import to_dict
 from strata.search.space import Space, space
+from strata.software.engine import Engine, engine
 from strata.training.reliability import Reliability, reliability
-from strata.units import show
 from strata.workload.dataflow import Dataflow
 from strata.workload.dataflow_file import dataflow_schema
 from strata.workload.model import Model, model

@@ -14,11 +14,11 @@ from strata.app.render.prediction_report import sources_html
 from strata.app.render.ranking import dollars_text, joules_text, seconds_text
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import plain_json, titled, words
-from strata.drawing import keep
+from strata.base.drawing import keep
+from strata.base.units import show
 from strata.search.compare import Comparison
 from strata.search.compared_rows import Answer, ComparedRow
 from strata.serving.requests import Requests
-from strata.units import show
 from strata.validation.accuracy.compared import UNKNOWN, WITHIN, RowTrust
 
 Trusted = Sequence[RowTrust | None]

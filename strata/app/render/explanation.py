@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 from strata.app.render.prediction import metric_label, metric_text, shown_metrics
 from strata.app.render.tables import bare, cells_of, picked, table
 from strata.app.terminal import words
-from strata.errors import BadFile
+from strata.base.errors import BadFile
+from strata.base.reading import json_file
+from strata.base.units import show
 from strata.mapping.plan import division_text
-from strata.reading import json_file
 from strata.result import Result
-from strata.units import show
 
 if TYPE_CHECKING:
     from strata.search.sensitivity import Gain

@@ -11,10 +11,10 @@ from typing import Any
 
 from strata.app.render.figures import colour_of
 from strata.app.render.tables import cells_of, floats, picked, table
-from strata.drawing import DARK, GREY, Canvas, Point
+from strata.base.drawing import DARK, GREY, Canvas, Point
+from strata.base.units import show
 from strata.hardware.fabric import Dimension
 from strata.hardware.topology import Measures, Topology
-from strata.units import show
 
 UNITS = {"latency": "s", "energy": "J_per_B", "price": "USD"}
 UNITS |= dict.fromkeys(("bandwidth", "bisection", "all_reduce", "all_to_all"), "B_per_s")

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from strata.drawing import COLOURS, STYLE, pyplot_of, save
-from strata.units import show
+from strata.base.drawing import COLOURS, STYLE, pyplot_of, save
+from strata.base.units import show
 
 
 @contextmanager

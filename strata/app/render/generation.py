@@ -9,10 +9,10 @@ from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction import finite_parts
 from strata.app.render.tables import floats, picked, rows_table, table
 from strata.app.terminal import titled
+from strata.base.units import show
 from strata.hardware.generate.recipe import Generation
 from strata.hardware.generate.report import LOSS, REST
 from strata.hardware.generate.template import CORE, MEMORY
-from strata.units import show
 
 UNITS = {"area": "m2", "power": "W", "edge": "m", "streaming": "W"}
 SHOWN = {"die_area": "die area", "node_area": "package area", "perimeter": "die edge"}

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.tables import cells_of, floats, picked, table
-from strata.arrays import Array, Number
-from strata.drawing import DARK, GREY, Canvas, Point
+from strata.base.arrays import Array, Number
+from strata.base.drawing import DARK, GREY, Canvas, Point
+from strata.base.units import show
 from strata.hardware.temperatures import Temperatures
 from strata.hardware.thermal.grid import Layer
-from strata.units import show
 
 SHOWN_TIMES = 8  # rows of temperatures in time
 RAMP = ("#fffade", "#fcd480", "#f59652", "#da523e", "#a01e3c", "#540e34")  # cool to hot: yellow to wine

@@ -13,13 +13,13 @@ import numpy as np
 from strata.app.render.figures import colour_of, note, quantity_axis
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled
-from strata.drawing import COLOURS, DARK, GREY, STYLE, check_picture, keep, pyplot_of, save
+from strata.base.drawing import COLOURS, DARK, GREY, STYLE, check_picture, keep, pyplot_of, save
+from strata.base.units import show
 from strata.hardware.system import System
 from strata.optimise.fuse import FusedPartition, MappingIntensity
 from strata.optimise.joint import ProgramMapping
 from strata.optimise.mappings.joint_compare import ComparedMapping, links_bandwidth, mapping_points
 from strata.optimise.mappings.joint_problem import MappedBlock
-from strata.units import show
 from strata.workload.graph import Graph
 from strata.workload.graph_picture import graph_svg
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.tables import card, cells_of, picked, table
-from strata.arrays import Array
-from strata.drawing import check_picture
+from strata.base.arrays import Array
+from strata.base.drawing import check_picture
+from strata.base.units import show
 from strata.pricing.network.collective_cost import CollectiveCost, bus_factor
 from strata.pricing.network.concurrent import ConcurrentCollectives
-from strata.units import show
 
 
 def kernel_dicts(kernel: Any, count: int) -> list[dict[str, Any]]:

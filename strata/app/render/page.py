@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from strata import __version__
-from strata.shipped import extra_package
+from strata.base.shipped import extra_package
 
 OWN = Path(__file__).parent
 STATIC = OWN.parent / "web" / "static"  # the web page's style and charts, which reports share

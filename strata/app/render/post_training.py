@@ -12,9 +12,9 @@ from strata.adapters.post_training.iteration import ALL, SAMPLING, TRAINING, Ite
 from strata.adapters.post_training.run import PostTraining
 from strata.app.render.tables import cells_of, floats, picked, rows_table, table
 from strata.app.terminal import titled
-from strata.drawing import COLOURS, DARK, GREY, Canvas
+from strata.base.drawing import COLOURS, DARK, GREY, Canvas
+from strata.base.units import show
 from strata.mapping.plan import plan_text
-from strata.units import show
 
 SHOWN = 8  # ways that are listed
 WIDTH, LEFT, RIGHT, TOP, ROW, GAP = 860.0, 210.0, 24.0, 58.0, 30.0, 14.0

@@ -11,13 +11,13 @@ import numpy as np
 from strata import __version__
 from strata.app.render.tables import card, picked
 from strata.app.terminal import words
+from strata.base.units import show
 from strata.mapping.layout import Layout
 from strata.mapping.plan import Plan, division_text
 from strata.params import stated
 from strata.pricing.metrics import METRICS, TokenMetrics, declared
 from strata.result import Result
 from strata.search.goal import GOAL_METRICS
-from strata.units import show
 from strata.workload.model import Model
 
 PRECISIONS = ("weights", "expert_weights", "activations", "kv", "embedding_dtype", "precision")

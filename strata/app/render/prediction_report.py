@@ -13,13 +13,13 @@ from strata.app.render import page
 from strata.app.render.explanation import BOUND_LABELS, SHOWN, busy_text, op_rows, step_text
 from strata.app.render.prediction import headline_rows, inputs_digest, prediction_title, sourced_numbers
 from strata.app.render.ranking import SEEN_COLUMNS, ranking_table
-from strata.drawing import keep
+from strata.base.drawing import keep
+from strata.base.units import show
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, plan_text
 from strata.result import RankedPlan, Result
 from strata.search.plan_for import PlanRanking
 from strata.search.sensitivity import sensitivity
-from strata.units import show
 
 OP_BARS = 16  # shown at most
 

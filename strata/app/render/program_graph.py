@@ -11,11 +11,11 @@ from typing import Any
 from strata.adapters.huggingface.config import reading
 from strata.adapters.huggingface.names import find_config
 from strata.app.render.tables import rows_table
-from strata.drawing import keep
-from strata.errors import BadValue, StrataError
+from strata.base.drawing import keep
+from strata.base.errors import BadValue, StrataError
+from strata.base.units import show
 from strata.result import Result
 from strata.search.inputs import make_workload, phase_of
-from strata.units import show
 from strata.workload.graph import Graph
 from strata.workload.graph_picture import graph_dot, graph_svg, held_weight, op_work
 from strata.workload.model import Model

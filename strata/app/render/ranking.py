@@ -11,12 +11,12 @@ from strata.app.render.accuracy import interval_of, intervals_told
 from strata.app.render.prediction import prediction_dict, shown_metrics, workload_text
 from strata.app.render.tables import floats, picked, table
 from strata.app.terminal import words
+from strata.base.units import show
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, order_text, plan_text
 from strata.result import RankedPlan, Result
 from strata.search.plan_for import PlanRanking, why_behind
 from strata.serving.load_metrics import LoadMetrics, limits_text
-from strata.units import show
 
 if TYPE_CHECKING:
     from strata.hardware.system import System

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.figures import note, picture
-from strata.arrays import Array
-from strata.drawing import COLOURS, DARK, GREY
+from strata.base.arrays import Array
+from strata.base.drawing import COLOURS, DARK, GREY
+from strata.base.units import show
 from strata.roofline import Roofline, RooflinePoint
-from strata.units import show
 
 # Of letters in points, by the size of the font: what most fonts without serifs take.
 WIDTH, HEIGHT = 0.52, 1.15

@@ -22,9 +22,9 @@ from strata.app.render.prediction import metric_label, metric_text, shown_metric
 from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled, words
-from strata.drawing import keep
+from strata.base.drawing import keep
+from strata.base.units import show
 from strata.search.goal import GOAL_METRICS, metric_column
-from strata.units import show
 
 if TYPE_CHECKING:
     from strata.search.outcome import Progress, SearchOutcome

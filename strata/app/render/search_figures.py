@@ -112,7 +112,7 @@ def trade_metrics(goal: Goal) -> tuple[str, str]:
 
 def cloud_figure(outcome: SearchOutcome, seen: Evaluated, first: str, second: str) -> Any:
     """Points that are in, by two metrics, and those that no other beats in both."""
-    from strata.pareto import non_dominated
+    from strata.base.pareto import non_dominated
     from strata.search.goal import Goal
 
     scores = Goal((first, second), outcome.goal.limits).scores(seen)

@@ -10,6 +10,7 @@ import numpy as np
 from strata.app.render import ranking
 from strata.app.render.figures import picture
 from strata.app.render.tables import card, cells_of, floats, picked, table
+from strata.base.units import show
 from strata.mapping.plan import plan_text
 from strata.serving.drafts import DraftComparison
 from strata.serving.load import most_rate, open_load
@@ -17,7 +18,6 @@ from strata.serving.load_metrics import LoadMetrics
 from strata.serving.pools import Disaggregation, pools_limit
 from strata.serving.speculation import Speculation
 from strata.serving.under_load import UnderLoad
-from strata.units import show
 
 
 def under_load_tables(answer: UnderLoad) -> list[Any]:

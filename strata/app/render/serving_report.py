@@ -13,12 +13,12 @@ from strata.app.render.prediction_report import printed_html, sources_html
 from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
 from strata.app.render.tables import cells_of
-from strata.drawing import keep
+from strata.base.drawing import keep
+from strata.base.units import show
 from strata.mapping.plan import plan_text
 from strata.serving.load import most_rate, open_load
 from strata.serving.load_metrics import LoadMetrics
 from strata.serving.under_load import ServingFrontier, ServingPoint, UnderLoad
-from strata.units import show
 
 LOADS = (0.02, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.93, 0.96)  # of the most it takes
 XLABEL, YLABEL = "tokens/s a user sees", "tokens/s of a device"

@@ -10,7 +10,8 @@ import numpy as np
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction import finite
 from strata.app.render.tables import cells_of, floats, picked, table
-from strata.drawing import COLOURS
+from strata.base.drawing import COLOURS
+from strata.base.units import show
 from strata.hardware import noc as equations
 from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import (
@@ -27,7 +28,6 @@ from strata.hardware.silicon.energy import EnergyComparison, energies_of
 from strata.hardware.silicon.floorplan import Area, Silicon, connections_that_fit, usable_cores
 from strata.hardware.system import System
 from strata.hardware.technology import bonding
-from strata.units import show
 
 MM2 = 1e6  # mm2 a m2
 SHORTEST = 16.0  # bytes of a visit the picture starts from

@@ -7,12 +7,12 @@ from typing import Any
 from strata.app.render.ranking import dollars_text, joules_text
 from strata.app.render.tables import card_table, cells_of, picked, rows_table, table
 from strata.app.terminal import titled
+from strata.base.units import show
 from strata.serving.simulated_answers import CostFrontier, LargestRate, answer_row
 from strata.serving.simulated_fleet import FleetAnswer
 from strata.serving.simulated_result import UNITS, Served
 from strata.serving.simulator.saturation import LEVEL
 from strata.serving.simulator.statistics import LatencyStatistics
-from strata.units import show
 
 ROW_UNITS = {
     "rate": "1/s",

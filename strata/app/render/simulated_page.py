@@ -12,8 +12,9 @@ import numpy as np
 from strata.app.render.figures import colour_of, note, picture, quantity_axis
 from strata.app.render.simulated import LABELS, latencies
 from strata.app.render.tables import cells_of
-from strata.drawing import COLOURS, GREY, keep
-from strata.errors import require
+from strata.base.drawing import COLOURS, GREY, keep
+from strata.base.errors import require
+from strata.base.units import show
 from strata.pricing.timeline import keep_trace, trace_slice
 from strata.serving.priced_service import StepsRecord
 from strata.serving.simulated_answers import CostFrontier
@@ -21,7 +22,6 @@ from strata.serving.simulated_result import Served
 from strata.serving.simulator.scheduling import Request
 from strata.serving.simulator.statistics import LatencyStatistics
 from strata.simulate.gantt import PLOT, TOP, zoomed_page, zoomed_plot
-from strata.units import show
 
 MOST_REQUESTS, MOST_STEPS = 1200, 6000  # of a page
 PHASES = (("queued", "#c9c9c9"), ("reading", COLOURS[1]), ("generating", COLOURS[0]))

@@ -14,10 +14,10 @@ from strata.app.render.figures import colour_of
 from strata.app.render.page import cards_html, html_page, paragraphs, picture_html, section
 from strata.app.render.tables import rows_table, table
 from strata.app.terminal import words
-from strata.drawing import STYLE, keep, pyplot_of, save
-from strata.errors import BadValue, UnknownName, require
-from strata.expression import Names, calculate
-from strata.shipped import needed_model, paper_offers
+from strata.base.drawing import STYLE, keep, pyplot_of, save
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.expression import Names, calculate
+from strata.base.shipped import needed_model, paper_offers
 from strata.studies import StudyOutcome
 
 KEYS = (

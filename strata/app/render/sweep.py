@@ -17,15 +17,15 @@ from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import picked, rows_table, table
 from strata.app.rows_out import rate_unit
 from strata.app.terminal import titled
-from strata.drawing import COLOURS, check_picture, keep
-from strata.errors import require
+from strata.base.drawing import COLOURS, check_picture, keep
+from strata.base.errors import require
+from strata.base.units import show
 from strata.mapping.layout import Layout
 from strata.mapping.plan import plan_text
 from strata.pricing.metrics import METRICS
 from strata.result import reasons
 from strata.search.power_caps import PowerCaps
 from strata.search.swept import Sweep
-from strata.units import show
 
 # in the order of the values, each to be seen on a light ground and on a dark one
 LINES = ("#7a63d4", "#4f78d6", "#2f8ac4", "#21979c", "#2f9c6c", "#7d962f", "#b58620", "#cf6a2c")

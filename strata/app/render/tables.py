@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from strata.app.terminal import plain_table, titled
-from strata.units import show
+from strata.base.units import show
 
 FORMATTED = re.compile(r"\+?[,.]|g$")  # how a format begins; all else is a unit
 

@@ -12,9 +12,10 @@ from typing import Any
 from strata.app.render.figures import note, picture
 from strata.app.render.roofline_picture import shared_area
 from strata.app.render.tables import table
-from strata.arrays import Number
-from strata.drawing import COLOURS, GREY
-from strata.errors import StrataError, UnknownName
+from strata.base.arrays import Number
+from strata.base.drawing import COLOURS, GREY
+from strata.base.errors import StrataError, UnknownName
+from strata.base.units import show
 from strata.hardware.components import LinkPhy, MemoryDevice, link_phy, memory_device
 from strata.hardware.technology import (
     Technology,
@@ -28,7 +29,6 @@ from strata.hardware.technology import (
     technology,
 )
 from strata.params import names, stated, value_at
-from strata.units import show
 
 # Units people quote such numbers in, with their factor to SI and a prefix for the number where it needs one.
 QUOTED = {

@@ -11,7 +11,8 @@ import numpy as np
 
 from strata.app.render.tables import bare, floats, picked
 from strata.app.terminal import titled, words
-from strata.arrays import Number
+from strata.base.arrays import Number
+from strata.base.units import show
 from strata.mapping.plan import WORDS, Plan, order_text, plan_text
 from strata.one_step import stage_memory
 from strata.pricing.price import RESOURCES
@@ -21,7 +22,6 @@ from strata.training.plan_search import TrainingSearch
 from strata.training.reliability import MONTH
 from strata.training.run import DAY, TrainRun, count_text
 from strata.training.scaling import ScalingCurve
-from strata.units import show
 
 BAR = 60  # columns of a full bar
 GLYPHS, ROOM = "█▓▒░▚▞▪▫", "·"

@@ -14,13 +14,13 @@ import numpy as np
 from strata.app.render import page, training
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction_report import printed_html, result_records, sources_html
-from strata.drawing import COLOURS, DARK, GREY, keep
+from strata.base.drawing import COLOURS, DARK, GREY, keep
+from strata.base.units import show
 from strata.mapping.plan import plan_text
 from strata.one_step import stage_memory
 from strata.training.reliability import MONTH
 from strata.training.run import TrainRun, count_text
 from strata.training.scaling import ScalingCurve
-from strata.units import show
 
 STAGE_BARS = 24  # shown at most
 WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from strata.app.terminal import plain_json
 from strata.app.web.answers import Tell
-from strata.errors import StrataError, Unforeseen, printable_line
+from strata.base.errors import StrataError, Unforeseen, printable_line
 
 LONGEST_FRAME = 64 << 20  # bytes of one answer
 READABLE = ("/proc", "/sys", "/dev", "/usr/share", "/etc/fonts", "/usr/lib")  # what libraries look at

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 
 if TYPE_CHECKING:
     from strata.hardware.dram.channel import Dram

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, namespace
-from strata.errors import BadValue, require
+from strata.base.arrays import Number, ceil_div, namespace
+from strata.base.errors import BadValue, require
+from strata.base.units import show
 from strata.hardware.dram.banks import ACTIVATES, bank_time, blurred, in_step, turns
 from strata.params import (
     Named,
@@ -29,7 +30,6 @@ from strata.params import (
     remembered,
     text,
 )
-from strata.units import show
 
 LEGAL = {"run": "positive", "read_share": "from 0 to 1", "banks": "at least 1", "outstanding": "positive"}
 
@@ -179,7 +179,7 @@ def check_dram(dram: Dram, file: str) -> None:
     >>> dram_channel("hbm3", **{"timing.rc": "20 ns"})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: hbm3.toml: timing.rc must be at least ras + rp, but got rc = 20 ns, ...
+    strata.base.errors.BadValue: hbm3.toml: timing.rc must be at least ras + rp, but got rc = 20 ns, ...
     """
     t = dram.timing
 

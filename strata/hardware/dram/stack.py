@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from strata.arrays import Number, ceil_div, namespace
-from strata.errors import require
+from strata.base.arrays import Number, ceil_div, namespace
+from strata.base.errors import require
 from strata.hardware.dram.channel import Dram, dram_channel
 from strata.params import part, positive, quantity, record, text
 
@@ -47,7 +47,7 @@ def check_stack(stack: Stack, file: str) -> None:
     >>> check_stack(replace(chip("stack-ref").stack, connected_layers=6.0), "my.toml")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: my.toml: stack.connected_layers must be at most stack.layers, but got ...
+    strata.base.errors.BadValue: my.toml: stack.connected_layers must be at most stack.layers, but got ...
     """
     if stack.connected_layers is not None:
         fits = bool(np.all(np.asarray(stack.connected_layers) <= np.asarray(stack.layers)))

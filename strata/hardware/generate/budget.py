@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, has_axes, highest, leaves, namespace
-from strata.errors import UnknownName, require
+from strata.base.arrays import Number, has_axes, highest, leaves, namespace
+from strata.base.errors import UnknownName, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice
 from strata.hardware.generate.template import Template, check_template
 from strata.hardware.generate.voltage import Supplied

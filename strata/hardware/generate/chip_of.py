@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, is_leaf, namespace
+from strata.base.arrays import Number, is_leaf, namespace
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.fabric import Dimension, Fabric

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
-from strata.errors import MissingQuantity, require
+from strata.base.arrays import Number, namespace
+from strata.base.errors import MissingQuantity, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate import offchip, onchip
 from strata.hardware.generate.budget import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from strata.arrays import Number, floor_div, namespace
+from strata.base.arrays import Number, floor_div, namespace
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice, OnChipMemory
 from strata.hardware.generate.budget import Budget
 from strata.hardware.generate.onchip import BuiltLevel, RunningLevel

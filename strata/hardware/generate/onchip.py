@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number, ceil_div, floor_div, namespace
-from strata.errors import UnknownName
+from strata.base.arrays import Number, ceil_div, floor_div, namespace
+from strata.base.errors import UnknownName
+from strata.base.precision import bytes_of
 from strata.hardware.components import Logic, OnChipMemory
 from strata.hardware.generate.template import LANES, THROTTLE, Template, TemplateLevel, or_zero
 from strata.hardware.generate.voltage import OperatingPoint, run_fewer, run_slower
 from strata.hardware.technology import Technology
 from strata.params import record
-from strata.precision import bytes_of
 
 
 @record

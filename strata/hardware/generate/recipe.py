@@ -11,8 +11,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from strata.arrays import Number, namespace
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import Number, namespace
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.records import Infeasible
+from strata.base.units import parse
 from strata.hardware.chip import Chip, register_maker
 from strata.hardware.chip_parts import Generated
 from strata.hardware.components import LinkPhy, MemoryDevice, link_phy, memory_device
@@ -43,8 +45,6 @@ from strata.params import (
     word_paths,
 )
 from strata.params.records import as_toml, record_table
-from strata.records import Infeasible
-from strata.units import parse
 
 SHARES = ("area_share", "power_share", "perimeter_share")
 # words of a recipe that choose files or the kind of chip: other ones are named where the recipe is read

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.records import Infeasible
 from strata.hardware.generate.budget import die_edge, keeps_whole
 from strata.hardware.generate.made import Made, make
 from strata.hardware.generate.template import CORE, MEMORY, or_zero
 from strata.hardware.generate.voltage import least_voltage, power_ratio
 from strata.hardware.technology import edge_lanes
-from strata.records import Infeasible
 
 ON_DIE = ("on top", "on die")  # mounts that need no die edge
 LOSS = "regulators"

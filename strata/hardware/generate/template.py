@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import require
+from strata.base.arrays import Number
+from strata.base.errors import require
 from strata.hardware.chip import KERNEL_MODELS, KINDS, Chip
 from strata.hardware.chip_parts import DATAFLOWS, SCOPES
 from strata.hardware.fabric import COLLECTIVES, ONE_RING, GroupDivisor

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from strata.arrays import Number, floor_div, namespace
+from strata.base.arrays import Number, floor_div, namespace
 from strata.params import record
 
 STEPS = 8  # of Newton's method; it starts within a factor of 1.5 of the root's distance from the threshold

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.hardware.dram.stack import connected_layers
 from strata.hardware.technology import Bonding, Process, bonding, process_node
 

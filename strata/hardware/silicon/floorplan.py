@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from strata.arrays import Number, floor_div, highest, namespace
-from strata.errors import MissingQuantity, require
+from strata.base.arrays import Number, floor_div, highest, namespace
+from strata.base.errors import MissingQuantity, require
 from strata.hardware.noc import BITS, Noc
 from strata.hardware.technology import bonding, packaging, technology
 from strata.params import names, part, positive, quantity, record, text

@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, namespace, repeated
-from strata.errors import require
+from strata.base.arrays import Array, Number, namespace, repeated
+from strata.base.errors import require
 from strata.hardware.dram.stack import Stack, connected_layers
 from strata.hardware.thermal.cooling import (
     CELLS,

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import require
+from strata.base.arrays import Array, Number
+from strata.base.errors import require
 from strata.hardware.thermal.grid import Assembly, Layer
 from strata.params import check_shipped, override, positive, quantity, read_record, record, text
 

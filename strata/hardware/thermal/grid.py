@@ -14,9 +14,9 @@ from itertools import groupby
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import BadValue, require
-from strata.units import show
+from strata.base.arrays import Array, Number
+from strata.base.errors import BadValue, require
+from strata.base.units import show
 
 GROWTH = 1.3  # of cell widths outside the smallest layer, from one to the next
 

@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import UnknownName, require
+from strata.base.arrays import Array
+from strata.base.errors import UnknownName, require
+from strata.base.records import Infeasible
 from strata.hardware.thermal.grid import Assembly, LayerBlock, edges, layer_blocks, strip_shares
-from strata.records import Infeasible
 
 # K over the coolant; beyond it solder, polymers and constant conductivities no longer hold
 LARGEST_RISE = 700.0

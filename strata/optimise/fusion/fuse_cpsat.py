@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import ceil_div
+from strata.base.arrays import ceil_div
+from strata.base.shipped import extra_package
 from strata.optimise.fuse import Fusion, no_fusion, price_mapping, priced_path
 from strata.optimise.fusion.fuse_path import PathResult, in_line
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer, core_steps, fills
-from strata.shipped import extra_package
 
 TIME_BITS = 32  # of the time of the kernel-by-kernel mapping; fewer where the fill of pipelines multiplies it
 ROOM_BITS = 40  # of a memory's capacity

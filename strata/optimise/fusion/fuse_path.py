@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.optimise.fusion.fusion_problem import FusionProblem, as_rows, nested_pairs
 from strata.optimise.fusion.partition_prices import PartitionPricer
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import BadValue
+from strata.base.arrays import Number
+from strata.base.errors import BadValue
 from strata.optimise.fusion.fuse_path import fusion_steps
 from strata.optimise.fusion.fusion_problem import (
     OUTSIDE,

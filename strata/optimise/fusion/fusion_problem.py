@@ -12,8 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import Array
+from strata.base.errors import BadValue, UnknownName, require
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 
 ROWS = 512  # ideals that are held against all others at once

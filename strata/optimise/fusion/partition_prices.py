@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from strata.arrays import Array, Number, ceil_div
+from strata.base.arrays import Array, Number, ceil_div
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem
 from strata.pricing.fusion import (
     PartitionFlows,

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.optimise.layouts.factor_graph import (
     Assignment,
     FactorGraph,

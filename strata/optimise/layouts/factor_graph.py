@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 
 HUGE = 1e30  # stands for a forbidden combination inside of differences
 PRUNING_LIMIT = 3_000_000  # the same while options are compared

@@ -14,22 +14,22 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import require
+from strata.base.arrays import Number
+from strata.base.errors import require
+from strata.base.precision import bytes_of
 from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
-from strata.mapping.engine import Engine, as_engine, trainer_of
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.place import Placement, place
 from strata.mapping.shard import shard
 from strata.optimise.layout import LayoutSetting, layout_setting
 from strata.optimise.layouts.layout_options import LayoutRules
 from strata.optimise.layouts.layout_states import RankMemory
-from strata.precision import bytes_of
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.pipeline import pipeline_time
 from strata.pricing.price import beside
 from strata.pricing.training_memory import state_bytes
+from strata.software.engine import Engine, as_engine, trainer_of
 from strata.workload.graph import Collective, Graph
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload

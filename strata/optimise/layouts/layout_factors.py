@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import BadValue
+from strata.base.arrays import Array, Number
+from strata.base.errors import BadValue
 from strata.mapping.divide import divide
 from strata.mapping.layout import Conversion, conversions
 from strata.mapping.sharded_collectives import held_before

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
+from strata.base.arrays import Array, Number
 from strata.mapping.layout import AxisLayout, Layout, Sharding
 from strata.params import Sources, sourced_record, text
 from strata.workload.graph import ONE, Extent, Graph, Op

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue
+from strata.base.arrays import Array
+from strata.base.errors import BadValue
 from strata.mapping.layout import Conversion, PartitionSpec, Sharding
 from strata.optimise.layouts.factor_graph import Factor, FactorGraph
 from strata.optimise.layouts.layout_options import LayoutRules, ModuleOptions, per_option

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.mapping.divide import divide
 from strata.mapping.layout import conversions
 from strata.mapping.sharded_collectives import held_before

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.mapping.layout import PartitionSpec
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.layout import LayoutSetting

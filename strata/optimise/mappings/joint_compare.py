@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.system import System
 from strata.optimise.fuse import Fusion, MappingIntensity, fuse_kernels, kernel_by_kernel, next_best
 from strata.optimise.mappings.joint_problem import LayerMapping, MappedBlock, known_kernels

@@ -16,8 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue
+from strata.base.arrays import Array
+from strata.base.errors import BadValue
 from strata.mapping.layout import Layout
 from strata.optimise.fuse import too_large
 from strata.optimise.layout import LayoutSetting, best_layout

@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, ceil_div
-from strata.errors import UnknownName
+from strata.base.arrays import Array, Number, ceil_div
+from strata.base.errors import UnknownName
+from strata.base.precision import bytes_of
 from strata.mapping.layout import Layout, Sharding
 from strata.mapping.shard import shard
 from strata.optimise.fuse import Fusion
@@ -19,7 +20,6 @@ from strata.optimise.fusion.fusion_graph import fusion_problem, kernel_shape
 from strata.optimise.fusion.fusion_problem import OUTSIDE, FusionProblem
 from strata.optimise.layout import LayoutSetting
 from strata.optimise.layouts.layout_states import RankMemory
-from strata.precision import bytes_of
 from strata.pricing.fused_block import tensor_sizes
 from strata.pricing.fusion import STREAM_AXES
 from strata.pricing.fusion_rules import FusionRules

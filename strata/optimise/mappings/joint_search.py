@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue
+from strata.base.arrays import Array
+from strata.base.errors import BadValue
 from strata.mapping.layout import STAGES, Layout
 from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, group_time, trains
 from strata.optimise.layouts.layout_options import layout_rules, module_options, together_axes

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.sparse import csr_array
 
-from strata.arrays import Array
+from strata.base.arrays import Array
+from strata.base.units import show
 from strata.optimise.fuse import Fusion, all_steps, fuse_kernels, priced_path, too_large
 from strata.optimise.fusion.fuse_path import PathResult, Paths, Steps, shortest_fusion
 from strata.optimise.fusion.fusion_problem import FusionProblem
 from strata.optimise.fusion.partition_prices import PartitionPricer
 from strata.pricing.fusion import PartitionFlows, PartitionWork, TensorUse, utilised_time
-from strata.units import show
 
 if TYPE_CHECKING:
     from strata.optimise.mappings.joint_block import OpenBlock

@@ -11,10 +11,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.evaluate import evaluate, pricing_of
 from strata.hardware.system import System, as_system
-from strata.mapping.engine import Engine
 from strata.mapping.layout import STAGES, Layout
 from strata.mapping.plan import Plan, divides_itself, division, division_text
 from strata.optimise.fuse import fuse_kernels
@@ -34,6 +33,7 @@ from strata.pricing.pipeline import pipeline_time
 from strata.pricing.pricers import Pricing, Structure, rank_in_step
 from strata.result import why_infeasible
 from strata.search.plan_for import plan_for
+from strata.software.engine import Engine
 from strata.workload.graph import is_collective
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program

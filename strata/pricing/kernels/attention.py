@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.precision import as_measured, bytes_of
 from strata.hardware.chip import Chip
 from strata.hardware.chip_parts import ServedAttention
-from strata.precision import as_measured, bytes_of
 from strata.pricing.kernels.attention_shape import (
     AttentionBlocks,
     AttentionShape,

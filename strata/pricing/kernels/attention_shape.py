@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from strata.arrays import Number, ceil_div, floor_div, namespace
+from strata.base.arrays import Number, ceil_div, floor_div, namespace
+from strata.base.precision import bytes_of
 from strata.hardware.chip import Chip
-from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.workload.ops import Attention
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number, namespace
-from strata.errors import MissingQuantity
+from strata.base.arrays import Number, namespace
+from strata.base.errors import MissingQuantity
+from strata.base.memo import Memo, is_settled, value_key
+from strata.base.precision import ARITHMETIC, bytes_of, rate_of, supports
 from strata.hardware.chip import Chip, sustained_cache, sustained_memory
 from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.noc import access_energy
-from strata.mapping.engine import Engine, KernelLibrary, trainer_of
-from strata.mapping.trainer import ExpertBias
-from strata.memo import Memo, is_settled, value_key
-from strata.precision import ARITHMETIC, bytes_of, rate_of, supports
 from strata.pricing.kernels.traffic import Banks, banks_of, noc_of
 from strata.pricing.price import Price, roofline_price
+from strata.software.engine import Engine, KernelLibrary, trainer_of
+from strata.software.trainer import ExpertBias
 
 WIDENED = "widened"  # products whose weights are stored narrower than they are computed
 # vector operations to widen a weight: unpack, convert, scale; A100 kernels of ops/gemm.csv widen 3.8e12 a

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, as_float, ceil_div, lead, namespace, rank_of
-from strata.errors import BadValue, require
-from strata.memo import value_key
+from strata.base.arrays import Array, Number, as_float, ceil_div, lead, namespace, rank_of
+from strata.base.errors import BadValue, require
+from strata.base.memo import value_key
 from strata.pricing.kernels.device import Device
 from strata.workload.expert_ops import ExpertMatMul, Routing
 from strata.workload.graph import total

@@ -7,8 +7,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from strata.arrays import Array, Number, as_float, ceil_div, choose, has_axes, lead, namespace, rank_of
-from strata.precision import bytes_of, supports
+from strata.base.arrays import Array, Number, as_float, ceil_div, choose, has_axes, lead, namespace, rank_of
+from strata.base.precision import bytes_of, supports
 from strata.pricing.kernels import traffic
 from strata.pricing.kernels.device import Device, MatrixRate, by_format, kernel_price, rescaled_rate
 from strata.pricing.kernels.expert_load import ExpertLoad, load_rank, shared_load, tile_heights

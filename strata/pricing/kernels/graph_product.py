@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from strata.arrays import Number
-from strata.mapping.trainer import ExpertBias
-from strata.precision import bytes_of
+from strata.base.arrays import Number
+from strata.base.precision import bytes_of
 from strata.pricing.kernels.device import WIDENED, Device, by_format, quantized_format
 from strata.pricing.kernels.experts import price_experts
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.price import Price
+from strata.software.trainer import ExpertBias
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import total
 from strata.workload.ops import MatMul
@@ -146,7 +146,7 @@ def biased_results(op: ExpertMatMul, kernels: ExpertBias, device: Device) -> Pri
     times weights in fp32 and a sum, all of them put together and rounded.
 
     >>> from strata.hardware.chip import chip
-    >>> from strata.mapping.engine import engine
+    >>> from strata.software.engine import engine
     >>> from strata.pricing.kernels.device import device
     >>> from strata.workload.program import program
     >>> from strata.workload.tasks import train

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from strata.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
+from strata.base.arrays import SCALARS, Number, best_of, ceil_div, namespace, rank_of
+from strata.base.shipped import needed_model
 from strata.pricing.kernels import traffic
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.systolic import array_matmul
 from strata.pricing.price import Price
-from strata.shipped import needed_model
 
 # Output tiles tried for each product (rows, columns): shapes GPU libraries ship, large to small. Short sides
 # shrink a tile.

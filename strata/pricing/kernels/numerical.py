@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from strata.arrays import Number, ceil_div, is_traced, namespace
-from strata.precision import bytes_of
+from strata.base.arrays import Number, ceil_div, is_traced, namespace
+from strata.base.precision import bytes_of
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.traffic import PORT_TRIPS, dram_time, product_bound, sequential_stream

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.precision import bytes_of
 from strata.params import quantity, record
-from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.matmul import matmul
 from strata.pricing.kernels.vector import EXPOSED, cache_miss_share, vector_kernel

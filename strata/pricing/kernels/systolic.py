@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Mask, Number, ceil_div, choose, has_axes, lead, namespace, rank_of
+from strata.base.arrays import Mask, Number, ceil_div, choose, has_axes, lead, namespace, rank_of
 from strata.pricing.kernels.device import Device, MatrixRate, kernel_price
 from strata.pricing.kernels.traffic import (
     ACCUMULATOR,

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from strata.arrays import Number, ceil_div, namespace
+from strata.base.arrays import Number, ceil_div, namespace
+from strata.base.precision import bytes_of
 from strata.hardware.chip import Chip
 from strata.hardware.dram.channel import Bus, Dram, bus_of, in_flight_bound, visit
 from strata.hardware.dram.stack import (
@@ -25,7 +26,6 @@ from strata.hardware.dram.stack import (
     whole_waves,
 )
 from strata.hardware.noc import Noc, access_latency, access_limit, local_share
-from strata.precision import bytes_of
 
 if TYPE_CHECKING:
     from strata.pricing.kernels.device import Device, MatrixRate

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from strata.arrays import Number, namespace
-from strata.precision import bytes_of
+from strata.base.arrays import Number, namespace
+from strata.base.precision import bytes_of
+from strata.base.shipped import paper_model
 from strata.pricing.kernels.device import Device, kernel_price
 from strata.pricing.kernels.traffic import RequestStream, dram_time, read_fraction, sequential_stream
 from strata.pricing.price import ZERO, Price
-from strata.shipped import paper_model
 from strata.workload.custom_ops import CustomOp
 from strata.workload.ops import CrossEntropy, EagerKernels, Vector
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, is_traced, map_leaves, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Array, Number, is_traced, map_leaves, namespace
+from strata.base.errors import BadValue
 from strata.hardware.fabric import DIRECT, Dimension, peak_link
 from strata.hardware.transport import Transport
 from strata.mapping.place import GroupLayout
@@ -71,7 +71,7 @@ def select_algorithms(name: str, times: AlgorithmTimes, place: str) -> Algorithm
     >>> select_algorithms("halving_doubling", {"ring": 1.0, "halving-doubling": float("inf")}, "nvlink of 6")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: on nvlink of 6 an algorithm is one of ring, but got 'halving_doubling'
+    strata.base.errors.BadValue: on nvlink of 6 an algorithm is one of ring, but got 'halving_doubling'
     """
     kept = matching_algorithms(name, times)
     if not kept:

@@ -8,7 +8,7 @@ same algorithms message by message.
 
 from __future__ import annotations
 
-from strata.arrays import Mask, Number, namespace
+from strata.base.arrays import Mask, Number, namespace
 from strata.hardware.fabric import DIRECT, Dimension, peak_link
 from strata.mapping.place import GroupLayout
 from strata.pricing.network.algorithm_names import group_link, group_share

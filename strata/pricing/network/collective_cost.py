@@ -8,13 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, as_float
-from strata.errors import BadValue, UnknownName, require
+from strata.base.arrays import Number, as_float
+from strata.base.errors import BadValue, UnknownName, require
 from strata.hardware.fabric import Fabric, check_group, devices_of, sized, with_library
 from strata.hardware.system import System, as_system
 from strata.hardware.transport import IDEAL, Packets, as_packets
-from strata.mapping.engine import Engine
-from strata.mapping.engine import engine as make_engine
 from strata.mapping.place import GroupLayout, place, spread
 from strata.mapping.plan import Plan
 from strata.pricing.kernels.device import device
@@ -30,6 +28,8 @@ from strata.pricing.network.collectives import (
 from strata.pricing.network.packet_collectives import packet_price
 from strata.pricing.network.transport_times import AlgorithmTimes
 from strata.pricing.price import Price
+from strata.software.engine import Engine
+from strata.software.engine import engine as make_engine
 from strata.workload.graph import Collective
 
 # How often the share of a buffer that is not a rank's own crosses its link; patterns not named send the whole

@@ -9,11 +9,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from strata.arrays import Number, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Number, namespace
+from strata.base.errors import BadValue
+from strata.base.memo import Memo, is_settled, value_key
+from strata.base.shipped import needed_model
 from strata.hardware.fabric import Dimension, Fabric, peak_link, sustained_link
 from strata.mapping.place import GroupLayout
-from strata.memo import Memo, is_settled, value_key
 from strata.pricing.kernels.device import Device
 from strata.pricing.network.algorithm_names import (
     Level,
@@ -39,7 +40,6 @@ from strata.pricing.network.transport_times import (
     send_times,
 )
 from strata.pricing.price import Price, network_price
-from strata.shipped import needed_model
 from strata.workload.graph import Collective
 
 PATTERNS = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "send")

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Number, namespace
+from strata.base.errors import BadValue
 from strata.hardware.fabric import Fabric
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.pricing.network.collective_cost import CollectiveCost, collective
 from strata.pricing.network.collectives import Joined, crossings, joined_levels
 from strata.pricing.network.levels import slowest
 from strata.pricing.network.transport_times import AlgorithmTimes
+from strata.software.engine import Engine
 
 
 def fair_share_finish(works: Sequence[Number], rests: Sequence[Number]) -> tuple[Number, ...]:

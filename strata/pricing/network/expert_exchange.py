@@ -15,21 +15,21 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Number, namespace
+from strata.base.errors import BadValue
+from strata.base.memo import Memo, is_settled, value_key
+from strata.base.precision import bytes_of
 from strata.hardware.fabric import DIRECT, Dimension, Fabric, peak_link, with_library
 from strata.hardware.transport import ANY, ExpertTransport
 from strata.mapping.layout import Sharding
 from strata.mapping.place import GroupLayout, spread
-from strata.mapping.trainer import LIBRARY_EXCHANGE
-from strata.memo import Memo, is_settled, value_key
-from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.expert_load import most_on_a_rank, reached_parts, shared_load
 from strata.pricing.network.algorithm_names import group_share
 from strata.pricing.network.collectives import price_collective
 from strata.pricing.network.transport_times import adapter_time, expert_exchange
 from strata.pricing.price import Price, network_price
+from strata.software.trainer import LIBRARY_EXCHANGE
 from strata.workload.expert_ops import Combine, Dispatch, is_expert_product, is_routed
 from strata.workload.graph import Collective, Exchange, Op, is_collective
 from strata.workload.ops import is_vector

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.hardware.transport import Rings, Transport
 from strata.pricing.network.algorithm_names import Level
 from strata.pricing.network.transport_times import FLAGGED, AlgorithmTimes, doublings

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadValue, require
+from strata.base.arrays import Array
+from strata.base.errors import BadValue, require
 from strata.hardware.fabric import Fabric, devices_of
 from strata.mapping.place import spread
 from strata.pricing.network.packet_collectives import preferred_schedules, routed_levels

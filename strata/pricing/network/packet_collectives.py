@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from strata.arrays import Array, Number, leaves, namespace
-from strata.errors import BadValue
+from strata.base.arrays import Array, Number, leaves, namespace
+from strata.base.errors import BadValue
 from strata.hardware.fabric import Dimension, Fabric, sustained_link
 from strata.hardware.transport import Packets
 from strata.mapping.place import GroupLayout

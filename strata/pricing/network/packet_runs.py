@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import BadValue
+from strata.base.arrays import Number
+from strata.base.errors import BadValue
 from strata.hardware.transport import Packets
 from strata.pricing.network import packets
 from strata.pricing.network.routes import RouteLevel, device_count, steps_on_devices

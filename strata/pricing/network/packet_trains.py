@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 
 # trains times links of one run: a tenth of a second; five times as many halve the error against ns-3
 MOST_EVENTS = 40_000

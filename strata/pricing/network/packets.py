@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Number, namespace, register_pytree
+from strata.base.arrays import Number, namespace, register_pytree
 from strata.hardware.transport import Packets
 
 # the longest recursive doubling where sizes are not known before they are priced (inside a jit): 65536 ranks

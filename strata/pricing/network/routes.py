@@ -15,8 +15,8 @@ from functools import cache
 
 import numpy as np
 
-from strata.arrays import Number
-from strata.errors import BadValue, require
+from strata.base.arrays import Number
+from strata.base.errors import BadValue, require
 from strata.hardware.fabric import Fabric, sustained_link
 from strata.hardware.transport import Packets
 from strata.pricing.network.algorithms import device_links

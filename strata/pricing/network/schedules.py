@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import BadValue, UnknownName
+from strata.base.arrays import Array, Number
+from strata.base.errors import BadValue, UnknownName
 
 PIECES = 8  # pieces that follow each other in pipelines (double_tree, pipeline)
 

@@ -4,7 +4,7 @@ what kernels for experts, and adapters, take.
 
 from __future__ import annotations
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.hardware.fabric import Dimension, sustained_link
 from strata.hardware.transport import Direct, ExpertTransport, Pairs, Rings
 

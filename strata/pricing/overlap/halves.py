@@ -6,15 +6,15 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
 from strata.mapping.layout import Sharding
 from strata.mapping.plan_layout import TENSOR_GROUP
-from strata.mapping.trainer import Trainer
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.kernels.device import Device
 from strata.pricing.overlap.tiles import Pair, hidden_bound, kernels_apart, overlap_by_tile, pairs, tile_link
 from strata.pricing.price import ZERO, Price, exposed, price_where, slowed, total_price, while_sending
 from strata.pricing.pricers import PricedOp, Rank
+from strata.software.trainer import Trainer
 from strata.workload.graph import Block, Collective, Op, is_collective
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from strata.arrays import Number, namespace
+from strata.base.arrays import Number, namespace
+from strata.base.memo import Memo, is_settled, value_key
+from strata.base.precision import bytes_of
 from strata.hardware.fabric import Fabric
 from strata.mapping.place import GroupLayout
-from strata.memo import Memo, is_settled, value_key
-from strata.precision import bytes_of
 from strata.pricing.kernels.device import Device
 from strata.pricing.kernels.vector import vector_kernel
 from strata.pricing.network.algorithm_names import Level, cheapest, group_link

@@ -25,12 +25,12 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
+from strata.base.shipped import paper_model, paper_offers
 from strata.search.executors import PointsWork, Work
 from strata.search.goal import Goal
 from strata.search.points import Evaluated, chooses_words, concatenate_points
 from strata.search.space import Space
-from strata.shipped import paper_model, paper_offers
 
 CHUNK = 4096  # most points in a piece of work: a second or so, so that little is lost with a worker
 
@@ -114,7 +114,7 @@ def sampler_class(name: str) -> Callable[..., Sampler]:
     >>> sampler_class("randon")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.UnknownName: no sampler called 'randon'; nearest: random...
+    strata.base.errors.UnknownName: no sampler called 'randon'; nearest: random...
     """
     if name not in sampler_names():
         raise UnknownName("sampler", name, sampler_names(), ", ".join(sampler_names()))

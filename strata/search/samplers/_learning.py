@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.search.axes import DesignAxis
 from strata.search.goal import Goal
 from strata.search.points import Evaluated

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue
-from strata.pareto import non_dominated
+from strata.base.errors import BadValue
+from strata.base.pareto import non_dominated
 from strata.search.bounds import BOUNDED, BoundsWork, optimistic
 from strata.search.executors import PointsWork, Work
 from strata.search.goal import Goal

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.search.goal import Goal
 from strata.search.samplers._learning import Genes, LearningSampler, penalised_scores, repair_points
 from strata.search.space import Space

@@ -14,7 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
 
 DRAWN = 4096  # lengths and gaps drawn at a time
 DAY = 86400.0  # [s]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.arrays import Number
+from strata.base.arrays import Number
 from strata.hardware.system import System
 from strata.params import Sources, override, quantity, read_record, remembered, text
 from strata.serving.simulator.scheduling import Request

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
 from strata.serving.simulator.arrivals import DRAWN, ArrivalProcess, GammaArrivals, Lengths, drawn_pairs
 from strata.serving.simulator.fleet import Load
 from strata.serving.simulator.scheduling import Request

@@ -7,7 +7,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadValue, UnknownName, require
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.units import parse
 from strata.serving.simulator.arrivals import (
     SHAPES,
     ArrivalProcess,
@@ -28,7 +29,6 @@ from strata.serving.simulator.load import (
     Shares,
 )
 from strata.serving.simulator.trace import TraceLoad, is_trace, trace_lengths
-from strata.units import parse
 
 KINDS = {
     "poisson": ("rate", "prompts"),
@@ -66,7 +66,7 @@ def load_of(text: str | Path, **options: Any) -> Load:
     >>> load_of("poison:rate=8")
     Traceback (most recent call last):
     ...
-    strata.errors.UnknownName: no load called 'poison'; nearest: poisson
+    strata.base.errors.UnknownName: no load called 'poison'; nearest: poisson
     """
     parts = [str(text)] if _is_file(str(text)) else [p.strip() for p in str(text).split(SEPARATOR)]
     if len(parts) == 1:

@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import inf
 from random import Random
 
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
 from strata.serving.simulator.replica import SPREAD, Replica
 from strata.serving.simulator.scheduling import Request
 from strata.serving.simulator.step_table import line_at

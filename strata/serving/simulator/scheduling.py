@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from heapq import heappop, heappush
 from typing import Any
 
-from strata.errors import UnknownName, require
+from strata.base.errors import UnknownName, require
 
 
 @dataclass(slots=True, eq=False)

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number, ceil_div
-from strata.errors import BadValue, require
+from strata.base.arrays import Array, Number, ceil_div
+from strata.base.errors import BadValue, require
 from strata.evaluate import evaluate
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.mapping.plan import Plan, plan_text
 from strata.pricing.network.collective_cost import collective
 from strata.result import Result
+from strata.software.engine import Engine
 from strata.workload.model import Model
 from strata.workload.tasks import Workload, decode, mixed, prefill
 

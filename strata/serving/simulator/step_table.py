@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
+from strata.base.arrays import Array, Number
 from strata.serving.simulator.step_pricer import StepPricer
 
 SMALL_TILES = (16.0, 17.0, 32.0, 33.0)

@@ -13,7 +13,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from strata.errors import BadFile, UnknownName, require
+from strata.base.errors import BadFile, UnknownName, require
 from strata.serving.simulator.arrivals import Lengths
 from strata.serving.simulator.scheduling import Request
 from strata.serving.simulator.trace_rows import UNITS, RowFault, RowReader, TraceRow, trace_reader

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from math import isfinite
 from typing import Any, NamedTuple
 
-from strata.errors import BadFile
+from strata.base.errors import BadFile
 
 UNITS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 BLOCK = 512  # tokens of a named block of Mooncake's traces

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadFile
-from strata.reading import toml_file
-from strata.units import factor
+from strata.base.arrays import Array
+from strata.base.errors import BadFile
+from strata.base.reading import toml_file
+from strata.base.units import factor
 from strata.validation.accuracy.compare import statistics
 from strata.validation.measured.own import header, is_finite_cell
 from strata.validation.readers.comparison import ComparedPoints

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.validation.readers.comparison import ComparedPoints, configurations
 
 SHOWN_FAILURES = 20  # reasons listed for a file; all of them are counted

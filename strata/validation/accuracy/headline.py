@@ -12,8 +12,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from strata.base.reading import file_text
 from strata.params import data_folder, data_folders
-from strata.reading import file_text
 from strata.validation.accuracy.points import KINDS_OF_FILES, kind_of_file
 from strata.validation.fit.table import fit_table, is_fitted
 from strata.validation.measured.spec import read_spec

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 
 SHARE = 0.8  # of like rows that an interval holds
 LEAST = 10  # rows below which a cell is not enough

@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadFile, UnknownName
+from strata.base.errors import BadFile, UnknownName
 from strata.validation.readers.tables import read_table
 
 POINTS = "points.json.gz"  # in the folder of measurements, beside accuracy.json

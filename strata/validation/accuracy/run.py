@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import LONGEST_LIST, BadFile, StrataError, UnknownName
+from strata.base.errors import LONGEST_LIST, BadFile, StrataError, UnknownName
 from strata.validation.accuracy.arena import published_entries, rival_entries
 from strata.validation.accuracy.compare import SHOWN_FAILURES, file_entry, statistics
 from strata.validation.accuracy.headline import HELD_OUT, how_seen, stored_table

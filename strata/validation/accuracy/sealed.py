@@ -12,10 +12,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from strata import __version__
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.errors import BadFile, BadValue, UnknownName
+from strata.base.reading import json_file, toml_file
+from strata.base.units import parse
 from strata.params import leaf_paths, value_at
-from strata.reading import json_file, toml_file
-from strata.units import parse
 from strata.validation.accuracy.trust import trust_served
 from strata.validation.questions.question import QuestionKind, question
 from strata.validation.readers.labels import Catalogue

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, UnknownName, require
+from strata.base.errors import BadValue, UnknownName, require
 from strata.hardware.chip import Chip
 from strata.hardware.generate.recipe import generate
 from strata.validation.accuracy.compare import statistics

@@ -23,8 +23,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.mapping.engine import engine
+from strata.base.arrays import Array
+from strata.software.engine import engine
 from strata.validation.accuracy.headline import ACCURACY
 from strata.validation.accuracy.intervals import (
     DISTANCES,

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from strata.base.units import show
 from strata.hardware.chip import Chip
 from strata.hardware.system import System
 from strata.result import Result
-from strata.units import show
 from strata.validation.accuracy.intervals import (
     RATES,
     REPRICED,

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
 from strata.validation.accuracy.compare import statistics
 from strata.validation.measured.reader import command_of_row
 from strata.validation.readers.labels import Catalogue, machine_of

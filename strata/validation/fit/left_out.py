@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import StrataError
+from strata.base.arrays import Array
+from strata.base.errors import StrataError
 from strata.params import unfitted
 from strata.validation.fit.calibrate import CHIP, TRANSPORT, fit_group, transport_inside, versions_of
 from strata.validation.fit.rows import READ, SMALLEST, GroupRows, group_rows, of_metrics

@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
+from strata.base.units import parse
 from strata.hardware.chip import chip
 from strata.hardware.transport import transport
-from strata.mapping.engine import engine
 from strata.params import leaf_paths, override, value_at
-from strata.units import parse
+from strata.software.engine import engine
 from strata.validation.fit.table import FitGroup, Quantity, fit_table
 from strata.validation.measured.formulas import Columns, condition
 from strata.validation.measured.reader import data_files, reader_of

@@ -10,7 +10,7 @@ from multiprocessing import get_all_start_methods, get_context
 
 import numpy as np
 
-from strata.arrays import Array, cores
+from strata.base.arrays import Array, cores
 from strata.validation.fit.rows import GroupRows, Versions
 from strata.validation.fit.solver import (
     FitSolution,

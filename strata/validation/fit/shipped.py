@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.drawing import keep
+from strata.base.drawing import keep
+from strata.base.units import parse, show
 from strata.params import (
     Param,
     data_folder,
@@ -21,7 +22,6 @@ from strata.params import (
     stating_file,
     unfitted,
 )
-from strata.units import parse, show
 from strata.validation.fit.calibrate import (
     CHIP,
     TRANSPORT,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.validation.fit.rows import SMALLEST, GroupRows, Versions
 from strata.validation.fit.table import FitSearch
 from strata.validation.readers.comparison import ComparedPoints, is_held_out

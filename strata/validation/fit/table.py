@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
+from strata.base.reading import toml_file
 from strata.params import data_folder
-from strata.reading import toml_file
 from strata.validation.readers.tables import matches
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
+from strata.base.arrays import Array
 from strata.params import Param, leaf_paths, unfitted, value_at
 from strata.validation.fit.calibrate import CHIP, TRANSPORT, joined_by, same_chip, with_entries
 from strata.validation.fit.left_out import (

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadFile
+from strata.base.arrays import Array
+from strata.base.errors import BadFile
 from strata.validation.measured.formulas import (
     Columns,
     checked_numbers,

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadFile, BadValue, StrataError, nearest
-from strata.expression import FUNCTIONS, calculate
+from strata.base.arrays import Array
+from strata.base.errors import BadFile, BadValue, StrataError, nearest
+from strata.base.expression import FUNCTIONS, calculate
+from strata.base.units import factor, finite_number, parse
 from strata.params import dashed
-from strata.units import factor, finite_number, parse
 from strata.validation.measured.spec import MeasuredSpec
 from strata.validation.readers.comparison import rows_by_key
 from strata.validation.readers.labels import server_label

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import LONGEST_LIST, BadFile, StrataError, UnknownName, nearest
-from strata.units import factor, finite_number
+from strata.base.arrays import Array
+from strata.base.errors import LONGEST_LIST, BadFile, StrataError, UnknownName, nearest
+from strata.base.units import factor, finite_number
 from strata.validation.measured.compared import compared
 from strata.validation.measured.spec import MeasuredMetric, MeasuredSpec, RowFamily, spec_of
 from strata.validation.questions.question import QuestionKind, question, questions, word

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadFile, BadValue, StrataError, UnknownName
+from strata.base.errors import BadFile, BadValue, StrataError, UnknownName
 from strata.validation.measured.compared import asked_for, compared, row_command, unfolded
 from strata.validation.measured.formulas import Columns, condition, derived_columns, template_value
 from strata.validation.measured.own import described_rows

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
-from strata.errors import BadFile
+from strata.base.errors import BadFile
+from strata.base.reading import toml_file
+from strata.base.units import parse
 from strata.params import data_folder
-from strata.reading import toml_file
-from strata.units import parse
 from strata.validation.readers.tables import matches
 
 Formula = Annotated[

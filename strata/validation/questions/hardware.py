@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.chip import chip
 from strata.hardware.dram.channel import Stream, dram_channel, sustained_channel
 from strata.hardware.making import area

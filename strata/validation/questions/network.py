@@ -9,7 +9,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-from strata.errors import BadValue, UnknownName, require
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.units import factor
 from strata.hardware.fabric import Fabric
 from strata.hardware.part_of_domain import Adapters, cluster_fabric
 from strata.hardware.transport import packets
@@ -19,7 +20,6 @@ from strata.pricing.network.collective_cost import collective
 from strata.pricing.network.expert_exchange import expert_exchange_cost
 from strata.pricing.network.packet_runs import packet_collective_time, scheduled_job
 from strata.pricing.network.routes import run_schedules
-from strata.units import factor
 from strata.validation.questions.question import Argument, QuestionKind, number, word
 from strata.validation.readers.collective_files import OPS
 from strata.validation.readers.labels import Catalogue, chip_called

@@ -12,8 +12,8 @@ from importlib import import_module
 from math import nan
 from typing import Any
 
-from strata.errors import BadValue, UnknownName
-from strata.expression import calculate
+from strata.base.errors import BadValue, UnknownName
+from strata.base.expression import calculate
 from strata.validation.readers.labels import Catalogue
 
 NEEDED = object()  # the default of an argument that every row must give
@@ -75,7 +75,7 @@ class QuestionKind:
         if self.sets and "." in name:
             return word(self.sets, "")
         if name not in self.arguments:
-            from strata.errors import UnknownName
+            from strata.base.errors import UnknownName
 
             raise UnknownName(
                 f"argument of {self.name} in {where}",

@@ -8,13 +8,13 @@ import re
 from functools import lru_cache
 from typing import Any
 
-from strata.errors import BadValue, UnknownName, require
+from strata.base.errors import BadValue, UnknownName, require
+from strata.base.precision import bytes_of, supports
 from strata.hardware.chip import Chip
-from strata.mapping.engine import engine as make_engine
-from strata.precision import bytes_of, supports
 from strata.search.served_options import command_line, served_answer
 from strata.serving.pools import pool
 from strata.serving.simulated_result import UNITS
+from strata.software.engine import engine as make_engine
 from strata.validation.questions.question import QuestionKind, word
 from strata.validation.readers.labels import Catalogue, multiplied_format, server_of, weight_format
 from strata.workload.model import Model

@@ -12,10 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
 from strata.hardware.chip import chip
 from strata.hardware.system import System, systems
-from strata.mapping.engine import Engine, engine
 from strata.mapping.plan import FLAGS, WORDS, Plan, plan, plan_text
 from strata.one_step import priced_step, step_pricing
 from strata.params import dashed, leaf_paths, override, word_paths
@@ -23,6 +22,7 @@ from strata.pricing.stage_costs import first_stage_at_update, kept_by_layers, tr
 from strata.pricing.step import Step
 from strata.pricing.training_memory import OUTSIDE
 from strata.search.inputs import model_value
+from strata.software.engine import Engine, engine
 from strata.validation.questions.question import Argument, QuestionKind, number, word
 from strata.validation.readers.labels import Catalogue, trained_format
 from strata.workload.lora import Lora

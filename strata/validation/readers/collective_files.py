@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.errors import BadFile, BadValue
-from strata.units import finite_number
+from strata.base.errors import BadFile, BadValue
+from strata.base.units import finite_number
 from strata.validation.readers.comparison import rows_by_key
 from strata.validation.readers.tables import BadRows, Table, read_table
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import StrataError, UnknownName
+from strata.base.arrays import Array
+from strata.base.errors import StrataError, UnknownName
 from strata.validation.readers.tables import Table
 
 NOT_POSITIVE = "the prediction is not a positive number"

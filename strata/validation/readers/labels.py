@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.hardware.chip import Chip, chip
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.system import System, counted_chip, system
 from strata.hardware.transport import Transport, transport
-from strata.mapping.engine import Engine, engine
 from strata.params import dashed, meant, names
+from strata.software.engine import Engine, engine
 from strata.workload.model import Model, model
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array
-from strata.errors import BadFile, StrataError, nearest
-from strata.reading import csv_file, json_file
-from strata.units import finite_number
+from strata.base.arrays import Array
+from strata.base.errors import BadFile, StrataError, nearest
+from strata.base.reading import csv_file, json_file
+from strata.base.units import finite_number
 
 
 class BadRows(BadFile):

@@ -11,8 +11,8 @@ import numpy as np
 
 from deepflow.design.ledger import OUT, Ledger, Spent
 from deepflow.design.variables import DesignVariables
-from strata.arrays import Array
-from strata.errors import require
+from strata.base.arrays import Array
+from strata.base.errors import require
 
 TINY = 1e-300
 

@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy as np
 
 from deepflow.design.variables import DesignVariables
-from strata.arrays import Array
-from strata.errors import require
+from strata.base.arrays import Array
+from strata.base.errors import require
 
 OUT = 50.0  # merit of a design that is out, above the logarithm of any time
 # evaluations that a slope by JAX is counted as: value and reverse pass cost a small multiple of the function,

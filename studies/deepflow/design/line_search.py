@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from deepflow.design.ledger import OUT, Ledger
-from strata.arrays import Array
+from strata.base.arrays import Array
 
 BOTH_SIDES = 0.1  # stride below which slopes are central differences
 PER_START = 400  # evaluations of the budget for each start, at least

@@ -14,8 +14,8 @@ from deepflow.design.descent import DEEPFLOW_RULE, PAPER_RULE, DescentRule, proj
 from deepflow.design.ledger import Ledger, MethodTrace, Objective, Spent
 from deepflow.design.line_search import LineSearchRule, line_search
 from deepflow.design.variables import DesignVariables
-from strata.arrays import Array
-from strata.errors import StrataError, UnknownName, require
+from strata.base.arrays import Array
+from strata.base.errors import StrataError, UnknownName, require
 from strata.search.axes import DesignAxis
 from strata.search.executors import PointsWork
 from strata.search.goal import Goal

@@ -13,9 +13,9 @@ import numpy as np
 
 from deepflow.design.variables import ChoiceVariable, DesignVariables, RealVariable, ShareClass
 from deepflow.generated_readings import numbers_of, with_chip_numbers
-from strata.arrays import Array, enable_jax, leaves, map_leaves
+from strata.base.arrays import Array, enable_jax, leaves, map_leaves
+from strata.base.errors import UnknownName, require
 from strata.case import Case
-from strata.errors import UnknownName, require
 from strata.evaluate import evaluate_case, summarised
 from strata.hardware.components import MemoryDevice
 from strata.hardware.fabric import Fabric, sized
@@ -25,13 +25,13 @@ from strata.hardware.generate.template import Template
 from strata.hardware.money import Economics
 from strata.hardware.system import System
 from strata.hardware.technology import Technology
-from strata.mapping.engine import Engine
 from strata.mapping.kernel_parallel import Strategy, layout_of
 from strata.mapping.rules import MEMORY
 from strata.pricing.metrics import METRICS
 from strata.pricing.pricers import Structure
 from strata.result import Result
 from strata.search.fields import changed_fabric
+from strata.software.engine import Engine
 from strata.workload.tasks import Workload
 
 SPLITS = {"area": "area_share", "power": "power_share", "perimeter": "perimeter_share"}

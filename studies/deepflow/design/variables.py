@@ -13,8 +13,8 @@ from functools import cached_property
 
 import numpy as np
 
-from strata.arrays import Array, namespace
-from strata.errors import require
+from strata.base.arrays import Array, namespace
+from strata.base.errors import require
 
 
 def project_shares(shares: Array, floor: float = 0.0, total: float = 1.0) -> Array:

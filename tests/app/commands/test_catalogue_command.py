@@ -7,12 +7,12 @@ import pytest
 
 import strata as st
 from strata.app.render.catalogue import FILES, LISTED, SHOWN, catalogue
+from strata.base.shipped import paper_data
+from strata.base.units import parse
 from strata.hardware.chip import Chip
 from strata.hardware.short_chip import written_chip
 from strata.hardware.transport import packets, transport
 from strata.params import KINDS, data_folder, file_model, load_table, names
-from strata.shipped import paper_data
-from strata.units import parse
 
 LLAMA = ("--model", "llama-3-70b", "--system", "8xh200", "--batch", "64")
 

@@ -10,7 +10,7 @@ from test_docs import script
 
 from strata.app.cli import run_command
 from strata.app.render.accuracy_pictures import draw_accuracy, picture_name, short_groups
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.validation.accuracy.headline import HELD_OUT
 from strata.validation.fit.table import is_fitted
 from strata.validation.readers.tables import matches

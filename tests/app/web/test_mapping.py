@@ -8,7 +8,7 @@ from pydantic import ValidationError
 import strata as st
 from strata.app.terminal import plain_json
 from strata.app.web.answers import mapping
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.optimise.joint import map_program, usual_layout
 
 

@@ -14,7 +14,7 @@ from strata.app.terminal import plain_json
 from strata.app.web.answers.search import PointsAsked, point_designs, search_choices, space_told, studies_kept
 from strata.app.web.answers.search_runs import StudyStart, opened_study, searched_study
 from strata.app.web.answers.what_if import START, changes, question_of
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.search.points import evaluate_points, point_design
 from strata.search.run import search
 from strata.search.space import space

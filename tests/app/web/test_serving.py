@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from strata.app.terminal import plain_json
 from strata.app.web.answers import serving
 from strata.app.web.answers.serving import Rivals, Service, closed_forms, load_asked
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.serving.deployment import Deployment
 from strata.serving.requests import Requests
 from strata.serving.simulated import simulate_services

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 import strata as st
 from strata.app.terminal import plain_json
 from strata.app.web.answers import stack
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.hardware.making import area
 from strata.pricing.power_limits import bandwidth_bounds, sustained_bandwidth
 

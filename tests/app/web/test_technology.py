@@ -8,7 +8,7 @@ from pydantic import ValidationError
 import strata as st
 from strata.app.terminal import plain_json
 from strata.app.web.answers import technology
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.hardware.generate.recipe import generation
 from strata.hardware.system import System
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from strata.app.web.worker import answered
-from strata.shipped import shipped_folder
+from strata.base.shipped import shipped_folder
 from strata.validation.accuracy.points import KINDS_OF_FILES, stored_points, unpacked_points, write_points
 
 FOLDER = shipped_folder("validation")

@@ -9,7 +9,7 @@ from strata.app.terminal import plain_json
 from strata.app.web.answers import all_routes, what_if
 from strata.app.web.answers.numbers import SweptDesign, numbers, swept
 from strata.app.web.answers.what_if import START, Design, command_of, gains, predicted
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.pricing.metrics import METRICS
 from strata.search.sweep import sweep
 

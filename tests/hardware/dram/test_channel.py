@@ -10,7 +10,7 @@ from hypothesis import strategies as hy
 from scipy.optimize import minimize
 
 import strata as st
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.errors import BadFile, BadValue, UnknownName
 from strata.hardware.dram.channel import Stream, dram_channel, interface_peak, refresh_left, sustained_channel
 from strata.params import load_table, names
 from strata.validation.measured.compared import compared

@@ -7,8 +7,8 @@ import pytest
 from test_channel import random_streams
 
 import strata as st
-from strata.arrays import enable_jax
-from strata.errors import BadValue, UnknownName
+from strata.base.arrays import enable_jax
+from strata.base.errors import BadValue, UnknownName
 from strata.hardware.chip import with_memory
 from strata.hardware.dram.channel import (
     Stream,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.arrays import enable_jax, leaves
-from strata.errors import BadUnit, BadValue, MissingQuantity, StrataError, UnknownName
+from strata.base.arrays import enable_jax, leaves
+from strata.base.errors import BadUnit, BadValue, MissingQuantity, StrataError, UnknownName
 from strata.hardware.components import memory_device
 from strata.hardware.generate.budget import Budget, budget
 from strata.hardware.generate.recipe import generate, generation

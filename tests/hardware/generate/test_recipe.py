@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.errors import BadFile, BadValue, UnknownName
 from strata.hardware.generate.recipe import changed_recipe, generation, recipe
 from strata.params import leaf_paths, stated, value_at
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 import strata as st
-from strata.arrays import enable_jax
-from strata.errors import BadValue, MissingQuantity
+from strata.base.arrays import enable_jax
+from strata.base.errors import BadValue, MissingQuantity
 from strata.hardware.making import why_no_core
 from strata.hardware.silicon.floorplan import area_parts, connections_that_fit, usable_cores
 from strata.validation.measured.reader import reader_of

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadValue, MissingQuantity
+from strata.base.errors import BadValue, MissingQuantity
 from strata.hardware.silicon import energy as p
 from strata.hardware.silicon.energy import energies_of
 from strata.hardware.technology import bonding, process_node

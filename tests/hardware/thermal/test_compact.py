@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as hy
 
-from strata.arrays import enable_jax
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.arrays import enable_jax
+from strata.base.errors import BadFile, BadValue, UnknownName
 from strata.hardware.chip import chip
 from strata.hardware.thermal.compact import (
     ThermalModel,

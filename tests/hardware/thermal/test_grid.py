@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as hy
 
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.errors import BadFile, BadValue, UnknownName
 from strata.hardware.thermal.grid import (
     Assembly,
     Layer,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.errors import BadFile, BadValue, UnknownName
 from strata.hardware.temperatures import heat
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as hy
 from scipy.sparse.linalg import spsolve
 
 import strata
-from strata.errors import BadFile, BadValue, UnknownName
+from strata.base.errors import BadFile, BadValue, UnknownName
 from strata.hardware.thermal.cooling import assembly, cooling, power_map
 from strata.hardware.thermal.grid import Assembly, Layer, convection_resistance, slab_resistance
 from strata.hardware.thermal.solve import LARGEST_RISE, Problem, steady, transient

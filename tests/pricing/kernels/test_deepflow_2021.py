@@ -100,7 +100,7 @@ def test_a_batch_is_its_single_points_in_any_backend(name):
         assert float(one.time) == pytest.approx(float(batch.time[i]), rel=1e-12)
         assert float(one.memory_bytes) == pytest.approx(float(batch.memory_bytes[i]), rel=1e-12)
     jax = pytest.importorskip("jax")
-    from strata.arrays import enable_jax
+    from strata.base.arrays import enable_jax
 
     enable_jax()
     traced = jax.jit(lambda m, n, k: matmul(m, n, k, used, "fp16", "fp16").time)(m, n, k)

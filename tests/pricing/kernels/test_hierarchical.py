@@ -87,7 +87,7 @@ def test_a_batch_is_its_single_points_in_any_backend():
         for name in ("time", "energy", "memory_bytes", "cache_bytes"):
             assert float(getattr(one, name)) == pytest.approx(float(getattr(batch, name)[i]), rel=1e-12)
     jax = pytest.importorskip("jax")
-    from strata.arrays import enable_jax
+    from strata.base.arrays import enable_jax
 
     enable_jax()
     dev = device(A100)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.arrays import namespace
+from strata.base.arrays import namespace
 from strata.hardware.chip import chip
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul

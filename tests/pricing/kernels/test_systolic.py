@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.arrays import enable_jax
+from strata.base.arrays import enable_jax
 from strata.params import names
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul

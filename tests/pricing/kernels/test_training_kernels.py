@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from strata.hardware.chip import chip
-from strata.mapping.engine import engine
 from strata.pricing.kernels.attention import attention_backward, attention_kernel
 from strata.pricing.kernels.attention_shape import AttentionShape
 from strata.pricing.kernels.device import device
@@ -20,6 +19,7 @@ from strata.pricing.kernels.graph_product import (
 )
 from strata.pricing.kernels.vector import price_loss, price_vector
 from strata.pricing.power_cap import power_capped
+from strata.software.engine import engine
 from strata.workload.expert_ops import ExpertMatMul
 from strata.workload.graph import Extent
 from strata.workload.moe import EAGER_GATED

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
 from strata.hardware.chip import chip
 from strata.pricing.kernel_ops import SLOTS, eager_kernel
 from strata.pricing.kernels.device import device

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.arrays import enable_jax
+from strata.base.arrays import enable_jax
 from strata.hardware.fabric import Dimension, peak_link
 from strata.mapping.place import GroupLayout, spread
 from strata.pricing.network.algorithm_names import always_crosses, crosses, matching_algorithms

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.arrays import enable_jax
+from strata.base.arrays import enable_jax
 from strata.hardware.fabric import with_library
 from strata.mapping.place import spread
 from strata.params import names

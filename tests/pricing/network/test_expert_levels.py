@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.arrays import enable_jax
+from strata.base.arrays import enable_jax
 from strata.hardware.fabric import with_library
 from strata.mapping.place import spread
 from strata.pricing.network.expert_exchange import (

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.fabric import fabric, sized
 from strata.hardware.transport import packets
 from strata.pricing.network.link_loads import collective_loads, link_loads, load_schedules

@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from deepflow.device_mapping import LogicalDimension
 from deepflow.link_sharing import best_mapping, device_mappings, fabric_grid, package_grid
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.fabric import fabric, sized
 
 TORUS = fabric_grid(sized(fabric("torus-256"), (4, 4, 2, 2, 1)))

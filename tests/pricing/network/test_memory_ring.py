@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 
 import strata as st
 from deepflow.memory_ring import PASSES, divided_bandwidth, memory_ring
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.fabric import RingMemory
 from strata.pricing.network.algorithms import ring_scatter
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.errors import BadFile, BadValue
+from strata.base.errors import BadFile, BadValue
 from strata.hardware.transport import Packets
 from strata.hardware.transport import packets as network
 from strata.measure.ns3 import simulated

@@ -12,7 +12,6 @@ from hypothesis import strategies as draw
 
 import strata as st
 from strata.hardware.fabric import fabric, sized
-from strata.mapping.engine import engine
 from strata.mapping.place import place, spread
 from strata.mapping.plan import Plan
 from strata.params import names
@@ -21,6 +20,7 @@ from strata.pricing.kernels.matmul import matmul
 from strata.pricing.overlap.tiles import fuse, overlap_by_tile, pairs, tile_link
 from strata.pricing.price import Price, in_pieces, own_first, slowed, while_sending
 from strata.pricing.pricers import Rank
+from strata.software.engine import engine
 from strata.workload.graph import Collective, is_collective
 
 TIME = draw.floats(0.0, 1e3)

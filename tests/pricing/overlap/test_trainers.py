@@ -7,10 +7,10 @@ import pytest
 from cases import collectives, model, rank_graph, roomy
 
 import strata as st
-from strata.mapping.engine import engine, trainer_of
 from strata.mapping.plan import plan
 from strata.pricing.overlap.halves import _beside_gradients
 from strata.pricing.overlap.tiles import Pair
+from strata.software.engine import engine, trainer_of
 
 DENSE, MIXTURE = "llama-3-8b", "qwen3-30b-a3b"
 WORK = st.train(16.0, 2048.0)

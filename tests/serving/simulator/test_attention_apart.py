@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.evaluate import evaluate
 from strata.hardware.system import as_system
-from strata.mapping.engine import as_engine
 from strata.mapping.plan import plan
 from strata.serving.deployment import attention_ffn_service
 from strata.serving.pools import cache_bytes, pool
 from strata.serving.simulated import simulate_services
 from strata.serving.simulator.load_text import load_of
 from strata.serving.simulator.step_pricer import ApartPricer, model_side, taken_in_turn
+from strata.software.engine import as_engine
 from strata.workload.model import model
 from strata.workload.tasks import decode
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.serving.simulator.arrivals import Lengths
 from strata.serving.simulator.fleet import Fleet
 from strata.serving.simulator.kv_pool import KvPool

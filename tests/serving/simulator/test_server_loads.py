@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from strata.errors import StrataError
+from strata.base.errors import StrataError
 from strata.serving.simulator.arrivals import BurstyArrivals, DailyArrivals, GammaArrivals, Lengths
 from strata.serving.simulator.load import ClosedLoad, LabelledLoad, MergedLoad, OpenLoad, SessionLoad
 from strata.serving.simulator.load_text import lengths_of, load_of

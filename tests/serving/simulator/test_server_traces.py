@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from strata.errors import BadFile, StrataError
+from strata.base.errors import BadFile, StrataError
 from strata.serving.simulator.load_text import load_of
 from strata.serving.simulator.trace import TraceLoad, trace_lengths, write_trace
 

@@ -8,7 +8,6 @@ import pytest
 
 import strata as st
 from strata.hardware.system import as_system
-from strata.mapping.engine import as_engine, request_time
 from strata.serving.deployment import Deployment, simulate
 from strata.serving.simulator.arrivals import Lengths
 from strata.serving.simulator.kv_pool import KvPool
@@ -18,6 +17,7 @@ from strata.serving.simulator.scheduling import Request, Scheduling
 from strata.serving.simulator.step_pricer import StepPricer, kv_room
 from strata.serving.simulator.step_table import StepTable, line_sums
 from strata.serving.speculation import Drafting
+from strata.software.engine import as_engine, request_time
 
 DENSE = ("1xh100", "llama-3-8b", "", "vllm")
 SHARED = ("8xh200", "deepseek-v3", "dp=8,ep=8", "sglang")

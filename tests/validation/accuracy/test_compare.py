@@ -66,7 +66,7 @@ def test_an_empty_cell_is_no_point_and_a_failed_row_is_named(tmp_path):
 
 
 def test_one_impossible_row_does_not_take_its_neighbours_along():
-    from strata.errors import BadValue
+    from strata.base.errors import BadValue
 
     t = table(size=[1, -1, 3])
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from strata.errors import BadFile, BadValue
+from strata.base.errors import BadFile, BadValue
 from strata.validation.accuracy.sealed import chain, scored_seals, write_seal
 
 SEALED = Path(__file__).parents[3] / "validation" / "sealed"

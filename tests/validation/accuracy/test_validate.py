@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import strata
-from strata.errors import BadFile
+from strata.base.errors import BadFile
 from strata.validation import compared_files, validate
 from strata.validation.accuracy.tables import family_name
 from strata.validation.fit.left_out import family_entries, left_out_points

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.errors import BadFile, UnknownName
+from strata.base.errors import BadFile, UnknownName
 from strata.params import data_folder
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul

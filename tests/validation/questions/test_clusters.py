@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from strata.errors import BadValue, UnknownName
+from strata.base.errors import BadValue, UnknownName
 from strata.hardware.transport import transport
 from strata.validation.fit.left_out import left_out_points
 from strata.validation.fit.table import fit_table

@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from strata.shipped import shipped_folder
+from strata.base.shipped import shipped_folder
 from strata.validation.measured.reader import row_points
 
 

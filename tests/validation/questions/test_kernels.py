@@ -5,9 +5,9 @@ import shlex
 import numpy as np
 import pytest
 
+from strata.base.shipped import shipped_folder
 from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_request import ALWAYS, OPTIONS, SIZES
-from strata.shipped import shipped_folder
 from strata.validation.measured.reader import row_points
 from strata.validation.questions.question import question
 

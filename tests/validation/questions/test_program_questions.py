@@ -2,7 +2,7 @@
 
 import pytest
 
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
 from strata.validation.questions.question import question
 from strata.validation.readers.labels import Catalogue
 

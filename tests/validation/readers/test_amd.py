@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from strata.base.shipped import shipped_folder
 from strata.hardware.chip import chip
 from strata.pricing.kernel import kernel
 from strata.pricing.kernels.device import device
 from strata.pricing.kernels.matmul import matmul
-from strata.shipped import shipped_folder
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.comparison import HELD_OUT
 from strata.validation.readers.labels import Catalogue

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from strata.errors import UnknownName
+from strata.base.errors import UnknownName
 from strata.hardware.transport import transport
 from strata.validation.readers.labels import Catalogue
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from strata.mapping.engine import engine
+from strata.software.engine import engine
 from strata.validation.accuracy.run import compared_files
 
 DATA = "validation"

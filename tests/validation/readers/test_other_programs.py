@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.errors import BadFile
+from strata.base.errors import BadFile
 from strata.validation.accuracy.run import validate
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.comparison import held_out

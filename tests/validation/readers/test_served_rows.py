@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from strata.errors import BadFile, UnknownName
-from strata.mapping.engine import engine
-from strata.memo import forget
+from strata.base.errors import BadFile, UnknownName
+from strata.base.memo import forget
 from strata.params import data_folder
 from strata.search.served_options import command_line, deployment_of, served_answer
+from strata.software.engine import engine
 from strata.validation.measured.compared import counted_rows, one_row, row_arguments
 from strata.validation.measured.formulas import Columns
 from strata.validation.measured.reader import data_files, reader_of, row_points

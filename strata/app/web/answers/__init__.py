@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 
 Answer = TypeVar("Answer", bound=Callable[..., Any])
 Tell = Callable[[dict[str, Any]], None]

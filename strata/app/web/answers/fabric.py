@@ -13,7 +13,8 @@ from strata.app.render.prediction import finite
 from strata.app.render.tables import picked
 from strata.app.web.answers import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.errors import BadValue, require
+from strata.base.errors import BadValue, require
+from strata.base.units import show
 from strata.hardware.fabric import check_group
 from strata.hardware.system import System
 from strata.hardware.system import system as make_system
@@ -24,7 +25,6 @@ from strata.mapping.plan import plan as make_plan
 from strata.pricing.network.collective_cost import CollectiveCost, group_collective
 from strata.pricing.network.link_loads import LevelLoads, collective_loads, load_schedules
 from strata.search.what_if import Question
-from strata.units import show
 from strata.workload.graph import is_collective
 
 MOST_DRAWN = 512  # devices that are drawn and numbered one by one

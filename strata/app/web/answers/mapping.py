@@ -11,7 +11,7 @@ from strata.app.commands.map import asked_mapping, asked_phase, asked_program, f
 from strata.app.render.map import map_dict, map_notes
 from strata.app.render.tables import picked
 from strata.app.web.answers import Count, Name, Tell, Text, WebQuestion, answers
-from strata.errors import BadValue
+from strata.base.errors import BadValue
 from strata.hardware.system import as_system
 from strata.optimise.fusion.fusion_graph import TILES
 from strata.optimise.joint import ProgramMapping

@@ -15,16 +15,16 @@ from strata.app.render.sweep import best_line, sweep_remarks
 from strata.app.render.tables import picked
 from strata.app.web.answers import FieldPath, NameOrNone, answers
 from strata.app.web.answers.what_if import Design, changes, question_of
-from strata.errors import StrataError
+from strata.base.errors import StrataError
+from strata.base.units import show
 from strata.hardware.derive import is_derived
 from strata.hardware.money import economics
 from strata.hardware.system import System
-from strata.mapping.engine import Engine
 from strata.params import MARKS, leaf_paths, stated
 from strata.pricing.metrics import METRICS
 from strata.search.fields import SIZES
 from strata.search.sweep import sweep
-from strata.units import show
+from strata.software.engine import Engine
 
 Number = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
 

@@ -12,7 +12,7 @@ from strata.app.render.prediction import metric_label
 from strata.app.render.tables import picked
 from strata.app.web.answers import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.errors import BadFile, StrataError, require
+from strata.base.errors import BadFile, StrataError, require
 from strata.search.goal import GOAL_METRICS, POINT_METRICS, Goal, metric_column
 from strata.search.goal import goal as make_goal
 from strata.search.points import point_design

@@ -18,7 +18,8 @@ from strata.app.render.search_figures import Trait, importance, relative_worths,
 from strata.app.render.tables import picked
 from strata.app.terminal import plain_json
 from strata.app.web.answers import Name, Tell, answers, search
-from strata.errors import BadValue
+from strata.base.errors import BadValue
+from strata.base.units import show
 from strata.search.axes import DesignAxis
 from strata.search.goal import GOAL_METRICS, Goal, metric_column
 from strata.search.outcome import SearchOutcome
@@ -26,7 +27,6 @@ from strata.search.points import Evaluated, concatenate_points
 from strata.search.run import Search
 from strata.search.space import Space
 from strata.search.store import Store, write_atomically
-from strata.units import show
 
 HISTORY = "progress.json"  # beside a study's manifest: how it came here
 BETWEEN = 0.3  # s between two reports

@@ -20,8 +20,7 @@ from strata.app.render.simulated_page import joined_steps, lanes_of, phase_ends,
 from strata.app.render.tables import floats, picked
 from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import changes
-from strata.errors import BadValue, StrataError
-from strata.mapping.engine import USUAL_SERVER
+from strata.base.errors import BadValue, StrataError
 from strata.mapping.plan import plan_text
 from strata.search.inputs import named_inputs
 from strata.serving.deployment import Deployment
@@ -35,6 +34,7 @@ from strata.serving.simulator.fleet import Load
 from strata.serving.simulator.load_text import load_of
 from strata.serving.simulator.statistics import LatencyStatistics
 from strata.serving.under_load import UnderLoad, client_steps, serve_under_load
+from strata.software.engine import USUAL_SERVER
 from strata.workload.model import Model
 
 Shape = Literal["fixed", "uniform", "lognormal", "exponential"]

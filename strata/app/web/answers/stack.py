@@ -13,7 +13,8 @@ from strata.app.render.silicon import area_dict
 from strata.app.render.tables import floats, picked
 from strata.app.web.answers import Count, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
-from strata.errors import MissingQuantity
+from strata.base.errors import MissingQuantity
+from strata.base.units import show
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
 from strata.hardware.making import area, cost_of
@@ -26,7 +27,6 @@ from strata.params import names, stated
 from strata.pricing.power_limits import bandwidth_bounds, dissipated, sustained_bandwidth
 from strata.result import Result
 from strata.search.what_if import Question
-from strata.units import show
 
 MOST_LAYERS = 16  # of the page's slider: what published stacks have, and what its maps are drawn for
 BOUND_WORDS = {

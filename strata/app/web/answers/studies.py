@@ -9,8 +9,8 @@ from typing import Any
 
 from strata.app.render.study import claim_text
 from strata.app.web.answers import Name, Tell, WebQuestion, answers
-from strata.errors import UnknownName
-from strata.reading import file_text
+from strata.base.errors import UnknownName
+from strata.base.reading import file_text
 from strata.studies import Study, run_study, stored_result, studies_folder, study, study_names
 
 

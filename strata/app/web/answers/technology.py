@@ -11,6 +11,8 @@ from strata.app.render.prediction import finite, step_bound
 from strata.app.render.tables import floats, picked
 from strata.app.web.answers import Count, Name, NameOrNone, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
+from strata.base.precision import rate_of
+from strata.base.units import show
 from strata.evaluate import evaluate
 from strata.hardware.chip import Chip
 from strata.hardware.chip import chip as make_chip
@@ -21,11 +23,9 @@ from strata.hardware.system import System
 from strata.hardware.system import system as make_system
 from strata.mapping.plan import division_text, usual_division
 from strata.params import names
-from strata.precision import rate_of
 from strata.pricing.power_limits import made_cost
 from strata.result import Result
 from strata.search.plan_for import plan_for
-from strata.units import show
 from strata.workload.program import program as make_program
 
 FORMATS = ("bf16", "fp16")  # of the headline peak, the first that a chip has

@@ -13,7 +13,8 @@ from strata.app.render.tables import cells_of, floats
 from strata.app.render.training import STEP_WORDS, days_text, energy_text, plan_words, step_parts, train_dict
 from strata.app.web.answers import FieldPath, FieldValue, Name, NameOrNone, Tell, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import changes, shown_infeasible
-from strata.errors import BadValue
+from strata.base.errors import BadValue
+from strata.base.units import show
 from strata.mapping.plan import order_text, plan_text
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
 from strata.one_step import stage_memory
@@ -30,7 +31,6 @@ from strata.training.run import (
     train_run,
     usual_batch,
 )
-from strata.units import show
 from strata.workload.model import Model
 from strata.workload.tasks import train
 

@@ -10,8 +10,8 @@ from pydantic import Field, StringConstraints
 
 from strata.app.render.accuracy_pictures import group_unit
 from strata.app.web.answers import Tell, WebQuestion, answers
-from strata.errors import UnknownName
-from strata.shipped import shipped_folder
+from strata.base.errors import UnknownName
+from strata.base.shipped import shipped_folder
 from strata.validation.accuracy.headline import (
     FAMILIES,
     HEADLINE,

@@ -27,10 +27,10 @@ from strata.app.web.answers import (
     WebQuestion,
     answers,
 )
-from strata.mapping.engine import USUAL_SERVER
+from strata.base.records import Infeasible
+from strata.base.units import show
 from strata.mapping.plan import division_text
 from strata.pricing.metrics import METRICS
-from strata.records import Infeasible
 from strata.result import Result
 from strata.roofline import roofline_of
 from strata.search.compare import compare
@@ -39,7 +39,7 @@ from strata.search.inputs import make_workload, named_inputs, phase_of
 from strata.search.plan_for import plan_for
 from strata.search.what_if import Question
 from strata.serving.requests import Requests
-from strata.units import show
+from strata.software.engine import USUAL_SERVER
 from strata.validation.accuracy.compared import trust_compared
 from strata.validation.accuracy.trust import trusts
 from strata.workload.tasks import Workload

@@ -12,12 +12,11 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from strata.arrays import Number, as_float, has_axes, leaves, map_leaves
-from strata.errors import BadValue
-from strata.mapping.plan import Plan
-from strata.memo import kept_by_identity, settled_record
+from strata.base.arrays import Number, as_float, has_axes, leaves, map_leaves
+from strata.base.errors import BadValue
+from strata.base.memo import kept_by_identity, settled_record
+from strata.base.units import box_shape
 from strata.params import Sources
-from strata.units import box_shape
 
 MOST_MEMORY = 2 << 30  # bytes of a box's results: all of them are kept until the last chunk is priced
 CHUNK = 65536  # points of a box priced at once; more do not fit the caches, fewer waste time between calls
@@ -139,7 +138,7 @@ def check_box_memory(shape: tuple[int, ...], quantities: int) -> None:
     >>> check_box_memory((1000, 1000, 1000), 40)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: a box of 1000 x 1000 x 1000 = 1e+09 points needs 320 GB for its 40 results...
+    strata.base.errors.BadValue: a box of 1000 x 1000 x 1000 = 1e+09 points needs 320 GB for its 40 results...
     """
     points = math.prod(shape)
     needed = 8.0 * points * quantities
@@ -178,9 +177,3 @@ def run_box(
                 whole[where] = value
     filled = iter(flat)
     return map_leaves(lambda _: next(filled), result)
-
-
-def plan_at(every: Plan, index: int) -> Plan:
-    """One plan out of many."""
-    one: Plan = take(every, (index,), 1)
-    return map_leaves(float, one)

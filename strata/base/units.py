@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import Array, Number
-from strata.errors import BadUnit, BadValue, require
+from strata.base.arrays import Array, Number
+from strata.base.errors import BadUnit, BadValue, require
 
 _PREFIX = {
     "f": 1e-15, "p": 1e-12, "n": 1e-9, "u": 1e-6, "µ": 1e-6, "m": 1e-3, "c": 1e-2, "": 1.0,
@@ -92,7 +92,7 @@ def parse(text: str | float | int, unit: str = "1", what: str = "value") -> floa
     >>> parse("4.8 TB", "B/s", "memory.bandwidth")
     Traceback (most recent call last):
     ...
-    strata.errors.BadUnit: memory.bandwidth is measured in B/s, but got '4.8 TB'
+    strata.base.errors.BadUnit: memory.bandwidth is measured in B/s, but got '4.8 TB'
     """
     if isinstance(text, bool):
         raise BadUnit(f"{what} is a number, but got {text}")
@@ -124,7 +124,7 @@ def finite_number(value: str | float, what: str = "value") -> float:
     >>> finite_number("1e999", "--power")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: --power must be a finite number, but got '1e999'
+    strata.base.errors.BadValue: --power must be a finite number, but got '1e999'
     """
     try:
         number = float(value)
@@ -150,7 +150,7 @@ def whole(text: str | float, what: str) -> float:
     >>> whole("1.5", "--batch")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: --batch must be a positive whole number, but got '1.5'
+    strata.base.errors.BadValue: --batch must be a positive whole number, but got '1.5'
     """
     try:
         value = float(text)
@@ -203,7 +203,7 @@ def finite_array(values: Any, what: str = "value") -> Array:
     >>> finite_array([1, "many"], "batch")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: batch must hold finite numbers, but got [1, 'many']
+    strata.base.errors.BadValue: batch must hold finite numbers, but got [1, 'many']
     """
     try:
         found = np.asarray(values)
@@ -222,7 +222,7 @@ def finite_quantity(value: Any, what: str = "value") -> Any:
     >>> finite_quantity(float("inf"), "model.hidden")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: model.hidden must be a finite number, but got 'inf'
+    strata.base.errors.BadValue: model.hidden must be a finite number, but got 'inf'
     """
     if isinstance(value, np.ndarray):
         return finite_array(value, what)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from strata.arrays import Number, namespace
-from strata.errors import MissingQuantity, UnknownName
+from strata.base.arrays import Number, namespace
+from strata.base.errors import MissingQuantity, UnknownName
 
 # Bytes of one element with its share of block scales. nvfp4 has one fp8 (e4m3) scale for 16 elements, and one
 # fp32 scale for a tensor, whose share is nothing (NVIDIA, Introducing NVFP4, 2025); fp4 is the same, under

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 
-from strata.arrays import Number, register_pytree
+from strata.base.arrays import Number, register_pytree
+from strata.base.precision import bytes_of
 from strata.params import part, quantity, text
-from strata.precision import bytes_of
 
 optional = partial(quantity, optional=True)
 FORMATS = ("fp32", "bf16", "fp8", "nvfp4")
@@ -255,7 +255,7 @@ def gathered_bytes(trainer: Trainer, narrow: Number) -> Number:
 
     Megatron-LM, --fp8-param-gather.
 
-    >>> from strata.mapping.engine import engine
+    >>> from strata.software.engine import engine
     >>> from dataclasses import replace
     >>> fp8 = replace(engine("megatron").training, gathered_parameters="fp8")
     >>> [float(gathered_bytes(fp8, narrow)) for narrow in (0.0, 0.75, 1.0)]

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from strata.arrays import is_leaf
-from strata.shipped import extra_package
-from strata.units import show
+from strata.base.arrays import is_leaf
+from strata.base.shipped import extra_package
+from strata.base.units import show
 
 HIDDEN = ("sources",)  # fields that say where numbers come from; they have commands of their own
 LONGEST = 4  # values of an array that are written out

@@ -15,8 +15,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadFile, nearest
-from strata.units import LARGEST
+from strata.base.errors import BadFile, nearest
+from strata.base.units import LARGEST
 
 MOST_BYTES = 64 << 20  # of a file that is read whole
 DEEPEST = 64  # tables within tables
@@ -114,7 +114,7 @@ def check_tree(value: Any, file: str, path: str = "", depth: int = 0) -> None:
     >>> check_tree({"memory": {"bandwidth": float("inf")}}, "my.toml")
     Traceback (most recent call last):
     ...
-    strata.errors.BadFile: my.toml: 'memory.bandwidth' must be a finite number, but got inf
+    strata.base.errors.BadFile: my.toml: 'memory.bandwidth' must be a finite number, but got inf
     """
     if isinstance(value, dict | list):
         if depth > DEEPEST:
@@ -193,7 +193,7 @@ def tables_of(table: Mapping[str, Any], key: str, where: str) -> list[dict[str, 
     >>> tables_of({"axis": {"layers": {}}}, "axis", "space mine")
     Traceback (most recent call last):
     ...
-    strata.errors.BadFile: space mine: 'axis' is a list of tables, each under [[axis]], but got a table
+    strata.base.errors.BadFile: space mine: 'axis' is a list of tables, each under [[axis]], but got a table
     """
     value = table.get(key, [])
     if not isinstance(value, list) or not all(isinstance(one, dict) for one in value):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from math import isfinite, log10
 
-from strata.units import show
+from strata.base.units import show
 
 # of the resources that time is credited to, as on the pages of `strata serve`
 RESOURCE_COLOURS = {

@@ -16,9 +16,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from strata.errors import BadFile, StrataError, UnknownName
+from strata.base.errors import BadFile, StrataError, UnknownName
 
-PACKED = Path(__file__).parent / "packed"  # where a wheel holds them; see pyproject.toml
+PACKED = Path(__file__).parents[1] / "packed"  # where a wheel holds them; see pyproject.toml
 # A file that only this project's folder of that name has.
 SIGNS = {"validation": "NOTICE.md", "studies": "deepstack-layers/study.toml"}
 
@@ -29,7 +29,7 @@ def shipped_folder(name: str) -> Path:
     >>> (shipped_folder("validation") / "h200" / "gemm.csv").is_file()
     True
     """
-    for base in (Path(__file__).resolve().parents[1], Path.cwd(), PACKED):
+    for base in (Path(__file__).resolve().parents[2], Path.cwd(), PACKED):
         if (base / name / SIGNS[name]).is_file():
             return base / name
     raise BadFile(f"this installation has no folder of {name}; give the path of one")
@@ -49,7 +49,7 @@ def paper(name: str) -> ModuleType:
 
 def _papers() -> list[Path]:
     """The packages of papers, of the checkout or the installed package, never of the current directory."""
-    for base in (Path(__file__).resolve().parents[1], PACKED):
+    for base in (Path(__file__).resolve().parents[2], PACKED):
         if (base / "studies" / SIGNS["studies"]).is_file():
             return sorted((base / "studies").glob("*/__init__.py"))
     return []

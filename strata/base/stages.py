@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from strata.arrays import cores, enable_jax
-from strata.batch import is_list, run_box, unlabelled
+from strata.base.arrays import cores, enable_jax
+from strata.base.batch import is_list, run_box, unlabelled
 
 # Points that compiled code prices at once: of a list on a CPU, at least and at most of a box.
 LIST_AT_ONCE, BOX_AT_LEAST, AT_MOST = 1 << 15, 1 << 16, 1 << 22

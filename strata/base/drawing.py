@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from strata.errors import BadValue, require
-from strata.shipped import extra_package
+from strata.base.errors import BadValue, require
+from strata.base.shipped import extra_package
 
 COLOURS = (
     "#3b6fb6",

@@ -22,8 +22,8 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from strata.errors import BadFile, BadValue, StrataError, Unforeseen, nearest
-from strata.units import finite_array, finite_quantity, sensible
+from strata.base.errors import BadFile, BadValue, StrataError, Unforeseen, nearest
+from strata.base.units import finite_array, finite_quantity, sensible
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Made = TypeVar("Made", bound=type)
@@ -55,11 +55,11 @@ def checked_call(function: Function, before: Callable[[dict[str, Any]], None] | 
     >>> checked_call(decode)(batch="many")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: decode: batch is a number, but got 'many'
+    strata.base.errors.BadValue: decode: batch is a number, but got 'many'
     >>> checked_call(decode)(bach=1)
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: decode has no argument 'bach'; nearest: batch
+    strata.base.errors.BadValue: decode has no argument 'bach'; nearest: batch
     """
     name = function.__name__ if function.__name__ != "__init__" else function.__qualname__.split(".")[0]
 

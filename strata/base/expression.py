@@ -11,7 +11,7 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 
-from strata.errors import BadValue, StrataError, UnknownName
+from strata.base.errors import BadValue, StrataError, UnknownName
 
 
 def correlation(a: Any, b: Any) -> float:
@@ -186,10 +186,10 @@ def calculate(
     >>> values = {"layers": [2, 4, 6], "rate": np.array([1.0, 3.0, 2.0])}
     >>> calculate("layers[argmax(rate)] if max(rate) > 1 else 0", values, "an example")
     4
-    >>> calculate("layers.__class__", {"layers": 1.0}, "here")
+    >>> calculate("n.__class__", {"n": 1.0}, "here")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: here: an expression has numbers, names and functions, but got 'layers.__class__'
+    strata.base.errors.BadValue: here: an expression has numbers, names and functions, but got 'n.__class__'
     """
     known = {**FUNCTIONS, **functions, **names}
     if not isinstance(text, str):
@@ -228,7 +228,7 @@ def holds_at(text: str, names: Mapping[str, Any], count: int, where: str) -> np.
     >>> holds_at("a == 1, 5", {"a": np.array([1.0, 2.0])}, 2, "here")
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: here: a condition is true or false at each point, but got 'a == 1, 5'
+    strata.base.errors.BadValue: here: a condition is true or false at each point, but got 'a == 1, 5'
     """
     value = calculate(text, names, where)
     shape = np.shape(value) if isinstance(value, np.ndarray | np.generic | bool | int | float) else None

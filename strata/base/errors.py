@@ -98,7 +98,7 @@ def require(condition: bool, relation: str, **values: object) -> None:
     >>> require(8 % 3 == 0, "plan.tp must divide devices", tp=3, devices=8)
     Traceback (most recent call last):
     ...
-    strata.errors.BadValue: plan.tp must divide devices, but got (tp=3, devices=8)
+    strata.base.errors.BadValue: plan.tp must divide devices, but got (tp=3, devices=8)
     """
     if not condition:
         shown = ", ".join(f"{k}={_value(v)}" for k, v in values.items())

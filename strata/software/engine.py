@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from strata.arrays import Number, register_pytree
-from strata.errors import BadFile, UnknownName, require
-from strata.mapping.trainer import Trainer
+from strata.base.arrays import Number, register_pytree
+from strata.base.errors import BadFile, UnknownName, require
+from strata.base.records import readable
 from strata.params import (
     Sources,
     names,
@@ -27,7 +27,7 @@ from strata.params import (
     text,
 )
 from strata.params.files import merged
-from strata.records import readable
+from strata.software.trainer import Trainer
 
 KIND = "kernel-libraries"
 LIBRARIES = tuple(names(KIND))

@@ -15,7 +15,7 @@ from weakref import WeakSet
 
 import numpy as np
 
-from strata.arrays import field_names
+from strata.base.arrays import field_names
 
 Answer = TypeVar("Answer")
 PLAIN_KINDS = frozenset((float, int, bool, str, type(None), frozenset))

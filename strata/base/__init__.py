@@ -1,0 +1,1 @@
+"""What everything stands on: arrays, units, errors, formats, readers, records, boxes."""

@@ -1,0 +1,1 @@
+"""What runs on a system: engines, their trainers, and libraries of kernels."""
