@@ -71,9 +71,9 @@ def summary_of(case: Case, active: frozenset[str], rank: int) -> Summary:
 
 def summarised(case: Case, structure: Structure) -> tuple[Summary, list[Step]]:
     """Every step of a workload priced, and their metrics: pure and array-safe, the batched core."""
-    prompt, generating = case.workload.steps()
-    prefill = None if prompt is None else step_of(case, prompt, structure)
-    decode = [(weight, step_of(case, work, structure)) for weight, work in generating]
+    prompts, generations = case.workload.steps()
+    prefill = None if prompts is None else step_of(case, prompts, structure)
+    decode = [(weight, step_of(case, work, structure)) for weight, work in generations]
     summary = summarise(case, decode, prefill)
     return summary, ([] if prefill is None else [prefill]) + [step for _, step in decode]
 
@@ -96,7 +96,7 @@ def pricing_of(case: Case, work: Workload, structure: Structure) -> Pricing:
     system = system_under_engine(case, work)
     return Pricing(
         graph=rank.graph,
-        whole=graph,
+        unsharded_graph=graph,
         sharding=rank.sharding,
         placement=place(case.plan, system.fabric, active - idle),
         system=system,

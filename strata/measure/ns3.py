@@ -13,9 +13,9 @@ import numpy as np
 
 from strata.base.errors import BadFile, require
 from strata.hardware.transport import Packets
+from strata.pricing.network.collective_schedules import ScheduleStep
 from strata.pricing.network.packet_runs import Job
 from strata.pricing.network.routes import PART_OF_A_BYTE, RouteLevel
-from strata.pricing.network.schedules import ScheduleStep
 
 PROGRAM = "out/ns3/collective"
 

@@ -86,7 +86,7 @@ def layout_setting(
     bare = Layout(degrees)
     work = first_step(workload)
     pricing = step_pricing(as_system(system), code, work, bare, engine)
-    graph = without_idle_collectives(pricing.whole, bare.active())
+    graph = without_idle_collectives(pricing.unsharded_graph, bare.active())
     return LayoutSetting(graph=graph, work=work, mesh=degrees, rank=rank_in_step(pricing))
 
 

@@ -263,7 +263,7 @@ def stage_split(given: Pricing) -> tuple[Number, Number | None]:
     if trainer is None or trainer.split == SPLITS[0]:
         return ends, None
     # a share that a layer meets exactly is one that it takes all until then to, or not yet beyond
-    return ends, head_layers(given.whole) * (1.0 - (trainer.split == SPLITS[1]) * EXACTLY)
+    return ends, head_layers(given.unsharded_graph) * (1.0 - (trainer.split == SPLITS[1]) * EXACTLY)
 
 
 def head_layers(graph: Graph) -> Number:

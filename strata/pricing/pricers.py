@@ -266,7 +266,7 @@ class Pricing:
     """What the step of a rank's graph is priced with."""
 
     graph: Graph  # of one rank
-    whole: Graph  # undivided
+    unsharded_graph: Graph
     sharding: Sharding
     placement: Placement
     system: System

@@ -17,7 +17,7 @@ from strata.hardware.chip import Chip
 from strata.mapping.layout import DEEPFLOW
 from strata.mapping.plan import Plan
 from strata.mapping.training_plan import OFFLOAD, RECOMPUTE, SCHEDULE
-from strata.pricing import pipeline, schedules
+from strata.pricing import pipeline, pipeline_schedules
 from strata.pricing.block import PricedBlock, PricedBlocks
 from strata.pricing.footprint import (
     Footprint,
@@ -69,16 +69,20 @@ def stage_times(
 def is_dualpipe(given: Pricing) -> Number:
     """1 where the plan's schedule is DualPipe."""
     schedule = given.sharding.training.schedule
-    return namespace(schedule).where(schedule == float(SCHEDULE.index(schedules.DUALPIPE)), 1.0, 0.0)
+    return namespace(schedule).where(schedule == float(SCHEDULE.index(pipeline_schedules.DUALPIPE)), 1.0, 0.0)
 
 
-def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> schedules.StagePasses:
+def stage_passes(
+    given: Pricing, blocks: PricedBlocks, counts: list[Number]
+) -> pipeline_schedules.StagePasses:
     """Passes of the stages of a training pipeline for one micro-batch, without what they hand over."""
     sharding, nodes = given.sharding, pipeline.stages_seen(given)
     last = sharding.stages - 1.0
-    apart = not given.structure.active.isdisjoint((schedules.ZERO_BUBBLE, schedules.DUALPIPE))
+    apart = not given.structure.active.isdisjoint(
+        (pipeline_schedules.ZERO_BUBBLE, pipeline_schedules.DUALPIPE)
+    )
     here, every = pipeline.again_share(given, nodes), pipeline.again_share(given)
-    dual = schedules.DUALPIPE in given.structure.active
+    dual = pipeline_schedules.DUALPIPE in given.structure.active
     there = pipeline.again_share(given, last - nodes) if dual else 1.0
     passes: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
     sums: dict[str, Number] = dict.fromkeys(PASSES, 0.0)
@@ -104,7 +108,7 @@ def stage_passes(given: Pricing, blocks: PricedBlocks, counts: list[Number]) -> 
                 )
                 mirrored = mirrored + other * (time * there if again else time)
         before = before + pipeline.block_runs(b, at) * once
-    return schedules.StagePasses(
+    return pipeline_schedules.StagePasses(
         **passes,
         before=before,
         behind=last - nodes,
@@ -176,16 +180,16 @@ def pipeline_times(given: Pricing, blocks: PricedBlocks, counts: list[Number], s
     stages, pieces, schedule = sharding.stages, sharding.microbatches, sharding.training.schedule
     passes = stage_passes(given, blocks, counts)
     overlapped = 1.0 if trainer is None else trainer.overlap_p2p
-    waits = schedules.waits_for_hand_overs(schedule, sharding.virtual_stages, overlapped)
+    waits = pipeline_schedules.waits_for_hand_overs(schedule, sharding.virtual_stages, overlapped)
     chunks = sharding.virtual_stages * sharding.handovers
     xp = namespace(stages, send.time, waits, chunks)
     # one way, all chunks of a stage; `send` is both ways over all hand-overs of one chunk
     one_way = xp.where(stages > 1.0, 0.5 * send.time * sharding.virtual_stages, 0.0)
     among = given.structure.active
     held = held_by_messages(given)
-    joined = schedules.with_hand_overs(passes, waits * one_way, stages, held)
-    time = schedules.scheduled_time(joined, schedule, stages, pieces, chunks, among)
-    time = time + schedules.fill_of_hand_overs(one_way, waits, stages, chunks)
+    joined = pipeline_schedules.with_hand_overs(passes, waits * one_way, stages, held)
+    time = pipeline_schedules.scheduled_time(joined, schedule, stages, pieces, chunks, among)
+    time = time + pipeline_schedules.fill_of_hand_overs(one_way, waits, stages, chunks)
     slowest, forward = joined.slowest, namespace(joined.forward).max(joined.forward, axis=0)
     sent = 2.0 * one_way * (waits * pieces + 1.0 / chunks) + 4.0 * held * pieces
     p2p = sent * (stages - 1.0) / stages

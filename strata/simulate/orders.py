@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from strata.base.errors import UnknownName, require
-from strata.pricing.schedules import SCHEDULES
+from strata.pricing.pipeline_schedules import SCHEDULES
 
 Order = list["Pass"]
 

@@ -15,8 +15,14 @@ from strata.base.units import show
 from strata.case import Case
 from strata.evaluate import evaluate_case, pricing_of
 from strata.mapping.training_plan import SCHEDULE
+from strata.pricing.pipeline_schedules import (
+    SCHEDULES,
+    bubble_share,
+    filled_time,
+    listed_passes,
+    waits_for_hand_overs,
+)
 from strata.pricing.pricers import Structure
-from strata.pricing.schedules import SCHEDULES, bubble_share, filled_time, listed_passes, waits_for_hand_overs
 from strata.pricing.stage_costs import held_by_messages
 from strata.result import Result
 from strata.simulate.events import Schedule, Task, run_tasks

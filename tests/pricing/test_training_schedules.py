@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 import strata as st
 from strata.mapping.training_plan import SCHEDULE
 from strata.pricing.pipeline import EXACTLY, interleaved_layers, stage_bounds
-from strata.pricing.schedules import filled_time, listed_passes, waits_for_hand_overs
+from strata.pricing.pipeline_schedules import filled_time, listed_passes, waits_for_hand_overs
 from strata.simulate.pipelines import StageTimes, pipeline_tasks
 from strata.software.engine import engine
 

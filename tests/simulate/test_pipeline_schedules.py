@@ -10,7 +10,7 @@ from hypothesis import strategies as some
 from strata.base.arrays import lead, rank_of
 from strata.base.errors import BadValue, UnknownName
 from strata.pricing.pipeline import decode_cycle, pipeline_time
-from strata.pricing.schedules import (
+from strata.pricing.pipeline_schedules import (
     SCHEDULE,
     SCHEDULES,
     StagePasses,

@@ -9,7 +9,7 @@ import pytest
 
 import strata as st
 from strata.base.errors import BadValue, StrataError, UnknownName
-from strata.pricing.schedules import SCHEDULES
+from strata.pricing.pipeline_schedules import SCHEDULES
 from strata.simulate.gantt import gantt_page, tracks_of
 from strata.simulate.step import passes_of, simulate_schedules, simulate_step
 

@@ -112,7 +112,7 @@ def planned_step(
 ) -> tuple[MappedStep | None, float, str]:
     """The step with the best partitions of every block, the time below which none is, and why none fits."""
     work, rank = pricing.work, rank_in_step(pricing)
-    setting = LayoutSetting(graph=pricing.whole, work=work, mesh={}, rank=rank)
+    setting = LayoutSetting(graph=pricing.unsharded_graph, work=work, mesh={}, rank=rank)
     blocks: list[MappedBlock] = []
     for one in block_problems(pricing.graph, setting, told, pricing.sharding):
         fused = fuse_kernels(one.problem)
@@ -120,7 +120,7 @@ def planned_step(
             return None, float("inf"), f"block {one.block}: {fused.reason}"
         blocks.append(MappedBlock(block=one.block, times=one.times, problem=one.problem, fusion=fused))
     stages, pieces = float(pricing.sharding.stages), float(pricing.sharding.microbatches)
-    layers = float(pricing.whole.sequence.layers) or 1.0
+    layers = float(pricing.unsharded_graph.sequence.layers) or 1.0
     share, send = float(np.ceil(layers / stages)) / layers, 0.0
     entry = next((b.entry for b in pricing.graph.blocks if b.entry is not None), None)
     if STAGES in pricing.placement.groups and entry is not None:

@@ -2,8 +2,8 @@
 bandwidth.
 
 What a collective costs where no software is known. `ideal_times` has those that can be the cheapest,
-`all_ideal_times` the others too, for whoever asks for one by name. `strata.pricing.network.schedules` has the
-same algorithms message by message.
+`all_ideal_times` the others too, for whoever asks for one by name. `collective_schedules` has the same
+algorithms message by message.
 """
 
 from __future__ import annotations

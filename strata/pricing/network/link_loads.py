@@ -13,9 +13,9 @@ from strata.base.arrays import Array
 from strata.base.errors import BadValue, require
 from strata.hardware.fabric import Fabric, devices_of
 from strata.mapping.place import spread
+from strata.pricing.network.collective_schedules import ScheduleStep, legal_schedules, schedule
 from strata.pricing.network.packet_collectives import preferred_schedules, routed_levels
 from strata.pricing.network.routes import RouteLevel, device_count, level_blocks
-from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
 
 MOST_PARTS = 20_000_000  # of buffers and messages that are followed: about two seconds
 

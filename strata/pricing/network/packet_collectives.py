@@ -29,9 +29,9 @@ from strata.pricing.network.algorithm_names import (
     names_by_dimension,
 )
 from strata.pricing.network.algorithms import device_links, is_closed, where_power_of_two
+from strata.pricing.network.collective_schedules import ScheduleStep, legal_schedules, schedule
 from strata.pricing.network.packets import GridAxis, PacketHop, SwitchTree
 from strata.pricing.network.routes import RouteLevel, route_levels, route_steps, steps_on_devices
-from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
 from strata.pricing.network.transport_times import AlgorithmTimes
 
 MOST = 256  # ranks the router takes: it follows every message

@@ -12,8 +12,8 @@ from strata.base.arrays import Number
 from strata.base.errors import BadValue
 from strata.hardware.transport import Packets
 from strata.pricing.network import packets
+from strata.pricing.network.collective_schedules import ScheduleStep, schedule
 from strata.pricing.network.routes import RouteLevel, device_count, steps_on_devices
-from strata.pricing.network.schedules import ScheduleStep, schedule
 
 ON_TREES: dict[tuple[str, str], Callable[..., Any]] = {
     ("all_gather", "halving_doubling"): packets.tree_all_gather,

@@ -20,9 +20,9 @@ from strata.base.errors import BadValue, require
 from strata.hardware.fabric import Fabric, sustained_link
 from strata.hardware.transport import Packets
 from strata.pricing.network.algorithms import device_links
+from strata.pricing.network.collective_schedules import ScheduleStep
 from strata.pricing.network.packet_trains import Message, TrainPath, TrainSimulation, longest_train
 from strata.pricing.network.packets import packet_count, packet_time
-from strata.pricing.network.schedules import ScheduleStep
 
 # In a tree, one link upwards is shared by all that lies below it; any other dimension has links of each
 # device's own.
@@ -170,7 +170,7 @@ def route_steps(
 ) -> RoutedTraffic:
     """A whole schedule without a barrier: a device goes on when its step is acknowledged, and it has its own.
 
-    >>> from strata.pricing.network.schedules import schedule
+    >>> from strata.pricing.network.collective_schedules import schedule
     >>> torus = (RouteLevel("ring", 4, 32e9, 32e-9), RouteLevel("ring", 4, 32e9, 32e-9))
     >>> steps = schedule("all_reduce", "by_dimension", (4, 4), 65536.0)
     >>> clock = Packets(1000.0, 50.0, 50.0, 1e-9)

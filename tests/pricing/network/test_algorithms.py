@@ -15,8 +15,8 @@ from strata.hardware.fabric import Dimension, peak_link
 from strata.mapping.place import GroupLayout, spread
 from strata.pricing.network.algorithm_names import always_crosses, crosses, matching_algorithms
 from strata.pricing.network.algorithms import all_ideal_times, ideal_times, is_closed
+from strata.pricing.network.collective_schedules import schedule
 from strata.pricing.network.collectives import PATTERNS, algorithm_times, price_collective
-from strata.pricing.network.schedules import schedule
 from strata.workload.graph import Collective
 
 KINDS = ("switch", "full", "dragonfly", "ring", "chain")

@@ -14,9 +14,9 @@ from strata.app.cli import commands_app
 from strata.hardware.transport import packets as network
 from strata.measure.ns3 import simulated
 from strata.pricing.network import packets
+from strata.pricing.network.collective_schedules import schedule
 from strata.pricing.network.packets import SwitchTree
 from strata.pricing.network.routes import RouteLevel, route_steps
-from strata.pricing.network.schedules import schedule
 
 OWN, PUBLISHED = network("ns3"), network("astra-sim")
 HEADER = (

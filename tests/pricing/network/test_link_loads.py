@@ -6,9 +6,9 @@ import pytest
 from strata.base.errors import BadValue
 from strata.hardware.fabric import fabric, sized
 from strata.hardware.transport import packets
+from strata.pricing.network.collective_schedules import ScheduleStep, schedule
 from strata.pricing.network.link_loads import collective_loads, link_loads, load_schedules
 from strata.pricing.network.routes import RouteLevel, route_steps
-from strata.pricing.network.schedules import ScheduleStep, schedule
 
 SWITCH, RING, CHAIN = (RouteLevel(kind, 4, 1e9, 1e-6) for kind in ("switch", "ring", "chain"))
 FULL, TREE, ODD = (

@@ -17,6 +17,7 @@ from strata.hardware.transport import packets as network
 from strata.measure.ns3 import simulated
 from strata.pricing.network import packet_trains as trains
 from strata.pricing.network import packets
+from strata.pricing.network.collective_schedules import ScheduleStep, legal_schedules, schedule
 from strata.pricing.network.packet_runs import scheduled_job
 from strata.pricing.network.packets import GridAxis, SwitchTree, packet_slots, packet_time
 from strata.pricing.network.routes import (
@@ -28,7 +29,6 @@ from strata.pricing.network.routes import (
     run_schedules,
     steps_on_devices,
 )
-from strata.pricing.network.schedules import ScheduleStep, legal_schedules, schedule
 from strata.validation.measured.reader import reader_of
 from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as hy
 
 import strata as st
-from strata.pricing.network.schedules import (
+from strata.pricing.network.collective_schedules import (
     PIECES,
     SCHEDULES,
     legal_schedules,
