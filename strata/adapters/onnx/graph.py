@@ -268,7 +268,7 @@ def _walk(trace: OnnxTrace, node: Any, kinds: Mapping[str, Any], name: str) -> N
                     OnnxValue(trace.fresh(trace.infer(o)), CONSTANT, source=o) for o in node.output if o
                 ]
             else:
-                values = RULES[call.op](call)
+                values = RULES[call.op](call, *call.inputs)
     except StrataError:
         raise
     except (IndexError, KeyError, ValueError, TypeError, AttributeError, AssertionError) as error:

@@ -57,7 +57,7 @@ def together(call: NodeCall, settings: dict[str, Any]) -> OnnxValue:
     return call.draft("simd", kept, dims, stores=stores, settings=settings)
 
 
-def _elementwise(call: NodeCall) -> list[OnnxValue]:
+def _elementwise(call: NodeCall, *_: Any) -> list[OnnxValue]:
     costs = _costs("element", call.op)
     power = call.known(1) if call.op == "Pow" else None
     if power is not None and power.size == 1 and float(power.item()) in (1.0, 2.0, 3.0):
@@ -65,10 +65,9 @@ def _elementwise(call: NodeCall) -> list[OnnxValue]:
     return [together(call, costs)]
 
 
-def _layer_norm(call: NodeCall) -> list[OnnxValue]:
+def _layer_norm(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Work that needs all entries along the dimensions from an axis on before it writes one."""
-    x, first = call.inputs[0], call.get("axis", -1)
-    whole = flat(a for d in x.dims[first % len(x.dims) :] for a in d)
+    whole = flat(a for d in x.dims[call.get("axis", -1) % len(x.dims) :] for a in d)
     skip = call.op.startswith("Skip")
     reads = call.inputs[: 2 if skip else 1]
     stores = [v for v in call.inputs[len(reads) :] if v is not None and v.kind == WEIGHT and v.dims]
@@ -79,26 +78,27 @@ def _layer_norm(call: NodeCall) -> list[OnnxValue]:
     return [made] * max(len(call.node.output), 1)
 
 
-def _along_axis(call: NodeCall) -> list[OnnxValue]:
-    x = call.inputs[0]
-    axis = call.get("axis", -1)
-    if call.op == "CumSum":
-        told = call.known(1)
-        axis = -1 if told is None else int(told.ravel()[0])
+def _axis(call: NodeCall, place: int, usual: int) -> int:
+    """The axis that an operand (newer opsets) or an attribute names."""
+    stated = call.known(place)
+    return int(call.get("axis", usual) if stated is None else stated.ravel()[0])
+
+
+def _along_axis(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    axis = _axis(call, 1, -1) if call.op == "CumSum" else call.get("axis", -1)
     costs = _costs("row", call.op)
     return [call.draft("simd", [x], x.dims, settings=costs, whole=flat(x.dims[axis]))]
 
 
-def _channel_norm(call: NodeCall) -> list[OnnxValue]:
+def _channel_norm(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Norms with weights by channel: of a batch, whose statistics are fixed, of pixels, of groups."""
-    x, stores = call.inputs[0], [v for v in call.inputs[1:] if v is not None]
+    stores = call.given[1:]
     for v in stores:
         align(x.dims[1], v.dims[0], [])
     whole = flat(a for d in x.dims[2:] for a in d)
     if call.op == "GroupNormalization":
-        groups = regroup(
-            x.dims[1], [Size(call.attributes["num_groups"]), x.shape[1] // call.attributes["num_groups"]]
-        )
+        number = Size(call.attributes["num_groups"])
+        groups = regroup(x.dims[1], [number, x.shape[1] // number])
         whole = (*groups[1], *whole) if groups else whole
     if call.op == "BatchNormalization":
         whole = ()
@@ -106,9 +106,8 @@ def _channel_norm(call: NodeCall) -> list[OnnxValue]:
     return [call.draft("simd", [x], x.dims, stores=stores, settings=costs, whole=whole)]
 
 
-def _reduce(call: NodeCall) -> list[OnnxValue]:
-    x, rank = call.inputs[0], len(call.inputs[0].dims)
-    axes = call.whole_numbers(1, "axes")
+def _reduce(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    rank, axes = len(x.dims), call.whole_numbers(1, "axes")
     if call.op in ("ArgMax", "ArgMin"):
         axes = [call.get("axis", 0)]
     if call.op.startswith("Global"):
@@ -120,19 +119,17 @@ def _reduce(call: NodeCall) -> list[OnnxValue]:
     return [call.draft("simd", [x], dims, settings=settings)]
 
 
-def _pool(call: NodeCall) -> list[OnnxValue]:
-    x, window = call.inputs[0], call.attributes["kernel_shape"]
-    read = KernelRead(x)
-    made = places(read, x.dims[2:], window_sizes(x.shape[2:], window, call))
+def _pool(call: NodeCall, x: OnnxValue) -> list[OnnxValue]:
+    window = call.attributes["kernel_shape"]
+    made = places(KernelRead(x), x.dims[2:], window_sizes(x.shape[2:], window, call))
     flop, _ = OPERATIONS["reduce"][call.op]
     settings = {"flop": flop * math.prod(window)}
     pooled = call.draft("simd", [x], (*x.dims[:2], *made), settings=settings)
     return [pooled] * len(call.node.output)
 
 
-def _gather(call: NodeCall) -> list[OnnxValue]:
+def _gather(call: NodeCall, table: OnnxValue, index: OnnxValue) -> list[OnnxValue]:
     """One entry of an axis is a view; rows of a table by their numbers are gathered."""
-    table, index = call.inputs[0], call.inputs[1]
     axis = call.get("axis", 0) % len(table.dims)
     if table.kind == DATA and index.kind == CONSTANT and not any(index.dims):
         value = part_of(call, table, axis, Size(1))
@@ -155,22 +152,22 @@ def _gather(call: NodeCall) -> list[OnnxValue]:
     return [call.draft("gather", reads, dims, stores=stores, row=row, looked_up=looked_up, settings=settings)]
 
 
-def _moved(call: NodeCall) -> list[OnnxValue]:
+def _moved(call: NodeCall, x: OnnxValue, index: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Elements to or from addresses of their own; a scatter's result is like what it changes."""
     op = call.op
     if op.startswith("Scatter"):
-        dims: Sequence[AxisProduct] = call.inputs[0].dims
+        dims: Sequence[AxisProduct] = x.dims
         axis = call.get("axis", 0) % len(dims)
-        for place, (d, its) in enumerate(zip(dims, call.inputs[1].dims, strict=False)):
+        for place, (d, its) in enumerate(zip(dims, index.dims, strict=False)):
             if op == "ScatterElements" and place != axis:
                 align(its, d, [])
     elif op == "GatherElements":
-        dims = call.inputs[1].dims
-    elif op == "GatherND" and not call.get("batch_dims", 0) and call.inputs[1].shape[-1].fixed:
-        depth = int(call.inputs[1].shape[-1])
-        dims = (*call.inputs[1].dims[:-1], *call.inputs[0].dims[depth:])
+        dims = index.dims
+    elif op == "GatherND" and not call.get("batch_dims", 0) and index.shape[-1].fixed:
+        depth = int(index.shape[-1])
+        dims = (*index.dims[:-1], *x.dims[depth:])
         dims = tuple(
-            d if i >= len(call.inputs[1].dims) - 1 else dimension(product_size(d)) for i, d in enumerate(dims)
+            d if i >= len(index.dims) - 1 else dimension(product_size(d)) for i, d in enumerate(dims)
         )
     else:
         dims = call.inferred()
@@ -178,10 +175,9 @@ def _moved(call: NodeCall) -> list[OnnxValue]:
     return [call.stored("gather", dims, row=row, settings={"flop": 0.0})]
 
 
-def _top_k(call: NodeCall) -> list[OnnxValue]:
+def _top_k(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Values and places of the largest: each entry is compared with a heap of k."""
-    x, axis = call.inputs[0], call.get("axis", -1)
-    number = call.whole_numbers(1, "k")
+    axis, number = call.get("axis", -1), call.whole_numbers(1, "k")
     if not number:
         raise call.refuse("k must be known beforehand")
     k = as_size(number[0])
@@ -192,10 +188,8 @@ def _top_k(call: NodeCall) -> list[OnnxValue]:
     return [made, made]
 
 
-def _resize(call: NodeCall) -> list[OnnxValue]:
-    x, scales, sizes = call.inputs[0], call.known(2), call.known(3)
-    if call.op == "Upsample":
-        scales = call.known(1)
+def _resize(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    scales, sizes = call.known(1 if call.op == "Upsample" else 2), call.known(3)
     if sizes is not None and sizes.size:
         shape = [as_size(s) for s in sizes.ravel()]
     elif scales is not None and scales.size:
@@ -214,8 +208,8 @@ def _scaled(size: Size, factor: float) -> Size:
     return Size(math.floor(int(size) * factor), "" if size.fixed else f"floor({size.text}*{factor})")
 
 
-def _pad(call: NodeCall) -> list[OnnxValue]:
-    x, pads = call.inputs[0], call.whole_numbers(1, "pads")
+def _pad(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    pads = call.whole_numbers(1, "pads")
     if pads is None:
         return [call.copied([x], call.inferred())]
     axes = call.whole_numbers(3, "axes") or list(range(len(x.dims)))
@@ -227,26 +221,22 @@ def _pad(call: NodeCall) -> list[OnnxValue]:
     return [call.copied([x], dims)]
 
 
-def _transform(call: NodeCall) -> list[OnnxValue]:
+def _transform(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """A discrete Fourier transform: 5 n log2 n real operations a line of n complex points."""
-    x = call.inputs[0]
-    axis = call.get("axis", 1)
-    told = call.known(2)
-    axis = axis if told is None else int(told.ravel()[0])
+    axis = _axis(call, 2, 1)
     dims = kept_dims(x, call.trace.infer(call.node.output[0]))
     flop = 2.5 * math.log2(max(int(x.shape[axis]), 2))
     whole = flat(dims[axis])
     return [call.draft("simd", [x], dims, settings={"flop": flop}, whole=whole)]
 
 
-def _inferred(call: NodeCall) -> list[OnnxValue]:
+def _inferred(call: NodeCall, *_: Any) -> list[OnnxValue]:
     """One pass over what it reads, into a shape that shape inference knows."""
     return [call.copied(call.given, call.inferred())]
 
 
-def _attention(call: NodeCall) -> list[OnnxValue]:
+def _attention(call: NodeCall, q: OnnxValue, k: OnnxValue, v: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Attention with queries, keys and values apart, with heads as a dimension or folded into the width."""
-    q, k, v = call.inputs[0], call.inputs[1], call.inputs[2]
     heads = call.get("q_num_heads") or call.get("num_heads") or 1
     kv_heads = call.get("kv_num_heads") or heads
     packed = len(q.dims) == 3
@@ -259,8 +249,8 @@ def _attention(call: NodeCall) -> list[OnnxValue]:
         q, k, v = split
     made = attention_kernels(call, q, k, v, OPERATIONS["row"]["Softmax"])
     if packed:
-        b, h, s, d = made.dims
-        made = OnnxValue((b, s, (*h, *d)), made.kind, made.source, made.written)
+        batch, h, tokens, d = made.dims
+        made = OnnxValue((batch, tokens, (*h, *d)), made.kind, made.source, made.written)
     return [made, k, v][: len(call.node.output)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from strata.adapters.onnx.axes import (
     AxisProduct,
@@ -82,25 +83,23 @@ def multiplied(call: NodeCall, a: OnnxValue, b: OnnxValue, suffix: str = "") -> 
     return product(call, KernelRead(a), KernelRead(b, renamed), dims, suffix=suffix)
 
 
-def _matmul(call: NodeCall) -> list[OnnxValue]:
-    return [multiplied(call, call.inputs[0], call.inputs[1])]
+def _matmul(call: NodeCall, a: OnnxValue, b: OnnxValue) -> list[OnnxValue]:
+    return [multiplied(call, a, b)]
 
 
-def _gemm(call: NodeCall) -> list[OnnxValue]:
-    a, b = call.inputs[0].dims, call.inputs[1].dims
-    rows, deep = reversed(a) if call.get("transA") else a
-    depth, columns = reversed(b) if call.get("transB") else b
+def _gemm(call: NodeCall, a: OnnxValue, b: OnnxValue, bias: OnnxValue | None = None) -> list[OnnxValue]:
+    rows, deep = a.dims[::-1] if call.get("transA") else a.dims
+    depth, columns = b.dims[::-1] if call.get("transB") else b.dims
     renamed: Renaming = []
     align(deep, depth, renamed)
-    columns = apart_from(columns, set(call.inputs[0].axes), renamed)
-    bias = call.operand(2)
+    columns = apart_from(columns, set(a.axes), renamed)
     if bias is not None:
         align(columns, bias.dims[-1], [])
-    reads = KernelRead(call.inputs[0]), KernelRead(call.inputs[1], renamed)
+    reads = KernelRead(a), KernelRead(b, renamed)
     return [product(call, *reads, (rows, columns), bias=bias)]
 
 
-def _einsum(call: NodeCall) -> list[OnnxValue]:
+def _einsum(call: NodeCall, *inputs: OnnxValue) -> list[OnnxValue]:
     terms, arrow, made = call.attributes["equation"].replace(" ", "").partition("->")
     labels = terms.split(",")
     if len(labels) > 2 or "." in terms:
@@ -112,13 +111,13 @@ def _einsum(call: NodeCall) -> list[OnnxValue]:
         made = "".join(sorted(c for c in set(terms) - {","} if terms.count(c) == 1))
     axes: dict[str, AxisProduct] = {}
     reads: list[KernelRead] = []
-    for term, value in zip(labels, call.inputs, strict=True):
+    for term, value in zip(labels, inputs, strict=True):
         read = KernelRead(value)
         for letter, d in zip(term, value.dims, strict=True):
             if letter in axes:
                 align(axes[letter], d, read.renamed)
             elif reads:
-                axes[letter] = apart_from(d, set(call.inputs[0].axes), read.renamed, "keys")
+                axes[letter] = apart_from(d, set(inputs[0].axes), read.renamed, "keys")
             else:
                 axes[letter] = d
         reads.append(read)
@@ -167,12 +166,11 @@ def places(read: KernelRead, dims: Sequence[AxisProduct], sizes: Sequence[Size])
     return found
 
 
-def _conv(call: NodeCall) -> list[OnnxValue]:
+def _conv(call: NodeCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | None = None) -> list[OnnxValue]:
     """A convolution as a product: it sums over input channels and the places of its window.
 
     FLOP: 2 x outputs x channels of a group x window; the window's places are axes that the reader adds.
     """
-    x, weight, bias = call.inputs[0], call.inputs[1], call.operand(2)
     groups = call.get("group", 1)
     window = [int(s) for s in weight.shape[2:]]
     read, renamed = KernelRead(x), Renaming()
@@ -193,9 +191,10 @@ def _conv(call: NodeCall) -> list[OnnxValue]:
     return [product(call, read, KernelRead(weight, renamed), dims, bias=bias)]
 
 
-def _conv_transpose(call: NodeCall) -> list[OnnxValue]:
+def _conv_transpose(
+    call: NodeCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | None = None
+) -> list[OnnxValue]:
     """A product that makes a window for every pixel, and the sum of windows that overlap."""
-    x, weight, bias = call.inputs[0], call.inputs[1], call.operand(2)
     if call.get("group", 1) != 1:
         raise call.refuse("with groups it has no price; nearest: group=1")
     renamed: Renaming = []
@@ -210,14 +209,16 @@ def _conv_transpose(call: NodeCall) -> list[OnnxValue]:
     return [call.draft("simd", [windows], dims, stores=stores, settings=settings)]
 
 
-def _recurrent(call: NodeCall) -> list[OnnxValue]:
+def _recurrent(
+    call: NodeCall, x: OnnxValue, weight: OnnxValue, recurrent: OnnxValue, *_: Any
+) -> list[OnnxValue]:
     """All time steps at once: a product with the inputs, one with the states before, and the cell.
 
     Operations and weights are exact; that steps wait for each other is not said here (the program `lstm`
     does).
     """
     cell = CELLS[{"LSTM": "lstm", "GRU": "gru"}.get(call.op, "vanilla")]
-    x, weight, recurrent, bias = call.inputs[0], call.inputs[1], call.inputs[2], call.operand(3)
+    bias = call.operand(3)
     batch_first = bool(call.get("layout", 0))
     steps, rows = (x.dims[1], x.dims[0]) if batch_first else (x.dims[0], x.dims[1])
     gates = Size(int(cell.gates))

@@ -23,8 +23,8 @@ from strata.adapters.onnx.trace import DATA, NodeCall, OnnxValue, Rule
 from strata.errors import BadValue
 
 
-def _same(call: NodeCall) -> list[OnnxValue]:
-    return [call.inputs[0]]
+def _same(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    return [x]
 
 
 def reshaped(call: NodeCall, value: OnnxValue, sizes: Sequence[Any]) -> OnnxValue:
@@ -36,8 +36,7 @@ def reshaped(call: NodeCall, value: OnnxValue, sizes: Sequence[Any]) -> OnnxValu
     return call.copied([value], call.trace.fresh(target))
 
 
-def _reshape(call: NodeCall) -> list[OnnxValue]:
-    value = call.inputs[0]
+def _reshape(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
     wanted = call.whole_numbers(1, "shape")
     if wanted is None:
         wanted = list(call.trace.infer(call.node.output[0]))
@@ -54,8 +53,7 @@ def _reshape(call: NodeCall) -> list[OnnxValue]:
     return [reshaped(call, value, [rest if int(s) == -1 else s for s in sizes])]
 
 
-def _flatten(call: NodeCall) -> list[OnnxValue]:
-    value = call.inputs[0]
+def _flatten(call: NodeCall, value: OnnxValue) -> list[OnnxValue]:
     axis = call.get("axis", 1) % (len(value.dims) + 1)
     parts = (value.dims[:axis], value.dims[axis:])
     return [replace(value, dims=tuple(flat(a for d in part for a in d) for part in parts), data=None)]
@@ -66,12 +64,11 @@ def transposed(value: OnnxValue, order: Sequence[int] | None) -> OnnxValue:
     return replace(value, dims=tuple(value.dims[i] for i in order) if order else value.dims[::-1], data=None)
 
 
-def _transpose(call: NodeCall) -> list[OnnxValue]:
-    return [transposed(call.inputs[0], call.get("perm"))]
+def _transpose(call: NodeCall, x: OnnxValue) -> list[OnnxValue]:
+    return [transposed(x, call.get("perm"))]
 
 
-def _squeeze(call: NodeCall) -> list[OnnxValue]:
-    value = call.inputs[0]
+def _squeeze(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
     axes = call.whole_numbers(1, "axes")
     rank = len(value.dims)
     gone = (
@@ -80,16 +77,15 @@ def _squeeze(call: NodeCall) -> list[OnnxValue]:
     return [replace(value, dims=tuple(d for i, d in enumerate(value.dims) if i not in gone), data=None)]
 
 
-def _unsqueeze(call: NodeCall) -> list[OnnxValue]:
-    value, axes = call.inputs[0], call.whole_numbers(1, "axes") or []
+def _unsqueeze(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    axes = call.whole_numbers(1, "axes") or []
     dims, rank = list(value.dims), len(value.dims) + len(axes)
     for axis in sorted(int(a) % rank for a in axes):
         dims.insert(axis, ())
     return [replace(value, dims=tuple(dims), data=None)]
 
 
-def _expand(call: NodeCall) -> list[OnnxValue]:
-    value = call.inputs[0]
+def _expand(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
     wanted = call.known(1)
     sizes = list(call.trace.infer(call.node.output[0])) if wanted is None else list(np.ravel(wanted))
     rank = max(len(sizes), len(value.dims))
@@ -99,8 +95,8 @@ def _expand(call: NodeCall) -> list[OnnxValue]:
     return [replace(value, dims=made, data=None, table=value.stored)]
 
 
-def _tile(call: NodeCall) -> list[OnnxValue]:
-    value, times = call.inputs[0], call.known(1)
+def _tile(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    times = call.known(1)
     if times is None:
         return [call.copied([value], call.inferred())]
     pairs = zip(value.dims, np.ravel(times), strict=True)
@@ -134,8 +130,7 @@ def part_of(call: NodeCall, value: OnnxValue, axis: int, size: Size, *, start: i
     return call.copied([value], dims)
 
 
-def _slice(call: NodeCall) -> list[OnnxValue]:
-    value = call.inputs[0]
+def _slice(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
     keys = ("starts", "ends", "axes", "steps")
     starts, ends, axes, steps = (call.whole_numbers(place, key) for place, key in enumerate(keys, 1))
     if starts is None or ends is None:
@@ -162,8 +157,7 @@ def _clipped(place: Size, whole: Size, step: int) -> Size:
     return (as_size(whole - 1) if step < 0 else whole) if int(place) >= int(whole) else place
 
 
-def _split(call: NodeCall) -> list[OnnxValue]:
-    value = call.inputs[0]
+def _split(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
     axis = call.get("axis", 0) % len(value.dims)
     number = len(call.node.output)
     sizes = call.whole_numbers(1, "split")
@@ -177,9 +171,9 @@ def _split(call: NodeCall) -> list[OnnxValue]:
     return found
 
 
-def _concat(call: NodeCall) -> list[OnnxValue]:
+def _concat(call: NodeCall, *inputs: Any) -> list[OnnxValue]:
     """Parts beside each other: equal ones are a new outer axis, so that a split finds it again."""
-    values = [v for v in call.inputs if all(int(s) for s in v.shape)]
+    values = [v for v in inputs if all(int(s) for s in v.shape)]
     first = next((v for v in values if v.kind == DATA), values[0])
     axis = call.attributes["axis"] % len(first.dims)
     sizes = [v.shape[axis] for v in values]
@@ -200,15 +194,15 @@ def _concat(call: NodeCall) -> list[OnnxValue]:
     return [replace(call, inputs=values).stored("simd", dims, settings={"flop": 0.0})]
 
 
-def _blocks(call: NodeCall) -> list[OnnxValue]:
+def _blocks(call: NodeCall, x: OnnxValue) -> list[OnnxValue]:
     """Between channels and pixels: a reshape, a transpose, a reshape, as one copy."""
-    b, c, h, w = call.inputs[0].shape
+    b, c, h, w = x.shape
     n = call.attributes["blocksize"]
     deep = call.op == "SpaceToDepth"
     sizes = (b, c * n * n, h // n, w // n) if deep else (b, c // (n * n), h * n, w * n)
     dims = list(call.trace.fresh(sizes))
-    dims[0] = call.inputs[0].dims[0]
-    return [call.copied([call.inputs[0]], dims)]
+    dims[0] = x.dims[0]
+    return [call.copied([x], dims)]
 
 
 VIEWS: dict[str, Rule] = {
