@@ -18,9 +18,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from strata.errors import StrataError
@@ -34,6 +35,21 @@ NVIDIA_FIELDS = "power.draw,clocks.sm,clocks.mem,temperature.gpu,temperature.mem
 SAMPLE_EVERY = 100  # ms, of nvidia-smi's own loop
 POLLED_EVERY = 0.05  # s between two calls of a tool without a loop; a call itself takes longer
 PATIENCE = 20.0  # s that one call may take
+# Paths of a board's numbers, as AMD's tools call them; of those of one form the mean counts.
+AMD_SMI = {
+    "power_w": (r"power\.socket_power$", r"power\.current_socket_power$", r"power\.average_socket_power$"),
+    "sm_mhz": (r"clock\.gfx(_\d+)?\.clk$",),
+    "mem_mhz": (r"clock\.mem(_\d+)?\.clk$",),
+    "temp_c": (r"temperature\.hotspot$",),
+    "mem_temp": (r"temperature\.mem$",),
+}
+ROCM_SMI = {
+    "power_w": ("current socket graphics package power", "average graphics package power"),
+    "sm_mhz": ("sclk clock speed",),
+    "mem_mhz": ("mclk clock speed",),
+    "temp_c": (".*sensor junction",),
+    "mem_temp": (".*sensor mem",),
+}
 
 
 def board_sample(line: str) -> Sample:
@@ -59,23 +75,13 @@ def amd_smi_samples(text: str) -> list[Sample]:
     >>> amd_smi_samples(told)
     [Sample(power_w=141.0, sm_mhz=2100.0, mem_mhz=nan, temp_c=nan, mem_temp=nan)]
     """
-    told = _json(text)
-    boards = told.get("gpu_data", []) if isinstance(told, dict) else told
-    listed = boards if isinstance(boards, list) else []
-    return [_amd_smi(board) for board in listed if isinstance(board, dict)]
-
-
-def _amd_smi(board: Mapping[str, Any]) -> Sample:
-    power, clock, heat = (_part(board, name) for name in ("power", "clock", "temperature"))
-    sockets = ("socket_power", "current_socket_power", "average_socket_power")
-    drawn = [_value(power.get(name)) for name in sockets]
-    return Sample(
-        power_w=next((w for w in drawn if not math.isnan(w)), math.nan),
-        sm_mhz=_mean(_value(_part(clock, n).get("clk")) for n in clock if re.fullmatch(r"gfx(_\d+)?", n)),
-        mem_mhz=_mean(_value(_part(clock, n).get("clk")) for n in clock if re.fullmatch(r"mem(_\d+)?", n)),
-        temp_c=_value(heat.get("hotspot")),
-        mem_temp=_value(heat.get("mem")),
-    )
+    said = _json(text)
+    boards = said.get("gpu_data", []) if isinstance(said, dict) else said
+    return [
+        _sample(board, AMD_SMI)
+        for board in (boards if isinstance(boards, list) else [])
+        if isinstance(board, dict)
+    ]
 
 
 def rocm_smi_samples(text: str) -> list[Sample]:
@@ -86,23 +92,30 @@ def rocm_smi_samples(text: str) -> list[Sample]:
     >>> rocm_smi_samples(told)
     [Sample(power_w=35.0, sm_mhz=132.0, mem_mhz=nan, temp_c=41.0, mem_temp=33.0)]
     """
-    told = _json(text)
-    cards = told.items() if isinstance(told, dict) else ()
-    return [_rocm_smi(card) for name, card in cards if name.startswith("card") and isinstance(card, dict)]
+    said = _json(text)
+    cards = said.items() if isinstance(said, dict) else ()
+    return [
+        _sample(card, ROCM_SMI) for name, card in cards if name.startswith("card") and isinstance(card, dict)
+    ]
 
 
-def _rocm_smi(card: Mapping[str, Any]) -> Sample:
-    def said(form: str) -> float:
-        found = (value for key, value in card.items() if re.search(form, key, re.I))
-        return next((n for n in map(_number, found) if not math.isnan(n)), math.nan)
+def _sample(board: Mapping[str, Any], forms: Mapping[str, Sequence[str]]) -> Sample:
+    """What a board says by the paths of its numbers: of each quantity by the first form that says one."""
+    numbers = [(path, number) for path, number in _numbers(board) if not math.isnan(number)]
+    known = {
+        name: [[n for path, n in numbers if re.match(form, path, re.I)] for form in listed]
+        for name, listed in forms.items()
+    }
+    return Sample(**{name: next(map(fmean, filter(None, every)), math.nan) for name, every in known.items()})
 
-    return Sample(
-        power_w=said(r"^(current socket|average) graphics package power"),
-        sm_mhz=said(r"^sclk clock speed"),
-        mem_mhz=said(r"^mclk clock speed"),
-        temp_c=said(r"sensor junction"),
-        mem_temp=said(r"sensor mem"),
-    )
+
+def _numbers(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
+    """Numbers of tables within tables, each with its path; one with its unit beside it is one."""
+    for name, told in table.items():
+        if isinstance(told, dict) and "value" not in told:
+            yield from _numbers(told, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", _number(told["value"] if isinstance(told, dict) else told)
 
 
 def _json(text: str) -> Any:
@@ -114,25 +127,10 @@ def _json(text: str) -> Any:
         return None
 
 
-def _part(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = table.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _value(told: Any) -> float:
-    """A number with its unit beside it, a bare one, or what stands for none."""
-    return _number(told.get("value") if isinstance(told, dict) else told)
-
-
 def _number(cell: Any) -> float:
     """The number of a cell, a unit and brackets around it left out."""
     found = re.fullmatch(r"\s*\(?(-?\d+(?:\.\d+)?)\s*[A-Za-z°]*\)?\s*", str(cell))
     return float(found[1]) if found else math.nan
-
-
-def _mean(values: Iterator[float]) -> float:
-    known = [v for v in values if not math.isnan(v)]
-    return sum(known) / len(known) if known else math.nan
 
 
 # ------------------------------------------------------------------------------------------- tools

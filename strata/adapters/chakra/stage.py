@@ -253,7 +253,7 @@ class StageNodes:
         given = self.passes.given
         trainer, zero = trainer_of(given.engine), float(given.sharding.zero)
         held = [b.forward.held for chunk in self._held_chunks() for b in chunk]
-        experts = sum(float(h.trained_experts) for h in held if not _is_zero(h.expert_share))
+        experts = sum(float(h.trained_experts) for h in held)
         every = sum(float(h.trained) for h in held)
         width = {"gradients": bytes_of(trainer.reduced_gradients), "parameters": gathered_bytes(trainer, 0.0)}
         groups = self.passes.rank.placement.groups
@@ -271,10 +271,6 @@ class StageNodes:
         return [chunk for i, chunk in enumerate(self.chunks) if i % stages == self.stage]
 
 
-def _is_zero(value: Number) -> bool:
-    return isinstance(value, float) and value == 0.0
-
-
 def _ops_of(b: PricedBlock) -> Iterator[tuple[Op, Price, float]]:
     """Ops of a block with their prices and how often they run; iterations of changing sizes one by one."""
     nodes: list[tuple[Number, list[PricedOp]]] = [(n.weight, n.ops) for n in b.raw] or [(1.0, list(b.ops))]
@@ -288,10 +284,9 @@ def _work(op: Op, price: Price) -> tuple[float, str]:
     useful = float(price.flop)
     if useful > 0.0 and getattr(op, "unit", "matrix") == "matrix":
         return useful, "matrix"
-    if hasattr(op, "work"):
-        return float(op.work()), "vector"
-    if not hasattr(op, "flop_per_element"):
-        return useful, "vector"
     told: Any = op
-    each = told.flop_per_element + getattr(op, "special_per_element", 0.0)
+    each = getattr(op, "flop_per_element", None)
+    if each is None:
+        return useful, "vector"
+    each = each + getattr(op, "special_per_element", 0.0)
     return float(told.elements() * each), "vector"

@@ -163,30 +163,24 @@ class PooledPhases:
 def phases_of(parts: PooledPhases, *, colocated: bool, asynchronous: bool) -> tuple[PostTrainingPhase, ...]:
     """Phases in order, each with its start; on two pools that do not wait for each other both begin at 0."""
     r, learnt = parts.sampled, parts.learnt
-    names = [
+    clock = {SAMPLING: 0.0, TRAINING: 0.0}
+    phases: list[PostTrainingPhase] = []
+    for name, time, bound, pool in (
         ("read prompts", r.reading, "compute", SAMPLING),
         ("rollouts", r.full, r.bound, SAMPLING),
         ("rollout tail", r.tail, r.bound, SAMPLING),
         ("scoring", learnt.scoring, "compute", TRAINING),
         ("training", learnt.training, learnt.bound, TRAINING),
-    ]
-    found: list[PostTrainingPhase] = []
-    clock = {SAMPLING: 0.0, TRAINING: 0.0}
-    for name, time, bound, pool in names:
-        start = clock[pool] if asynchronous else max(clock.values())
-        clock[pool] = start + time
-        where = ALL if colocated else pool
-        found.append(PostTrainingPhase(name=name, pool=where, start=start, time=time, bound_by=bound))
-    start = max(clock.values())
-    for name, time, bound in (
-        ("controller", parts.controller, "host"),
-        ("moving state", parts.moved, "host link"),
-        ("weight transfer", parts.transfer, "network"),
-        ("loading weights", parts.refit, "host"),
+        ("controller", parts.controller, "host", ALL),
+        ("moving state", parts.moved, "host link", ALL),
+        ("weight transfer", parts.transfer, "network", ALL),
+        ("loading weights", parts.refit, "host", ALL),
     ):
-        found.append(PostTrainingPhase(name=name, pool=ALL, start=start, time=time, bound_by=bound))
-        start += time
-    return tuple(p for p in found if p.time > 0)
+        start = clock[pool] if asynchronous and pool != ALL else max(clock.values())
+        clock |= dict.fromkeys(clock if pool == ALL else (pool,), start + time)
+        where = ALL if colocated else pool
+        phases.append(PostTrainingPhase(name=name, pool=where, start=start, time=time, bound_by=bound))
+    return tuple(p for p in phases if p.time > 0)
 
 
 def spent(
