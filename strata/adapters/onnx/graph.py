@@ -62,16 +62,13 @@ def onnx_program(
     _check_prices(model.graph, own, said)
     symbols = _open_dimensions(model.graph)
     leading = batch or next(iter(symbols), "")
-    if batch and batch not in symbols:
-        raise UnknownName(f"open dimension of {said}", batch, symbols, ", ".join(symbols) or "none")
-    for key in sizes or {}:
+    for key in (*filter(None, [batch]), *(sizes or {})):
         if key not in symbols:
             raise UnknownName(f"open dimension of {said}", key, symbols, ", ".join(symbols) or "none")
-    values = {_free(s): float((sizes or {}).get(s, DEFAULT_SIZE)) for s in symbols if s != leading}
+    names_of = {s: _free(s) for s in symbols if s != leading}
+    values = {n: float((sizes or {}).get(s, DEFAULT_SIZE)) for s, n in names_of.items()}
     axes = {leading: OnnxAxis(Size(PROBE, leading), leading)} if leading else {}
-    for s in symbols:
-        if s != leading:
-            axes[s] = OnnxAxis(Size(max(int(values[_free(s)]), 2), _free(s)), _free(s))
+    axes |= {s: OnnxAxis(Size(max(int(values[n]), 2), n), n) for s, n in names_of.items()}
     trace = OnnxTrace(_inference(model, axes))
     trace.open = {axis.size.text: axis for axis in axes.values()}
     inputs = _enter(trace, model.graph, axes)
