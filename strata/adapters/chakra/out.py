@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -48,17 +48,11 @@ class ChakraTraces:
         """The groups that a rank belongs to, with their members."""
         return {name: next(m for m in sets if rank in m) for name, sets in self.groups.items()}
 
-    @cached_property
-    def _alike(self) -> tuple[dict[int, ChakraNode], ...]:
-        """Nodes that do not talk, by stage: the same on every rank of it."""
-        return tuple({n.id: _plain(n, n.attributes) for n in nodes if not n.group} for nodes in self.stages)
-
     def rank(self, rank: int) -> ChakraFile:
         """The trace of one rank."""
         numbers, own = self.numbered, self._own(rank)
         stage = own["pp"].index(rank) if "pp" in own else 0
-        alike = self._alike[stage]
-        nodes = tuple(alike.get(n.id) or self._node(n, rank, own) for n in self.stages[stage])
+        nodes = tuple(self._node(n, rank, own) if n.group else n for n in self.stages[stage])
         mine = {str(numbers[name, members]): (name, members) for name, members in own.items()}
         told = {
             "schema": "strata",
@@ -84,7 +78,7 @@ class ChakraTraces:
             other = members[node.stage if node.stage >= 0 else (at + node.to) % len(members)]
             ends = (rank, other) if node.type == SEND else (other, rank)
             told |= {"comm_src": ends[0], "comm_dst": ends[1]}
-        return _plain(node, told)
+        return replace(node, attributes=told)
 
     def write(self, prefix: str | Path) -> list[Path]:
         """Write PREFIX.0.et, PREFIX.1.et and so on, and PREFIX.groups.json, ASTRA-sim's file of groups."""
@@ -107,18 +101,6 @@ class ChakraTraces:
 
 
 GATHERS = 2  # all_gather: the size of a gather is what each rank brings to it
-
-
-def _plain(node: StageNode, attributes: dict[str, Any]) -> ChakraNode:
-    return ChakraNode(
-        id=node.id,
-        name=node.name,
-        type=node.type,
-        data_deps=node.data_deps,
-        ctrl_deps=node.ctrl_deps,
-        duration=round(node.time * 1e6),
-        attributes=attributes,
-    )
 
 
 def chakra_traces(result: Result) -> ChakraTraces:

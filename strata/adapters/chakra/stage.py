@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from strata.adapters.chakra.trace import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND
+from strata.adapters.chakra.trace import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND, ChakraNode
 from strata.arrays import Number
 from strata.mapping.engine import trainer_of
 from strata.mapping.recompute import recompute_share
@@ -27,16 +27,9 @@ MOST_STEPS = 256  # messages of one ring that are written one by one
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageNode:
+class StageNode(ChakraNode):
     """A node of every rank of a stage: a group by its name, a neighbour by how far away it is in one."""
 
-    id: int
-    name: str
-    type: int
-    data_deps: tuple[int, ...]
-    ctrl_deps: tuple[int, ...]
-    time: float  # [s]
-    attributes: dict[str, Any]
     group: str = ""  # of a collective or message
     payload: float = 0.0  # bytes of a collective as Strata counts them: the whole buffer of a rank
     to: int = 0  # of a message: members on, or back
@@ -219,7 +212,7 @@ class StageNodes:
                 type=kind,
                 data_deps=data,
                 ctrl_deps=after,
-                time=time * self.passes.stretch,
+                duration=round(time * self.passes.stretch * 1e6),
                 attributes={"is_cpu_op": False} | attributes,
                 **ends,
             )
