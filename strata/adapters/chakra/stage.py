@@ -23,6 +23,7 @@ from strata.simulate.orders import Pass
 from strata.simulate.passes import PlacedBlock, StepPasses
 from strata.workload.graph import Collective, Op, is_collective
 
+Ids = tuple[int, ...]  # of nodes
 MOST_STEPS = 256  # messages of one ring that are written one by one
 
 
@@ -47,13 +48,13 @@ class StageNodes:
     stage: int
     nodes: list[StageNode] = field(default_factory=list)
     made: dict[tuple[int, int, str], dict[str, int]] = field(default_factory=dict)
-    last: tuple[int, ...] = ()  # the end of the pass before
+    last: Ids = ()  # the end of the pass before
 
     def add_pass(self, p: Pass, came: int | None, goes: int | None) -> None:
         """A pass of a micro-batch: what it takes in comes from a stage, and what it makes goes to one."""
         forward = p.what == "F"
         behind = self.last
-        carried: tuple[int, ...] = ()
+        carried: Ids = ()
         if came is not None:
             carried = (self._message(p, came, RECEIVE, behind, ()),)
         for b in self.chunks[p.chunk] if forward else self.chunks[p.chunk][::-1]:
@@ -62,9 +63,7 @@ class StageNodes:
             self._message(p, goes, SEND, (), carried)
         self.last = carried or behind
 
-    def _message(
-        self, p: Pass, other: int, kind: int, after: tuple[int, ...], made_by: tuple[int, ...]
-    ) -> int:
+    def _message(self, p: Pass, other: int, kind: int, after: Ids, made_by: Ids) -> int:
         """Activations or gradients between stages; a tag says of which chunk and micro-batch."""
         back = p.what != "F"
         # both ends name the boundary by the chunk that takes in
@@ -72,21 +71,11 @@ class StageNodes:
         tag = 2 * (p.microbatch * len(self.chunks) + chunk) + back
         size = float(self.passes.send_bytes)
         word = "send" if kind == SEND else "receive"
-        return self._add(
-            f"{p.name} {word}",
-            kind,
-            made_by,
-            after,
-            self.passes.send,
-            {"comm_size": round(size), "comm_tag": tag},
-            group="pp",
-            payload=size,
-            stage=other,
-        )
+        told = {"comm_size": round(size), "comm_tag": tag}
+        ends = {"group": "pp", "payload": size, "stage": other}
+        return self._add(f"{p.name} {word}", kind, made_by, after, self.passes.send, told, **ends)
 
-    def _block(
-        self, p: Pass, b: PlacedBlock, carried: tuple[int, ...], behind: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def _block(self, p: Pass, b: PlacedBlock, carried: Ids, behind: Ids) -> Ids:
         """The ops of a block in a pass, after what its layer computes again; the nodes that it ends with."""
         if p.what == "F":
             return self._ops(p, b, b.forward, carried, behind)
@@ -103,17 +92,17 @@ class StageNodes:
         p: Pass,
         b: PlacedBlock,
         priced: PricedBlock,
-        carried: tuple[int, ...],
-        behind: tuple[int, ...],
+        carried: Ids,
+        behind: Ids,
         again: dict[str, float] | None = None,
-    ) -> tuple[int, ...]:
+    ) -> Ids:
         block = priced.block
         made = self.made.setdefault((p.microbatch, b.layer, block.name), {})
         if block.entry is not None and again is None:
             made[block.entry.name] = carried[-1] if carried else -1
         label = f"{p.name} {b.layer} {block.name} {'again ' if again is not None else ''}"
         gates: list[int] = []  # weights on their way: ops of the block wait for them
-        ends: tuple[int, ...] = ()
+        ends: Ids = ()
         for op, price, runs in _ops_of(priced):
             share = 1.0 if again is None else again.get(op.name, 0.0)
             if share == 0.0 or (p.what in ("B", "W") and op.weight_gradient != (p.what == "W")):
@@ -136,9 +125,7 @@ class StageNodes:
             made[op.output] = ends[0] if ends else gates[-1]
         return ends or tuple(gates)
 
-    def _read(
-        self, p: Pass, b: PlacedBlock, op: Op, made: dict[str, int], carried: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def _read(self, p: Pass, b: PlacedBlock, op: Op, made: dict[str, int], carried: Ids) -> Ids:
         """The nodes that made what an op reads: in its block, in another one, or in the block before."""
         found: dict[int, None] = {}
         for tensor in op.inputs:
@@ -151,12 +138,9 @@ class StageNodes:
                 found |= dict.fromkeys(carried)
         return tuple(found)
 
-    def _compute(
-        self, name: str, op: Op, price: Price, often: float, data: tuple[int, ...], after: tuple[int, ...]
-    ) -> int:
+    def _compute(self, name: str, op: Op, price: Price, often: float, data: Ids, after: Ids) -> int:
         work, unit = _work(op, price)
         attributes: dict[str, Any] = {
-            "is_cpu_op": False,
             "num_ops": max(round(work * often), 1),
             "tensor_size": round(float(price.memory_bytes) * often),
             "unit": unit,
@@ -171,8 +155,8 @@ class StageNodes:
         op: Collective,
         time: float,
         often: float,
-        data: tuple[int, ...],
-        after: tuple[int, ...],
+        data: Ids,
+        after: Ids,
     ) -> int:
         """A collective; a ring's messages one after the other where it is one of messages."""
         payload = float(op.payload) * often
@@ -180,25 +164,22 @@ class StageNodes:
         one = -1
         for _ in range(steps):
             data, after = ((one,), ()) if one >= 0 else (data, after)
-            told: dict[str, Any] = {"is_cpu_op": False}
-            if op.pattern != "send":
-                told["comm_type"] = COMM_TYPES.index(op.pattern)
-                one = self._add(
-                    name, COLLECTIVE, data, after, time / steps, told, group=op.group, payload=payload
-                )
-                continue
-            tag = {"comm_size": round(payload), "comm_tag": len(self.nodes) + (1 << 30)}
             ends = {"group": op.group, "payload": payload}
-            self._add(f"{name} send", SEND, data, after, time / steps, told | tag, **ends, to=1)
-            one = self._add(f"{name} receive", RECEIVE, data, after, 0.0, told | tag, **ends, to=-1)
+            if op.pattern != "send":
+                told = {"comm_type": COMM_TYPES.index(op.pattern)}
+                one = self._add(name, COLLECTIVE, data, after, time / steps, told, **ends)
+                continue
+            told = {"comm_size": round(payload), "comm_tag": len(self.nodes) + (1 << 30)}
+            self._add(f"{name} send", SEND, data, after, time / steps, told, **ends, to=1)
+            one = self._add(f"{name} receive", RECEIVE, data, after, 0.0, told, **ends, to=-1)
         return one
 
     def _add(
         self,
         name: str,
         kind: int,
-        data: tuple[int, ...],
-        after: tuple[int, ...],
+        data: Ids,
+        after: Ids,
         time: float,
         attributes: dict[str, Any],
         **ends: Any,
@@ -230,11 +211,8 @@ class StageNodes:
             if what == "gradients":
                 done.append(self._talk(op.name, op, 0.0, 1.0, self.last, ()))
         price = parts.optimiser
-        work: dict[str, Any] = {
-            "num_ops": 1,
-            "tensor_size": round(float(price.memory_bytes)),
-            "unit": "vector",
-        }
+        size = round(float(price.memory_bytes))
+        work: dict[str, Any] = {"num_ops": 1, "tensor_size": size, "unit": "vector"}
         time = float(price.time - price.network)
         after = self._add("optimiser", COMPUTE, tuple(dict.fromkeys(done)), (), time, work)
         for what, op in self._sums() if not given.sharding.gradient_sums else ():
