@@ -113,8 +113,7 @@ class ChakraProgram(Program):
     def trace(self, work: Workload) -> Graph:
         if work.phase == "train":
             raise BadValue(f"{self.name} is a trace: it holds the passes it holds; ask for phase forward")
-        ops = tuple(self._ops())
-        block = Block(name=STEP, role=STEP, ops=ops)
+        block = Block(name=STEP, role=STEP, ops=tuple(self._ops()))
         return checked(
             Graph(
                 blocks=(block,),
@@ -146,11 +145,12 @@ class ChakraProgram(Program):
         if node.attributes.get("is_cpu_op"):
             return None
         if over:
-            size = self._payload(node, over)
+            # Strata's payload is the whole buffer; the size of a gather is what each rank brings to it
+            pattern, size = _pattern(node, self.name), node.number("comm_size")
+            if pattern == "all_gather":
+                size *= next(g.size for g in self.groups if g.name == over)
             extents = (Extent(self.ranks, size, RANKS),)
-            return Communication(
-                pattern=_pattern(node, self.name), group=over, extents=extents, precision=WHOLE_BYTES, **told
-            )
+            return Communication(pattern=pattern, group=over, extents=extents, precision=WHOLE_BYTES, **told)
         if node.type not in (COMPUTE, MEM_LOAD, MEM_STORE):
             return None
         named = None if self.traced.told else node.attributes.get("precision")
@@ -164,12 +164,6 @@ class ChakraProgram(Program):
             streamed=True,
             **told,
         )
-
-    def _payload(self, node: ChakraNode, over: str) -> float:
-        """Strata's payload is the whole buffer; the size of a gather is what each rank brings to it."""
-        size = node.number("comm_size")
-        members = next(g.size for g in self.groups if g.name == over)
-        return size * members if _pattern(node, self.name) == "all_gather" else size
 
 
 def _pattern(node: ChakraNode, name: str) -> str:

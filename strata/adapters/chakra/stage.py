@@ -149,15 +149,7 @@ class StageNodes:
         attributes |= {"precision": precision} if precision else {}
         return self._add(name, COMPUTE, data, after, float(price.time) * often, attributes)
 
-    def _talk(
-        self,
-        name: str,
-        op: Collective,
-        time: float,
-        often: float,
-        data: Ids,
-        after: Ids,
-    ) -> int:
+    def _talk(self, name: str, op: Collective, time: float, often: float, data: Ids, after: Ids) -> int:
         """A collective; a ring's messages one after the other where it is one of messages."""
         payload = float(op.payload) * often
         steps = min(max(round(float(op.steps)), 1), MOST_STEPS) if op.overlaps else 1
@@ -175,14 +167,7 @@ class StageNodes:
         return one
 
     def _add(
-        self,
-        name: str,
-        kind: int,
-        data: Ids,
-        after: Ids,
-        time: float,
-        attributes: dict[str, Any],
-        **ends: Any,
+        self, name: str, kind: int, data: Ids, after: Ids, time: float, told: dict[str, Any], **ends: Any
     ) -> int:
         place = len(self.nodes)
         after = tuple(a for a in dict.fromkeys(after) if a not in data)
@@ -194,7 +179,7 @@ class StageNodes:
                 data_deps=data,
                 ctrl_deps=after,
                 duration=round(time * self.passes.stretch * 1e6),
-                attributes={"is_cpu_op": False} | attributes,
+                attributes={"is_cpu_op": False} | told,
                 **ends,
             )
         )
