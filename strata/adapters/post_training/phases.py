@@ -284,7 +284,7 @@ class PricedPool:
         return slots, memory, np.where(legal, np.maximum(used - limit, 0.0), np.inf), limit
 
     def _reading(self) -> tuple[Array, Array]:
-        """Time to read an iteration's prompts [s] and its power [W]: once for a group that shares prefixes."""
+        """Time to read an iteration's prompts [s], its power [W]: once for a group that shares prefixes."""
         recipe, dp = self.recipe, self.plan.dp
         prompt = float(recipe.prompt)
         tokens = min(float(self.engine.max_num_batched_tokens), MOST_READ)
