@@ -76,8 +76,8 @@ def amd_smi_samples(text: str) -> list[Sample]:
     >>> amd_smi_samples(told)
     [Sample(power_w=141.0, sm_mhz=2100.0, mem_mhz=nan, temp_c=nan, mem_temp=nan)]
     """
-    said = _json(text)
-    boards = said.get("gpu_data", []) if isinstance(said, dict) else said
+    printed = _json(text)
+    boards = printed.get("gpu_data", []) if isinstance(printed, dict) else printed
     return [
         _sample(board, AMD_SMI)
         for board in (boards if isinstance(boards, list) else [])
@@ -93,8 +93,8 @@ def rocm_smi_samples(text: str) -> list[Sample]:
     >>> rocm_smi_samples(told)
     [Sample(power_w=35.0, sm_mhz=132.0, mem_mhz=nan, temp_c=41.0, mem_temp=33.0)]
     """
-    said = _json(text)
-    cards = said.items() if isinstance(said, dict) else ()
+    printed = _json(text)
+    cards = printed.items() if isinstance(printed, dict) else ()
     return [
         _sample(card, ROCM_SMI) for name, card in cards if name.startswith("card") and isinstance(card, dict)
     ]

@@ -165,9 +165,9 @@ def _mixed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> Kinds 
         return told, None
     chosen: Collection[int]  # layers that attend
     if family.layers == "kda":
-        said = keys.table("linear_attn_config").get("full_attn_layers")
-        places = keys.layer_places("linear_attn_config.full_attn_layers", said, layers, first=1)
-        chosen = {place - 1 for place in places}
+        places = keys.table("linear_attn_config").get("full_attn_layers")
+        attending = keys.layer_places("linear_attn_config.full_attn_layers", places, layers, first=1)
+        chosen = {place - 1 for place in attending}
     elif keys.has("attn_layer_period"):
         period, offset = int(keys.size("attn_layer_period")), int(keys.size("attn_layer_offset", 0.0))
         chosen = {i for i in range(layers) if i % period == offset}
