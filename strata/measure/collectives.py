@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from strata.base.drawing import keep
 from strata.base.errors import BadValue, StrataError
@@ -62,18 +62,6 @@ class CollectiveCall:
 
     run: Callable[[], object]
     calls: int = 1
-
-
-class Group(Protocol):
-    """Ranks that run collectives together."""
-
-    facts: GroupFacts
-
-    def call(self, op: str, dtype: str, elements: int) -> CollectiveCall:
-        """A collective over a buffer of so many elements in all; raises `Refused`."""
-
-    def seconds(self, call: CollectiveCall, count: int) -> float:
-        """Mean seconds of one call of at least so many, over all ranks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +110,7 @@ def chosen_ops(words: Sequence[str]) -> list[str]:
 
 
 def measure_collectives(
-    group: Group,
+    group: TorchGroup,
     folder: Path,
     *,
     ops: Sequence[str] = COLLECTIVES,
@@ -167,7 +155,7 @@ def _check(facts: GroupFacts, dtype: str, fabric: str, links: str) -> None:
         raise BadValue("ranks run on one machine, but --fabric and --links say what joins several")
 
 
-def _timed(group: Group, op: str, dtype: str, elements: int, span: float) -> tuple[float, str]:
+def _timed(group: TorchGroup, op: str, dtype: str, elements: int, span: float) -> tuple[float, str]:
     """Seconds of one call, or why there are none."""
     if not elements:
         return 0.0, "fewer elements than ranks"
@@ -200,12 +188,9 @@ def _keep(run: LoggedRun, folder: Path) -> None:
     """Write a run into its file, with the other runs that the file has."""
     path = folder / file_of_run(run)
     kept = runs_of_csv(path) if path.exists() else []
-
-    def same(other: LoggedRun) -> bool:
-        own, others = ((r.op, r.gpu, r.nodes, r.gpus, r.fabric, r.rows[0].dtype) for r in (run, other))
-        return own == others
-
-    for name, text in texts_of_runs([*(other for other in kept if not same(other)), run]).items():
+    what = [(r.op, r.gpu, r.nodes, r.gpus, r.fabric, r.rows[0].dtype) for r in (*kept, run)]
+    others = [other for other, key in zip(kept, what, strict=False) if key != what[-1]]
+    for name, text in texts_of_runs([*others, run]).items():
         keep(folder / name, text)
 
 
@@ -246,6 +231,7 @@ class TorchGroup:
         )
 
     def call(self, op: str, dtype: str, elements: int) -> CollectiveCall:
+        """A collective over a buffer of so many elements in all; raises `Refused`."""
         torch, d = self.torch, self.distributed
 
         def buffer(count: int) -> Any:
@@ -295,6 +281,7 @@ class TorchGroup:
             raise Refused(reason)
 
     def seconds(self, call: CollectiveCall, count: int) -> float:
+        """Mean seconds of one call of at least so many, over all ranks."""
         uses = math.ceil(count / call.calls)
         self.distributed.barrier()
         call.run()  # ranks meet in it: what is timed begins together

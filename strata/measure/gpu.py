@@ -18,9 +18,10 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from statistics import fmean
 from typing import Any
 
 from strata.base.errors import StrataError
@@ -28,12 +29,28 @@ from strata.measure.measure import Refused, Sample
 from strata.measure.shapes import KernelCase, tokens_of_experts
 
 Call = Callable[[int], object]
+Kernel = Callable[[], object]  # on one set of buffers
 # bytes, where PyTorch does not tell the cache: more than any GPU's, so that data is cold
 UNKNOWN_CACHE = 128 << 20
 NVIDIA_FIELDS = "power.draw,clocks.sm,clocks.mem,temperature.gpu,temperature.memory"
 SAMPLE_EVERY = 100  # ms, of nvidia-smi's own loop
 POLLED_EVERY = 0.05  # s between two calls of a tool without a loop; a call itself takes longer
 PATIENCE = 20.0  # s that one call may take
+# Paths of a board's numbers, as AMD's tools call them; of those of one form the mean counts.
+AMD_SMI = {
+    "power_w": (r"power\.socket_power$", r"power\.current_socket_power$", r"power\.average_socket_power$"),
+    "sm_mhz": (r"clock\.gfx(_\d+)?\.clk$",),
+    "mem_mhz": (r"clock\.mem(_\d+)?\.clk$",),
+    "temp_c": (r"temperature\.hotspot$",),
+    "mem_temp": (r"temperature\.mem$",),
+}
+ROCM_SMI = {
+    "power_w": ("current socket graphics package power", "average graphics package power"),
+    "sm_mhz": ("sclk clock speed",),
+    "mem_mhz": ("mclk clock speed",),
+    "temp_c": (".*sensor junction",),
+    "mem_temp": (".*sensor mem",),
+}
 
 
 def board_sample(line: str) -> Sample:
@@ -59,23 +76,13 @@ def amd_smi_samples(text: str) -> list[Sample]:
     >>> amd_smi_samples(told)
     [Sample(power_w=141.0, sm_mhz=2100.0, mem_mhz=nan, temp_c=nan, mem_temp=nan)]
     """
-    told = _json(text)
-    boards = told.get("gpu_data", []) if isinstance(told, dict) else told
-    listed = boards if isinstance(boards, list) else []
-    return [_amd_smi(board) for board in listed if isinstance(board, dict)]
-
-
-def _amd_smi(board: Mapping[str, Any]) -> Sample:
-    power, clock, heat = (_part(board, name) for name in ("power", "clock", "temperature"))
-    sockets = ("socket_power", "current_socket_power", "average_socket_power")
-    drawn = [_value(power.get(name)) for name in sockets]
-    return Sample(
-        power_w=next((w for w in drawn if not math.isnan(w)), math.nan),
-        sm_mhz=_mean(_value(_part(clock, n).get("clk")) for n in clock if re.fullmatch(r"gfx(_\d+)?", n)),
-        mem_mhz=_mean(_value(_part(clock, n).get("clk")) for n in clock if re.fullmatch(r"mem(_\d+)?", n)),
-        temp_c=_value(heat.get("hotspot")),
-        mem_temp=_value(heat.get("mem")),
-    )
+    printed = _json(text)
+    boards = printed.get("gpu_data", []) if isinstance(printed, dict) else printed
+    return [
+        _sample(board, AMD_SMI)
+        for board in (boards if isinstance(boards, list) else [])
+        if isinstance(board, dict)
+    ]
 
 
 def rocm_smi_samples(text: str) -> list[Sample]:
@@ -86,23 +93,30 @@ def rocm_smi_samples(text: str) -> list[Sample]:
     >>> rocm_smi_samples(told)
     [Sample(power_w=35.0, sm_mhz=132.0, mem_mhz=nan, temp_c=41.0, mem_temp=33.0)]
     """
-    told = _json(text)
-    cards = told.items() if isinstance(told, dict) else ()
-    return [_rocm_smi(card) for name, card in cards if name.startswith("card") and isinstance(card, dict)]
+    printed = _json(text)
+    cards = printed.items() if isinstance(printed, dict) else ()
+    return [
+        _sample(card, ROCM_SMI) for name, card in cards if name.startswith("card") and isinstance(card, dict)
+    ]
 
 
-def _rocm_smi(card: Mapping[str, Any]) -> Sample:
-    def said(form: str) -> float:
-        found = (value for key, value in card.items() if re.search(form, key, re.I))
-        return next((n for n in map(_number, found) if not math.isnan(n)), math.nan)
+def _sample(board: Mapping[str, Any], forms: Mapping[str, Sequence[str]]) -> Sample:
+    """What a board says by the paths of its numbers: of each quantity by the first form that says one."""
+    numbers = [(path, number) for path, number in _numbers(board) if not math.isnan(number)]
+    known = {
+        name: [[n for path, n in numbers if re.match(form, path, re.I)] for form in listed]
+        for name, listed in forms.items()
+    }
+    return Sample(**{name: next(map(fmean, filter(None, every)), math.nan) for name, every in known.items()})
 
-    return Sample(
-        power_w=said(r"^(current socket|average) graphics package power"),
-        sm_mhz=said(r"^sclk clock speed"),
-        mem_mhz=said(r"^mclk clock speed"),
-        temp_c=said(r"sensor junction"),
-        mem_temp=said(r"sensor mem"),
-    )
+
+def _numbers(table: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, float]]:
+    """Numbers of tables within tables, each with its path; one with its unit beside it is one."""
+    for name, told in table.items():
+        if isinstance(told, dict) and "value" not in told:
+            yield from _numbers(told, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", _number(told["value"] if isinstance(told, dict) else told)
 
 
 def _json(text: str) -> Any:
@@ -114,25 +128,10 @@ def _json(text: str) -> Any:
         return None
 
 
-def _part(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    part = table.get(name)
-    return part if isinstance(part, dict) else {}
-
-
-def _value(told: Any) -> float:
-    """A number with its unit beside it, a bare one, or what stands for none."""
-    return _number(told.get("value") if isinstance(told, dict) else told)
-
-
 def _number(cell: Any) -> float:
     """The number of a cell, a unit and brackets around it left out."""
     found = re.fullmatch(r"\s*\(?(-?\d+(?:\.\d+)?)\s*[A-Za-z°]*\)?\s*", str(cell))
     return float(found[1]) if found else math.nan
-
-
-def _mean(values: Iterator[float]) -> float:
-    known = [v for v in values if not math.isnan(v)]
-    return sum(known) / len(known) if known else math.nan
 
 
 # ------------------------------------------------------------------------------------------- tools
@@ -216,7 +215,7 @@ class TorchGpu:
         self.name: str = facts.name
         self.cores: int = facts.multi_processor_count
         self.cache: int = getattr(facts, "L2_cache_size", 0) or UNKNOWN_CACHE
-        self.uuid = f"GPU-{facts.uuid}" if hasattr(facts, "uuid") else "0"
+        self.uuid = f"GPU-{facts.uuid}" if getattr(facts, "uuid", None) else "0"
         self.amd = bool(getattr(torch.version, "hip", None))
         # the fp8 that the matrix units of this GPU take: CDNA 3 has no negative zero in it
         own = "gfx94" in getattr(facts, "gcnArchName", "")
@@ -250,119 +249,94 @@ class TorchGpu:
             "grouped_gemm": self._grouped,
         }
         try:
-            call = makers[case.kind](case.row, sets)
-            call(0)  # what this GPU does not run fails here, before a graph is begun
+            calls = [makers[case.kind](case.row) for _ in range(sets)]
+            calls[0]()  # what this GPU does not run fails here, before a graph is begun
             self.torch.cuda.synchronize()
         except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:
             raise Refused(
                 f"PyTorch {self.torch.__version__} does not run it here: {str(error).splitlines()[0]}"
             ) from None
-        return call
+        return lambda i: calls[i % sets]()
 
     def record(self, call: Call, count: int) -> Callable[[], float]:
+        torch = self.torch
         try:
-            graph = self._captured(call, count)
+            beside = torch.cuda.Stream()
+            beside.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(beside):
+                call(0)  # libraries take their workspaces before the capture
+            torch.cuda.synchronize()
+            graph = torch.cuda.CUDAGraph()
+            with torch.cuda.graph(graph):
+                for i in range(count):
+                    call(i)
         except RuntimeError as error:  # the result of a kernel may be what no longer fits
             raise Refused(f"it cannot be captured in a graph: {str(error).splitlines()[0]}") from None
-        return partial(event_seconds, self.torch, graph.replay)
-
-    def _captured(self, call: Call, count: int) -> Any:
-        torch = self.torch
-        beside = torch.cuda.Stream()
-        beside.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(beside):
-            call(0)  # libraries take their workspaces before the capture
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            for i in range(count):
-                call(i)
-        return graph
+        return partial(event_seconds, torch, graph.replay)
 
     def watch(self, run: Callable[[], object], seconds: float) -> tuple[float, int, list[Sample]]:
         with amd_watch(first_visible(os.environ)) if self.amd else nvidia_watch(self.uuid) as samples:
-            took, times = self._repeat(run, seconds)
+            begin, times = time.perf_counter(), 0
+            while (took := time.perf_counter() - begin) < seconds:
+                if run() is None:
+                    time.sleep(0.05)  # idle
+                times += 1
         return took, times, samples
-
-    def _repeat(self, run: Callable[[], object], seconds: float) -> tuple[float, int]:
-        begin, times = time.perf_counter(), 0
-        while (took := time.perf_counter() - begin) < seconds:
-            if run() is None:
-                time.sleep(0.05)  # idle
-            times += 1
-        return took, times
 
     def _random(self, *shape: int) -> Any:
         return self.torch.randn(shape, device="cuda", dtype=self.torch.bfloat16)
 
-    def _product(self, row: dict[str, Any], sets: int) -> Call:
+    def _product(self, row: dict[str, Any]) -> Kernel:
         torch, m, n, k = self.torch, row["m"], row["n"], row["k"]
         narrow = row["dtype"] == "fp8"
         if narrow and not self.amd and torch.cuda.get_device_capability() < (8, 9):
             raise Refused("this GPU has no fp8 arithmetic")
-
-        def operand(rows: int) -> Any:
-            values = self._random(rows, k)
-            return values.to(self.fp8) if narrow else values
-
-        a, b = [operand(m) for _ in range(sets)], [operand(n).t() for _ in range(sets)]
-        c = [torch.empty((m, n), device="cuda", dtype=torch.bfloat16) for _ in range(sets)]
+        a, b = (self._random(rows, k).to(self.fp8 if narrow else torch.bfloat16) for rows in (m, n))
+        c = torch.empty((m, n), device="cuda", dtype=torch.bfloat16)
         if not narrow:
-            return lambda i: torch.mm(a[i % sets], b[i % sets], out=c[i % sets])
+            return partial(torch.mm, a, b.t(), out=c)
         one = torch.ones((), device="cuda", dtype=torch.float32)
-        return lambda i: torch._scaled_mm(
-            a[i % sets], b[i % sets], one, one, out_dtype=torch.bfloat16, out=c[i % sets]
-        )
+        return partial(torch._scaled_mm, a, b.t(), one, one, out_dtype=torch.bfloat16, out=c)
 
-    def _stream(self, row: dict[str, Any], sets: int) -> Call:
+    def _stream(self, row: dict[str, Any]) -> Kernel:
         torch, op, shape = self.torch, row["op"], (row["rows"], row["cols"])
         functional = torch.nn.functional
         if op == "copy":
-            source = [torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8) for _ in range(sets)]
-            target = [torch.empty_like(s) for s in source]
-            return lambda i: target[i % sets].copy_(source[i % sets])
-        x = [self._random(*shape) for _ in range(sets)]
+            source = torch.randint(0, 256, shape, device="cuda", dtype=torch.uint8)
+            return partial(torch.empty_like(source).copy_, source)
+        x = self._random(*shape)
         if op == "add":
-            y, z = ([self._random(*shape) for _ in range(sets)] for _ in range(2))
-            return lambda i: torch.add(x[i % sets], y[i % sets], out=z[i % sets])
+            return partial(torch.add, x, self._random(*shape), out=self._random(*shape))
         # As a model calls them: a new result, in the memory that the last one has just left.
         weight = self._random(shape[1])
-        calls: dict[str, Call] = {
-            "gelu": lambda i: functional.gelu(x[i % sets]),
-            "softmax": lambda i: functional.softmax(x[i % sets], -1),
-            "rms_norm": lambda i: functional.rms_norm(x[i % sets], (shape[1],), weight),
+        calls: dict[str, Kernel] = {
+            "gelu": lambda: functional.gelu(x),
+            "softmax": lambda: functional.softmax(x, -1),
+            "rms_norm": lambda: functional.rms_norm(x, (shape[1],), weight),
         }
         return calls[op]
 
-    def _attention(self, row: dict[str, Any], sets: int) -> Call:
-        torch = self.torch
+    def _attention(self, row: dict[str, Any]) -> Kernel:
         attended = importlib.import_module("torch.nn.attention")
         known = {"flash": "FLASH_ATTENTION", "cudnn": "CUDNN_ATTENTION"}
         backend = getattr(attended.SDPBackend, known[row["backend"]])
-        batch, d = row["batch"], row["head_dim"]
-        q = [self._random(batch, row["q_heads"], row["q_len"], d) for _ in range(sets)]
-        k, v = (
-            [self._random(batch, row["kv_heads"], row["kv_len"], d) for _ in range(sets)] for _ in range(2)
-        )
-        shared, causal = row["q_heads"] != row["kv_heads"], bool(row["causal"])
+        heads, kv_heads, d = row["q_heads"], row["kv_heads"], row["head_dim"]
+        q = self._random(row["batch"], heads, row["q_len"], d)
+        k, v = (self._random(row["batch"], kv_heads, row["kv_len"], d) for _ in range(2))
+        how = {"is_causal": bool(row["causal"]), "enable_gqa": heads != kv_heads}
 
-        def call(i: int) -> Any:
-            at = i % sets
+        def call() -> Any:
             with attended.sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(
-                    q[at], k[at], v[at], is_causal=causal, enable_gqa=shared
-                )
+                return self.torch.nn.functional.scaled_dot_product_attention(q, k, v, **how)
 
         return call
 
-    def _grouped(self, row: dict[str, Any], sets: int) -> Call:
+    def _grouped(self, row: dict[str, Any]) -> Kernel:
         torch, count, tokens, n, k = self.torch, row["experts"], row["tokens_total"], row["n"], row["k"]
         each = torch.tensor(tokens_of_experts(count, tokens, row["routing"]), device="cuda")
-        ends = each.cumsum(0).to(torch.int32)
-        a = [self._random(tokens, k) for _ in range(sets)]
-        b = [self._random(count, n, k).transpose(-2, -1) for _ in range(sets)]
+        a, b = self._random(tokens, k), self._random(count, n, k).transpose(-2, -1)
         grouped = getattr(torch.nn.functional, "grouped_mm", None) or torch._grouped_mm
-        return lambda i: grouped(a[i % sets], b[i % sets], offs=ends)
+        return partial(grouped, a, b, offs=each.cumsum(0).to(torch.int32))
 
 
 def event_seconds(torch: Any, run: Callable[[], object], uses: int = 1) -> float:

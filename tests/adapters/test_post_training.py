@@ -18,7 +18,7 @@ from strata.adapters.post_training.iteration import (
     iteration_time,
     resharded_bytes,
 )
-from strata.adapters.post_training.phases import learning, padded_packs, rollouts, training_plans
+from strata.adapters.post_training.phases import PricedPool, padded_packs, training_plans
 from strata.base.errors import BadValue, StrataError
 from strata.serving.curve import as_many
 from strata.serving.pools import send_time
@@ -96,9 +96,12 @@ def test_iteration_times_are_ordered(r, learnt, t):
 
 
 def priced(devices, plan, **changes):
-    recipe = small(**changes)
-    system, model = st.system(f"{devices}xh100"), st.model(MODEL)
-    return rollouts(system, model, recipe, st.plan(plan), st.engine("vllm"))
+    return pool(devices, as_many(st.plan(plan)), **changes).rollouts()
+
+
+def pool(devices, plans, engine="vllm", **changes):
+    system = st.system(f"{devices}xh100")
+    return PricedPool(system, st.model(MODEL), small(**changes), plans, st.engine(engine))
 
 
 @settings(max_examples=8, deadline=None)
@@ -112,9 +115,8 @@ def test_more_replicas_are_never_slower_and_partial_rollouts_have_no_tail(group,
     how = {"group": group, "response": response, "spread": spread}
     few, many = (float(priced(n, f"tp={tp},dp={n // tp}", **how).time[0]) for n in (4, 8))
     assert 0 < many <= few * 1.001
-    recipe = small(**how)
-    asked = (st.system("8xh100"), st.model(MODEL), recipe, st.plan("dp=8"), st.engine("vllm"))
-    whole, part = (rollouts(*asked, partial=p) for p in (False, True))
+    asked = pool(8, as_many(st.plan("dp=8")), **how)
+    whole, part = (asked.rollouts(partial=p) for p in (False, True))
     assert float(part.time[0]) <= float(whole.time[0]) * 1.01 and float(part.tail[0]) == 0
 
 
@@ -135,9 +137,8 @@ def test_longer_tails_take_longer():
 
 
 def test_less_memory_leaves_fewer_slots_and_more_time():
-    system, model, recipe = st.system("8xh100"), st.model(MODEL), small(batch=512, response=1200)
-    asked = (system, model, recipe, st.plan("dp=8"), st.engine("vllm"))
-    free, tight, none = (rollouts(*asked, beside=b * 1e9) for b in (0.0, 62.0, 80.0))
+    asked = pool(8, as_many(st.plan("dp=8")), batch=512, response=1200)
+    free, tight, none = (asked.rollouts(beside=b * 1e9) for b in (0.0, 62.0, 80.0))
     assert free.slots[0] > tight.slots[0] > 0 == none.slots[0]
     assert free.time[0] < tight.time[0] < none.time[0] == np.inf and none.lacks[0] > 0
     assert sum(v[0] for v in tight.memory.values()) <= tight.limit[0]
@@ -148,14 +149,14 @@ def test_many_plans_are_many_singles():
     plans = ("dp=8", "tp=2,dp=4", "tp=4,dp=2")
     fields = {f: np.array([float(getattr(st.plan(p), f)) for p in plans]) for f in ("tp", "dp", "moe_tp")}
     many = replace(as_many(st.plan("dp=8")), **fields)
-    one = rollouts(system, model, recipe, many, st.engine("vllm"))
-    learnt = learning(system, model, recipe, training_plans(system, model, recipe, st.engine("megatron"), many),
-                      st.engine("megatron"))  # fmt: skip
+    megatron = st.engine("megatron")
+    one = pool(8, many).rollouts()
+    learnt = pool(8, training_plans(system, model, recipe, megatron, many), "megatron").learning()
     for i, p in enumerate(plans):
-        single = rollouts(system, model, recipe, st.plan(p), st.engine("vllm"))
+        single = priced(8, p)
         assert single.time[0] == pytest.approx(one.time[i], rel=1e-12)
-        told = training_plans(system, model, recipe, st.engine("megatron"), st.plan(p))
-        alone = learning(system, model, recipe, told, st.engine("megatron"))
+        some = training_plans(system, model, recipe, megatron, st.plan(p))
+        alone = pool(8, some, "megatron").learning()
         assert alone.training[0] == pytest.approx(learnt.training[i], rel=1e-12)
 
 

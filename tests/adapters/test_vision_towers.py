@@ -3,7 +3,7 @@
 import pytest
 
 import strata as st
-from strata.adapters.huggingface.config import read_config
+from strata.adapters.huggingface.config import reading
 from strata.app.cli import run_command
 from strata.base.errors import StrataError
 
@@ -50,5 +50,5 @@ def test_wrong_towers_are_one_line(wrong):
         "vision_config": {"hidden_size": 32, "depth": 2, "patch_size": 14, **wrong},
     }  # fmt: skip
     with pytest.raises(StrataError) as error:
-        read_config(told, "odd")
+        reading(told, "odd")
     assert "\n" not in str(error.value)

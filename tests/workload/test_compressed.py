@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import strata as st
-from strata.adapters.huggingface.config import read_config
+from strata.adapters.huggingface.config import reading
 from strata.base.errors import BadFile
 from strata.params import data_folder
 from strata.workload.tasks import decode, prefill
@@ -144,7 +144,7 @@ def test_prefill_of_nothing_known_reads_causally(name):
 )
 def test_wrong_sizes_are_one_line(changed, said):
     with pytest.raises(BadFile, match=said) as error:
-        read_config({**config("deepseek-v4-flash"), **changed}, "v4")
+        reading({**config("deepseek-v4-flash"), **changed}, "v4")
     assert "\n" not in str(error.value)
 
 
@@ -167,14 +167,14 @@ def test_wrong_tables_of_blocks_are_one_line(table):
         {**held, **table} if isinstance(table, dict) else table or 3
     )
     with pytest.raises(BadFile) as error:
-        read_config(told, "m3")
+        reading(told, "m3")
     assert "\n" not in str(error.value)
 
 
 def test_a_decoder_inside_needs_no_model_type_of_its_own():
     told = config("minimax-m3")
     del told["text_config"]["model_type"]
-    assert float(read_config(told, "m3").sparse_top_k) == 2048
+    assert float(reading(told, "m3").model.sparse_top_k) == 2048
 
 
 def test_layers_may_be_said_by_words():
@@ -184,5 +184,5 @@ def test_layers_may_be_said_by_words():
     listed = [words[r] for r in told.pop("compress_ratios")[:43]]
     told.pop("num_hash_layers")
     said = {**told, "layer_types": listed, "mlp_layer_types": ["hash_moe"] * 3 + ["moe"] * 40}
-    made = read_config(said, "v4")
+    made = reading(said, "v4").model
     assert made.pattern.pairs() == st.model("deepseek-v4-flash").pattern.pairs()

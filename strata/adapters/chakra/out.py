@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,25 +44,15 @@ class ChakraTraces:
         every = [(name, members) for name, sets in self.groups.items() for members in sets]
         return {group: i for i, group in enumerate(every, SMALLEST)}
 
-    def stage_of(self, rank: int) -> int:
-        """The stage of a pipeline that a rank belongs to."""
-        return self._within("pp", rank)[1] if "pp" in self.groups else 0
-
-    def _within(self, group: str, rank: int) -> tuple[tuple[int, ...], int]:
-        members = next(m for m in self.groups[group] if rank in m)
-        return members, members.index(rank)
-
-    @cached_property
-    def _alike(self) -> tuple[dict[int, ChakraNode], ...]:
-        """Nodes that do not talk, by stage: the same on every rank of it."""
-        return tuple({n.id: _plain(n, n.attributes) for n in nodes if not n.group} for nodes in self.stages)
+    def _own(self, rank: int) -> dict[str, tuple[int, ...]]:
+        """The groups that a rank belongs to, with their members."""
+        return {name: next(m for m in sets if rank in m) for name, sets in self.groups.items()}
 
     def rank(self, rank: int) -> ChakraFile:
         """The trace of one rank."""
-        numbers, stage = self.numbered, self.stage_of(rank)
-        alike = self._alike[stage]
-        own = {name: next(m for m in sets if rank in m) for name, sets in self.groups.items()}
-        nodes = tuple(alike.get(n.id) or self._node(n, rank, own, numbers) for n in self.stages[stage])
+        numbers, own = self.numbered, self._own(rank)
+        stage = own["pp"].index(rank) if "pp" in own else 0
+        nodes = tuple(self._node(n, rank, own) if n.group else n for n in self.stages[stage])
         mine = {str(numbers[name, members]): (name, members) for name, members in own.items()}
         told = {
             "schema": "strata",
@@ -75,26 +65,20 @@ class ChakraTraces:
         }
         return ChakraFile(nodes=nodes, attributes=told)
 
-    def _node(
-        self,
-        node: StageNode,
-        rank: int,
-        own: dict[str, tuple[int, ...]],
-        numbers: dict[tuple[str, tuple[int, ...]], int],
-    ) -> ChakraNode:
+    def _node(self, node: StageNode, rank: int, own: dict[str, tuple[int, ...]]) -> ChakraNode:
         told: dict[str, Any] = dict(node.attributes)
         if node.type == COLLECTIVE:
             members = own[node.group]
             gathers = told["comm_type"] == GATHERS
             told["comm_size"] = round(node.payload / len(members) if gathers else node.payload)
-            told["pg_name"] = str(numbers[node.group, members])
+            told["pg_name"] = str(self.numbered[node.group, members])
         elif node.type in (SEND, RECEIVE):
             members = own[node.group]
             at = members.index(rank)
             other = members[node.stage if node.stage >= 0 else (at + node.to) % len(members)]
             ends = (rank, other) if node.type == SEND else (other, rank)
             told |= {"comm_src": ends[0], "comm_dst": ends[1]}
-        return _plain(node, told)
+        return replace(node, attributes=told)
 
     def write(self, prefix: str | Path) -> list[Path]:
         """Write PREFIX.0.et, PREFIX.1.et and so on, and PREFIX.groups.json, ASTRA-sim's file of groups."""
@@ -117,18 +101,6 @@ class ChakraTraces:
 
 
 GATHERS = 2  # all_gather: the size of a gather is what each rank brings to it
-
-
-def _plain(node: StageNode, attributes: dict[str, Any]) -> ChakraNode:
-    return ChakraNode(
-        id=node.id,
-        name=node.name,
-        type=node.type,
-        data_deps=node.data_deps,
-        ctrl_deps=node.ctrl_deps,
-        duration=round(node.time * 1e6),
-        attributes=attributes,
-    )
 
 
 def chakra_traces(result: Result) -> ChakraTraces:
@@ -196,12 +168,12 @@ def _stages(passes: StepPasses) -> Iterator[list[StageNode]]:
 
 def _groups(result: Result, ranks: int, used: set[str]) -> dict[str, tuple[tuple[int, ...], ...]]:
     """The ranks of every group that is talked in."""
-    found = {}
-    active = result.plan.active()
-    for name, (stride, size, levels) in result.plan.group_ranks(active).items():
-        if name in used:
-            found[name] = _sets(int(float(stride)), int(float(size)), levels, ranks)
-    return found
+    every = result.plan.group_ranks(result.plan.active())
+    return {
+        name: _sets(int(float(stride)), int(float(size)), levels, ranks)
+        for name, (stride, size, levels) in every.items()
+        if name in used
+    }
 
 
 def _sets(stride: int, size: int, levels: Any, ranks: int) -> tuple[tuple[int, ...], ...]:

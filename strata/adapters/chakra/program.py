@@ -9,7 +9,9 @@ from __future__ import annotations
 import heapq
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +113,7 @@ class ChakraProgram(Program):
     def trace(self, work: Workload) -> Graph:
         if work.phase == "train":
             raise BadValue(f"{self.name} is a trace: it holds the passes it holds; ask for phase forward")
-        ops = tuple(self._ops())
-        block = Block(name=STEP, role=STEP, ops=ops)
+        block = Block(name=STEP, role=STEP, ops=tuple(self._ops()))
         return checked(
             Graph(
                 blocks=(block,),
@@ -144,11 +145,12 @@ class ChakraProgram(Program):
         if node.attributes.get("is_cpu_op"):
             return None
         if over:
-            size = self._payload(node, over)
+            # Strata's payload is the whole buffer; the size of a gather is what each rank brings to it
+            pattern, size = _pattern(node, self.name), node.number("comm_size")
+            if pattern == "all_gather":
+                size *= next(g.size for g in self.groups if g.name == over)
             extents = (Extent(self.ranks, size, RANKS),)
-            return Communication(
-                pattern=_pattern(node, self.name), group=over, extents=extents, precision=WHOLE_BYTES, **told
-            )
+            return Communication(pattern=pattern, group=over, extents=extents, precision=WHOLE_BYTES, **told)
         if node.type not in (COMPUTE, MEM_LOAD, MEM_STORE):
             return None
         named = None if self.traced.told else node.attributes.get("precision")
@@ -162,12 +164,6 @@ class ChakraProgram(Program):
             streamed=True,
             **told,
         )
-
-    def _payload(self, node: ChakraNode, over: str) -> float:
-        """Strata's payload is the whole buffer; the size of a gather is what each rank brings to it."""
-        size = node.number("comm_size")
-        members = next(g.size for g in self.groups if g.name == over)
-        return size * members if _pattern(node, self.name) == "all_gather" else size
 
 
 def _pattern(node: ChakraNode, name: str) -> str:
@@ -244,28 +240,27 @@ def _in_order(nodes: tuple[ChakraNode, ...], name: str) -> tuple[ChakraNode, ...
     if len(place) < len(nodes):
         twice = next(n.id for i, n in enumerate(nodes) if place[n.id] != i)
         raise BadFile(f"{name} has two nodes with id {twice}")
-    waits, next_of = [0] * len(nodes), [list[int]() for _ in nodes]
+    waits = TopologicalSorter({i: () for i in range(len(nodes))})
     for i, node in enumerate(nodes):
         for dep in {*node.data_deps, *node.ctrl_deps}:
             if dep not in place:
                 raise BadFile(
                     f"{name}: node {node.id} '{node.name}' depends on node {dep}, which is not there"
                 )
-            waits[i] += 1
-            next_of[place[dep]].append(i)
-    ready = [i for i, n in enumerate(waits) if n == 0]
-    found = []
+            waits.add(i, place[dep])
+    with suppress(CycleError):  # what is in none comes out still
+        waits.prepare()
+    ready, order = list(waits.get_ready()), list[int]()
+    heapq.heapify(ready)
     while ready:
-        i = heapq.heappop(ready)
-        found.append(nodes[i])
-        for other in next_of[i]:
-            waits[other] -= 1
-            if not waits[other]:
-                heapq.heappush(ready, other)
-    if len(found) < len(nodes):
-        stuck = [str(nodes[i].id) for i, n in enumerate(waits) if n][:5]
+        order.append(heapq.heappop(ready))
+        waits.done(order[-1])
+        for other in waits.get_ready():
+            heapq.heappush(ready, other)
+    if len(order) < len(nodes):
+        stuck = [str(nodes[i].id) for i in sorted({*range(len(nodes))} - {*order})][:5]
         raise BadFile(f"{name}: these nodes wait for each other in a cycle: {', '.join(stuck)}")
-    return tuple(found)
+    return tuple(nodes[i] for i in order)
 
 
 class _Groups:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from strata.adapters.chakra.trace import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND
+from strata.adapters.chakra.trace import COLLECTIVE, COMM_TYPES, COMPUTE, RECEIVE, SEND, ChakraNode
 from strata.base.arrays import Number
 from strata.base.precision import bytes_of
 from strata.mapping.training_plan import recompute_share
@@ -23,20 +23,14 @@ from strata.software.engine import trainer_of
 from strata.software.trainer import gathered_bytes
 from strata.workload.graph import Collective, Op, is_collective
 
+Ids = tuple[int, ...]  # of nodes
 MOST_STEPS = 256  # messages of one ring that are written one by one
 
 
 @dataclass(frozen=True, kw_only=True)
-class StageNode:
+class StageNode(ChakraNode):
     """A node of every rank of a stage: a group by its name, a neighbour by how far away it is in one."""
 
-    id: int
-    name: str
-    type: int
-    data_deps: tuple[int, ...]
-    ctrl_deps: tuple[int, ...]
-    time: float  # [s]
-    attributes: dict[str, Any]
     group: str = ""  # of a collective or message
     payload: float = 0.0  # bytes of a collective as Strata counts them: the whole buffer of a rank
     to: int = 0  # of a message: members on, or back
@@ -54,13 +48,13 @@ class StageNodes:
     stage: int
     nodes: list[StageNode] = field(default_factory=list)
     made: dict[tuple[int, int, str], dict[str, int]] = field(default_factory=dict)
-    last: tuple[int, ...] = ()  # the end of the pass before
+    last: Ids = ()  # the end of the pass before
 
     def add_pass(self, p: Pass, came: int | None, goes: int | None) -> None:
         """A pass of a micro-batch: what it takes in comes from a stage, and what it makes goes to one."""
         forward = p.what == "F"
         behind = self.last
-        carried: tuple[int, ...] = ()
+        carried: Ids = ()
         if came is not None:
             carried = (self._message(p, came, RECEIVE, behind, ()),)
         for b in self.chunks[p.chunk] if forward else self.chunks[p.chunk][::-1]:
@@ -69,9 +63,7 @@ class StageNodes:
             self._message(p, goes, SEND, (), carried)
         self.last = carried or behind
 
-    def _message(
-        self, p: Pass, other: int, kind: int, after: tuple[int, ...], made_by: tuple[int, ...]
-    ) -> int:
+    def _message(self, p: Pass, other: int, kind: int, after: Ids, made_by: Ids) -> int:
         """Activations or gradients between stages; a tag says of which chunk and micro-batch."""
         back = p.what != "F"
         # both ends name the boundary by the chunk that takes in
@@ -79,21 +71,11 @@ class StageNodes:
         tag = 2 * (p.microbatch * len(self.chunks) + chunk) + back
         size = float(self.passes.send_bytes)
         word = "send" if kind == SEND else "receive"
-        return self._add(
-            f"{p.name} {word}",
-            kind,
-            made_by,
-            after,
-            self.passes.send,
-            {"comm_size": round(size), "comm_tag": tag},
-            group="pp",
-            payload=size,
-            stage=other,
-        )
+        told = {"comm_size": round(size), "comm_tag": tag}
+        ends = {"group": "pp", "payload": size, "stage": other}
+        return self._add(f"{p.name} {word}", kind, made_by, after, self.passes.send, told, **ends)
 
-    def _block(
-        self, p: Pass, b: PlacedBlock, carried: tuple[int, ...], behind: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def _block(self, p: Pass, b: PlacedBlock, carried: Ids, behind: Ids) -> Ids:
         """The ops of a block in a pass, after what its layer computes again; the nodes that it ends with."""
         if p.what == "F":
             return self._ops(p, b, b.forward, carried, behind)
@@ -110,17 +92,17 @@ class StageNodes:
         p: Pass,
         b: PlacedBlock,
         priced: PricedBlock,
-        carried: tuple[int, ...],
-        behind: tuple[int, ...],
+        carried: Ids,
+        behind: Ids,
         again: dict[str, float] | None = None,
-    ) -> tuple[int, ...]:
+    ) -> Ids:
         block = priced.block
         made = self.made.setdefault((p.microbatch, b.layer, block.name), {})
         if block.entry is not None and again is None:
             made[block.entry.name] = carried[-1] if carried else -1
         label = f"{p.name} {b.layer} {block.name} {'again ' if again is not None else ''}"
         gates: list[int] = []  # weights on their way: ops of the block wait for them
-        ends: tuple[int, ...] = ()
+        ends: Ids = ()
         for op, price, runs in _ops_of(priced):
             share = 1.0 if again is None else again.get(op.name, 0.0)
             if share == 0.0 or (p.what in ("B", "W") and op.weight_gradient != (p.what == "W")):
@@ -143,9 +125,7 @@ class StageNodes:
             made[op.output] = ends[0] if ends else gates[-1]
         return ends or tuple(gates)
 
-    def _read(
-        self, p: Pass, b: PlacedBlock, op: Op, made: dict[str, int], carried: tuple[int, ...]
-    ) -> tuple[int, ...]:
+    def _read(self, p: Pass, b: PlacedBlock, op: Op, made: dict[str, int], carried: Ids) -> Ids:
         """The nodes that made what an op reads: in its block, in another one, or in the block before."""
         found: dict[int, None] = {}
         for tensor in op.inputs:
@@ -158,12 +138,9 @@ class StageNodes:
                 found |= dict.fromkeys(carried)
         return tuple(found)
 
-    def _compute(
-        self, name: str, op: Op, price: Price, often: float, data: tuple[int, ...], after: tuple[int, ...]
-    ) -> int:
+    def _compute(self, name: str, op: Op, price: Price, often: float, data: Ids, after: Ids) -> int:
         work, unit = _work(op, price)
         attributes: dict[str, Any] = {
-            "is_cpu_op": False,
             "num_ops": max(round(work * often), 1),
             "tensor_size": round(float(price.memory_bytes) * often),
             "unit": unit,
@@ -172,43 +149,25 @@ class StageNodes:
         attributes |= {"precision": precision} if precision else {}
         return self._add(name, COMPUTE, data, after, float(price.time) * often, attributes)
 
-    def _talk(
-        self,
-        name: str,
-        op: Collective,
-        time: float,
-        often: float,
-        data: tuple[int, ...],
-        after: tuple[int, ...],
-    ) -> int:
+    def _talk(self, name: str, op: Collective, time: float, often: float, data: Ids, after: Ids) -> int:
         """A collective; a ring's messages one after the other where it is one of messages."""
         payload = float(op.payload) * often
         steps = min(max(round(float(op.steps)), 1), MOST_STEPS) if op.overlaps else 1
         one = -1
         for _ in range(steps):
             data, after = ((one,), ()) if one >= 0 else (data, after)
-            told: dict[str, Any] = {"is_cpu_op": False}
-            if op.pattern != "send":
-                told["comm_type"] = COMM_TYPES.index(op.pattern)
-                one = self._add(
-                    name, COLLECTIVE, data, after, time / steps, told, group=op.group, payload=payload
-                )
-                continue
-            tag = {"comm_size": round(payload), "comm_tag": len(self.nodes) + (1 << 30)}
             ends = {"group": op.group, "payload": payload}
-            self._add(f"{name} send", SEND, data, after, time / steps, told | tag, **ends, to=1)
-            one = self._add(f"{name} receive", RECEIVE, data, after, 0.0, told | tag, **ends, to=-1)
+            if op.pattern != "send":
+                told = {"comm_type": COMM_TYPES.index(op.pattern)}
+                one = self._add(name, COLLECTIVE, data, after, time / steps, told, **ends)
+                continue
+            told = {"comm_size": round(payload), "comm_tag": len(self.nodes) + (1 << 30)}
+            self._add(f"{name} send", SEND, data, after, time / steps, told, **ends, to=1)
+            one = self._add(f"{name} receive", RECEIVE, data, after, 0.0, told, **ends, to=-1)
         return one
 
     def _add(
-        self,
-        name: str,
-        kind: int,
-        data: tuple[int, ...],
-        after: tuple[int, ...],
-        time: float,
-        attributes: dict[str, Any],
-        **ends: Any,
+        self, name: str, kind: int, data: Ids, after: Ids, time: float, told: dict[str, Any], **ends: Any
     ) -> int:
         place = len(self.nodes)
         after = tuple(a for a in dict.fromkeys(after) if a not in data)
@@ -219,8 +178,8 @@ class StageNodes:
                 type=kind,
                 data_deps=data,
                 ctrl_deps=after,
-                time=time * self.passes.stretch,
-                attributes={"is_cpu_op": False} | attributes,
+                duration=round(time * self.passes.stretch * 1e6),
+                attributes={"is_cpu_op": False} | told,
                 **ends,
             )
         )
@@ -237,11 +196,8 @@ class StageNodes:
             if what == "gradients":
                 done.append(self._talk(op.name, op, 0.0, 1.0, self.last, ()))
         price = parts.optimiser
-        work: dict[str, Any] = {
-            "num_ops": 1,
-            "tensor_size": round(float(price.memory_bytes)),
-            "unit": "vector",
-        }
+        size = round(float(price.memory_bytes))
+        work: dict[str, Any] = {"num_ops": 1, "tensor_size": size, "unit": "vector"}
         time = float(price.time - price.network)
         after = self._add("optimiser", COMPUTE, tuple(dict.fromkeys(done)), (), time, work)
         for what, op in self._sums() if not given.sharding.gradient_sums else ():
@@ -253,7 +209,7 @@ class StageNodes:
         given = self.passes.given
         trainer, zero = trainer_of(given.engine), float(given.sharding.zero)
         held = [b.forward.held for chunk in self._held_chunks() for b in chunk]
-        experts = sum(float(h.trained_experts) for h in held if not _is_zero(h.expert_share))
+        experts = sum(float(h.trained_experts) for h in held)
         every = sum(float(h.trained) for h in held)
         width = {"gradients": bytes_of(trainer.reduced_gradients), "parameters": gathered_bytes(trainer, 0.0)}
         groups = self.passes.rank.placement.groups
@@ -271,10 +227,6 @@ class StageNodes:
         return [chunk for i, chunk in enumerate(self.chunks) if i % stages == self.stage]
 
 
-def _is_zero(value: Number) -> bool:
-    return isinstance(value, float) and value == 0.0
-
-
 def _ops_of(b: PricedBlock) -> Iterator[tuple[Op, Price, float]]:
     """Ops of a block with their prices and how often they run; iterations of changing sizes one by one."""
     nodes: list[tuple[Number, list[PricedOp]]] = [(n.weight, n.ops) for n in b.raw] or [(1.0, list(b.ops))]
@@ -288,10 +240,9 @@ def _work(op: Op, price: Price) -> tuple[float, str]:
     useful = float(price.flop)
     if useful > 0.0 and getattr(op, "unit", "matrix") == "matrix":
         return useful, "matrix"
-    if hasattr(op, "work"):
-        return float(op.work()), "vector"
-    if not hasattr(op, "flop_per_element"):
-        return useful, "vector"
     told: Any = op
-    each = told.flop_per_element + getattr(op, "special_per_element", 0.0)
+    each = getattr(op, "flop_per_element", None)
+    if each is None:
+        return useful, "vector"
+    each = each + getattr(op, "special_per_element", 0.0)
     return float(told.elements() * each), "vector"

@@ -23,14 +23,8 @@ from strata.base.errors import BadFile, BadValue
 from strata.base.precision import check
 from strata.workload.model import Model
 
-# Formats by what quantisers call them; the second says whether weights are widened before a product.
-PLAIN = {
-    "fbgemm_fp8": ("fp8", False),
-    "mxfp8": ("mxfp8", False),
-    "awq": ("int4", True),
-    "bitsandbytes": ("int4", True),
-    "int8": ("int8", False),
-}
+# Formats by what quantisers call them; int4 is widened before a product.
+PLAIN = {"fbgemm_fp8": "fp8", "mxfp8": "mxfp8", "awq": "int4", "bitsandbytes": "int4", "int8": "int8"}
 MODELOPT = {
     "FP8": "fp8",
     "FP8_PB_WO": "fp8_block",
@@ -67,8 +61,7 @@ def weight_formats(config: Mapping[str, Any], label: str) -> tuple[str, str, boo
     found = _read_method(str(method), quant)
     if found is not None:
         return found
-    facts = config.get("_strata")
-    facts = facts if isinstance(facts, Mapping) else {}
+    facts = _table(config.get("_strata"))
     stated = check(one_line(facts.get("weights", "bf16")))
     if method and stated == "bf16":
         raise BadValue(
@@ -89,17 +82,14 @@ def _read_method(method: str, quant: Mapping[str, Any]) -> tuple[str, str, bool]
         return (bits, bits, True) if bits else None
     if method == "compressed-tensors":
         return _compressed(quant)
+    word, known = method, PLAIN
     if method in ("modelopt", "modelopt_fp4", "modelopt_fp8", *MODELOPT):
-        inner = quant.get("quantization")
-        algo = quant.get("quant_algo") or (inner.get("quant_algo") if isinstance(inner, Mapping) else None)
-        named = MODELOPT.get(str(algo if algo is not None else method))
-        return (named, named, named == "int4") if named else None
-    if method == "quark":
-        told = _table(_table(quant.get("global_quant_config")).get("weight")).get("dtype")
-        named = QUARK.get(str(told))
-        return (named, named, named == "int4") if named else None
-    kind, widened = PLAIN.get(method, ("", False))
-    return (kind, kind, widened) if kind else None
+        algo = quant.get("quant_algo") or _table(quant.get("quantization")).get("quant_algo")
+        word, known = str(algo if algo is not None else method), MODELOPT
+    elif method == "quark":
+        word, known = str(_table(_table(quant.get("global_quant_config")).get("weight")).get("dtype")), QUARK
+    named = known.get(word)
+    return (named, named, named == "int4") if named else None
 
 
 def _table(value: Any) -> Mapping[str, Any]:
@@ -110,22 +100,20 @@ def _compressed(quant: Mapping[str, Any]) -> tuple[str, str, bool] | None:
     """Groups of layers with bits and type of their weights; activations that stay wide widen the weights."""
     left_out = quant.get("ignore") or []
     only_experts = isinstance(left_out, list) and any("self_attn" in str(name) for name in left_out)
-    groups = quant.get("config_groups")
-    first = _table(next(iter(groups.values()), None) if isinstance(groups, Mapping) else None)
+    first = _table(next(iter(_table(quant.get("config_groups")).values()), None))
     weights = _table(first.get("weights"))
     bits, kind = weights.get("num_bits", 4), weights.get("type", "int")
-    blocks = weights.get("strategy") == "block"
     read = {(4, "int"): "int4", (8, "int"): "int8", (8, "float"): "fp8", (4, "float"): "nvfp4"}
-    found = read.get((bits, kind)) if isinstance(bits, int) and isinstance(kind, str) else None
-    if found is None:
+    named = read.get((bits, kind)) if isinstance(bits, int) and isinstance(kind, str) else None
+    if named is None:
         return None
-    found = "fp8_block" if found == "fp8" and blocks else found
-    group = weights.get("group_size")
-    if group == BLOCK_OF_MX and found in ("nvfp4", "fp8"):
-        found = {"nvfp4": "mxfp4", "fp8": "mxfp8"}[found]
+    if named == "fp8" and weights.get("strategy") == "block":
+        named = "fp8_block"
+    elif weights.get("group_size") == BLOCK_OF_MX:
+        named = {"nvfp4": "mxfp4", "fp8": "mxfp8"}.get(named, named)
     if only_experts:
-        return "bf16", found, False  # only the routed experts are quantised
-    return found, found, found.startswith("int") and not first.get("input_activations")
+        return "bf16", named, False  # only the routed experts are quantised
+    return named, named, named.startswith("int") and not first.get("input_activations")
 
 
 FLAGS_OF_A_MODEL = (
@@ -155,16 +143,9 @@ class ConfigReading:
         return f"not read from the config of {self.model.name}: {named}"
 
 
-def read_config(config: Mapping[str, Any], label: str) -> Model:
-    """A Model from the keys of a Hugging Face config, by architecture family."""
-    keys = with_blocks(checked_keys(config, label))
-    family = family_of(keys)
-    return _model(_with_defaults(keys, family), family)
-
-
 def named_model(name: str | Path | dict[str, Any]) -> Model:
     """The model that a name, a path of a config or such a dict means."""
-    return read_config(*find_config(name))
+    return reading(*find_config(name)).model
 
 
 def reading(config: Mapping[str, Any], label: str) -> ConfigReading:
@@ -180,8 +161,7 @@ def reading(config: Mapping[str, Any], label: str) -> ConfigReading:
     keys = with_blocks(checked_keys(config, label))
     family = family_of(keys)
     keys = _with_defaults(keys, family)
-    made = _model(keys, family)
-    unread = unread_keys(keys)
+    made, unread = _model(keys, family), unread_keys(keys)
     return ConfigReading(
         model=made, family=family.name, unread=unread, size_like=size_like(keys, unread), note=family.note
     )

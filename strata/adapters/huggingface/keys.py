@@ -201,7 +201,10 @@ def checked_keys(config: Mapping[str, Any], label: str) -> ConfigKeys:
                 told[key], renamed[key] = _uniform(flat[name], name, label), name
                 break
     told |= {key: flat[key] for key in (*FLAGS, *WORDS) if flat.get(key) is not None}
-    _validate(told, renamed, label)
+    for key, value in told.items():
+        if not _is_right(key, value):
+            name, got = renamed.get(key, key), shortened(value)
+            raise BadFile(f"{label}: '{name}' must be {_must_be(key)}, but got {got}")
     told |= {key: flat[key] for key in LISTS if flat.get(key) is not None}
     for key, value in flat.items():
         if not all_finite(value) and not _ignored(key):
@@ -237,53 +240,21 @@ def _uniform(value: Any, name: str, label: str) -> Any:
     return value[0]
 
 
-@lru_cache(maxsize=1)
-def _checker() -> Any:
-    """The pydantic model of what is read: whole numbers within limits, true or false, words."""
-    from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
-
-    whole = BeforeValidator(lambda v: int(v) if isinstance(v, float) and v.is_integer() else v)
-    entries: dict[str, Any] = {
-        key: (_annotated(int, whole, Field(ge=low, le=high)), None) for key, (low, high, _) in WHOLE.items()
-    }
-    entries |= dict.fromkeys(FLAGS, (bool, None)) | dict.fromkeys(WORDS, (str, None))
-    # "model_" is pydantic's own beginning of names unless told otherwise
-    config = ConfigDict(strict=True, extra="ignore", protected_namespaces=())
-    made: type[BaseModel] = create_model("ConfigSizes", __config__=config, **entries)
-    return made
+def _must_be(key: str) -> str:
+    """What a key holds, in words."""
+    if key in WHOLE:
+        low, high, _ = WHOLE[key]
+        return f"a whole number from {low} to {high:,}"
+    return "true or false" if key in FLAGS else "a word"
 
 
-def _annotated(*parts: Any) -> Any:
-    from typing import Annotated
-
-    return Annotated[parts]
-
-
-def _plainly_right(told: Mapping[str, Any]) -> bool:
-    return all(
-        type(value) is int and WHOLE[key][0] <= value <= WHOLE[key][1]
-        if key in WHOLE
-        else type(value) is (bool if key in FLAGS else str)
-        for key, value in told.items()
-    )
-
-
-def _validate(told: Mapping[str, Any], renamed: Mapping[str, str], label: str) -> None:
-    if _plainly_right(told):  # the checker itself takes longer to make than a config to read
-        return
-    from pydantic import ValidationError
-
-    try:
-        _checker().model_validate(dict(told))
-    except ValidationError as error:
-        key = str(error.errors(include_url=False, include_context=False)[0]["loc"][0])
-        name, got = renamed.get(key, key), shortened(told[key])
-        if key in WHOLE:
-            low, high, _ = WHOLE[key]
-            must = f"a whole number from {low} to {high:,}"
-        else:
-            must = "true or false" if key in FLAGS else "a word"
-        raise BadFile(f"{label}: '{name}' must be {must}, but got {got}") from None
+def _is_right(key: str, value: Any) -> bool:
+    """Whether a value is what its key holds: a size within its limits, a flag, a word."""
+    if key not in WHOLE:
+        return isinstance(value, bool if key in FLAGS else str)
+    low, high, _ = WHOLE[key]
+    whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+    return whole and not isinstance(value, bool) and low <= value <= high
 
 
 def all_finite(value: Any) -> bool:

@@ -4,7 +4,7 @@ which keep a state, which hold experts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -163,21 +163,25 @@ def _mixed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> Kinds 
     told = keys.layer_words("layer_types", layers, STATE_WORDS)
     if told:
         return told, None
+    chosen: Collection[int]  # layers that attend
     if family.layers == "kda":
-        return _kimi_layers(keys, layers), None
-    if keys.has("attn_layer_period"):
+        places = keys.table("linear_attn_config").get("full_attn_layers")
+        attending = keys.layer_places("linear_attn_config.full_attn_layers", places, layers, first=1)
+        chosen = {place - 1 for place in attending}
+    elif keys.has("attn_layer_period"):
         period, offset = int(keys.size("attn_layer_period")), int(keys.size("attn_layer_offset", 0.0))
-        return ["full" if i % period == offset else "linear" for i in range(layers)], None
-    if keys.told.get("attn_layer_indices") is not None:
+        chosen = {i for i in range(layers) if i % period == offset}
+    elif keys.told.get("attn_layer_indices") is not None:
         chosen = keys.layer_places("attn_layer_indices", keys.told["attn_layer_indices"], layers)
-        return ["full" if i in chosen else "linear" for i in range(layers)], None
-    if keys.told.get("attn_type_list"):
+    elif keys.told.get("attn_type_list"):
         # MiniMax: 1 for softmax attention, 0 for lightning attention
         return keys.layer_choices("attn_type_list", layers, "linear", "full"), None
-    if keys.has("full_attention_interval"):
+    elif keys.has("full_attention_interval"):
         every = int(keys.size("full_attention_interval"))
-        return ["full" if (i + 1) % every == 0 else "linear" for i in range(layers)], None
-    raise keys.refuse("which layers attend and which keep a state must be said", layer_types=None)
+        chosen = range(every - 1, layers, every)
+    else:
+        raise keys.refuse("which layers attend and which keep a state must be said", layer_types=None)
+    return ["full" if i in chosen else "linear" for i in range(layers)], None
 
 
 def _single_layers(keys: ConfigKeys, layers: int) -> Kinds:
@@ -198,17 +202,10 @@ def _single_layers(keys: ConfigKeys, layers: int) -> Kinds:
     return [k[0] for k in kinds], [k[1] for k in kinds]
 
 
-def _kimi_layers(keys: ConfigKeys, layers: int) -> list[str]:
-    told = keys.table("linear_attn_config").get("full_attn_layers")
-    chosen = keys.layer_places("linear_attn_config.full_attn_layers", told, layers, first=1)
-    return ["full" if i + 1 in chosen else "linear" for i in range(layers)]
-
-
 # ---------------------------------------------------------------------------- compressed and sparse attention
 
 CSA_RATIO, HCA_RATIO = 4, 128  # tokens of a compressed entry that is chosen among, and of one that is read
 RATIOS = {0: "window", CSA_RATIO: "csa", HCA_RATIO: "hca"}
-RATE_WORDS = {"compressed_sparse_attention": "csa", "heavily_compressed_attention": "hca"}
 # What a table of blocks calls the sizes that stand alone elsewhere.
 BLOCK_WORDS = {
     "sparse_num_index_heads": "index_n_heads",
@@ -251,11 +248,12 @@ def sparse_sizes(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     ratios = {"csa": float(CSA_RATIO), "hca": float(HCA_RATIO)} if family.attention == "compressed" else {}
     rates = keys.told.get("compress_rates")
     for word, value in (rates if isinstance(rates, Mapping) else {}).items():
-        if word not in RATE_WORDS or isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        kind = ATTENTION_WORDS.get(word)
+        if kind not in ("csa", "hca") or isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise keys.refuse(
                 "'compress_rates' must be tokens of an entry, by kind of layer", **{str(word): value}
             )
-        ratios[RATE_WORDS[word]] = float(value)
+        ratios[kind] = float(value)
     return {
         "sparse_top_k": top,
         "index_heads": keys.size("index_n_heads", 0.0),
@@ -280,10 +278,6 @@ def stream_sizes(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     }
 
 
-def _is_ratio(told: Any) -> bool:
-    return isinstance(told, int | float) and not isinstance(told, bool) and told in RATIOS
-
-
 def compressed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> list[str] | None:
     """Kinds of attention by the ratio of each layer; entries after the last layer are of drafts."""
     told = keys.told.get("compress_ratios")
@@ -291,7 +285,7 @@ def compressed_layers(keys: ConfigKeys, family: ConfigFamily, layers: int) -> li
         return None
     if not isinstance(told, list | tuple) or len(told) < layers:
         raise keys.refuse("'compress_ratios' must have an entry for each layer", layers=layers, ratios=told)
-    strange = [t for t in told[:layers] if not _is_ratio(t)]
+    strange = [t for t in told[:layers] if type(t) not in (int, float) or t not in RATIOS]
     if strange:
         raise keys.refuse(
             "compress_ratios other than " + ", ".join(map(str, RATIOS)) + " are not modelled",
@@ -309,10 +303,9 @@ def check_kinds(keys: ConfigKeys, family: ConfigFamily, kinds: list[str]) -> Non
         )
     if family.attention == "compressed" and has - {"csa", "hca", "window"}:
         raise keys.refuse(f"'{family.name}' has a window in every layer", kinds=sorted(has))
-    needed = {"csa": ("index_topk", "index_n_heads", "index_head_dim"), "window": (), "hca": ()}
     scored = ("index_n_heads", "index_head_dim")
     for kind in sorted(has & {"csa", "sparse"}):
-        for key in needed.get(kind, scored):
+        for key in ("index_topk", *scored) if kind == "csa" else scored:
             if not keys.size(key, 0.0):
                 raise keys.refuse(
                     f"'{key}' must be said for layers of sparse attention", **{key: keys.told.get(key)}

@@ -78,12 +78,6 @@ def refusals() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def refused_keys() -> dict[str, str]:
-    """Keys that change the layers themselves, and how."""
-    return dict(_family_table()["keys"])
-
-
-@lru_cache(maxsize=1)
 def wrappers() -> frozenset[str]:
     """Model types that hold a text decoder beside other parts."""
     return frozenset(_family_table()["wrappers"]["model_type"])
@@ -122,9 +116,10 @@ def family_of(keys: ConfigKeys) -> ConfigFamily:
             f"{keys.label}: model_type '{keys.outer}' around '{kind}' is not known; needed: what it "
             "adds to the decoder"
         )
-    for key in sorted(keys.raw.keys() & refused_keys().keys() - set(families()[kind].reads)):
+    changing = _family_table()["keys"]  # the layers themselves, and how
+    for key in sorted(keys.raw.keys() & changing.keys() - set(families()[kind].reads)):
         if keys.raw[key] not in (None, False, 0, 1, [], {}, ""):
-            raise NotModelled(f"{keys.label}: '{key}' is not modelled: {refused_keys()[key]}")
+            raise NotModelled(f"{keys.label}: '{key}' is not modelled: {changing[key]}")
     return families()[kind]
 
 

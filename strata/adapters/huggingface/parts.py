@@ -34,28 +34,26 @@ def read_mixer(keys: ConfigKeys, family: ConfigFamily) -> Mixer | None:
     """The sizes of the layers that keep a state."""
     if not family.mixer:
         return None
-    make = {"gated_delta": _delta, "kda": _kda, "mamba1": _mamba1, "mamba2": _mamba2, "lightning": _lightning}
-    return make[family.mixer](keys, family)
+    read = {"gated_delta": _delta, "kda": _kda, "mamba1": _mamba1, "mamba2": _mamba2, "lightning": _lightning}
+    return Mixer(kind=family.mixer, **read[family.mixer](keys, family), state=_state(keys))
 
 
-def _delta(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
+def _delta(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     heads, shared = keys.size("linear_num_value_heads"), keys.size("linear_num_key_heads")
     if heads % shared:
         raise keys.refuse(
             "linear_num_key_heads must divide linear_num_value_heads", key_heads=shared, value_heads=heads
         )
-    return Mixer(
-        kind="gated_delta",
+    return dict(
         heads=heads,
         key_heads=shared,
         key_dim=keys.size("linear_key_head_dim"),
         value_dim=keys.size("linear_value_head_dim"),
         conv=keys.size("linear_conv_kernel_dim", 4.0),
-        state=_state(keys),
     )
 
 
-def _kda(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
+def _kda(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     told = keys.table("linear_attn_config")
     sizes: list[float] = []
     stated = ("linear_num_value_heads", "num_heads"), ("linear_key_head_dim", "head_dim"), (
@@ -67,17 +65,14 @@ def _kda(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
             raise keys.refuse(f"'linear_attn_config.{inner}' must be a whole number from 1", **{inner: value})
         sizes.append(float(value))
     heads, dim, conv = sizes
-    return Mixer(
-        kind="kda", heads=heads, key_heads=heads, key_dim=dim, value_dim=dim, conv=conv, rank=dim,
-        full_rank_gate=told.get("use_full_rank_gate") is True, state=_state(keys),
-    )  # fmt: skip
+    alike = {"heads": heads, "key_heads": heads, "key_dim": dim, "value_dim": dim, "conv": conv, "rank": dim}
+    return alike | {"full_rank_gate": told.get("use_full_rank_gate") is True}
 
 
-def _mamba1(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
+def _mamba1(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     hidden = keys.size("hidden_size")
     inner = keys.size("mamba_expand", 2.0) * hidden
-    return Mixer(
-        kind="mamba1",
+    return dict(
         heads=inner,
         key_dim=keys.size("mamba_d_state"),
         conv=keys.size("mamba_d_conv", 4.0),
@@ -86,11 +81,10 @@ def _mamba1(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
         conv_bias=keys.flag("mamba_conv_bias", keys.flag("use_conv_bias", True)),
         norm=False,
         inner_norms=family.inner_norms,
-        state=_state(keys),
     )
 
 
-def _mamba2(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
+def _mamba2(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     pure = family.layers == "linear"  # whose heads are the only ones
     heads = keys.size("num_attention_heads" if pure else "mamba_n_heads")
     inner = keys.size("mamba_d_ssm", keys.size("mamba_expand", 2.0) * keys.size("hidden_size"))
@@ -100,8 +94,7 @@ def _mamba2(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
         raise keys.refuse(
             "mamba_n_groups must divide mamba_n_heads", groups=groups, heads=heads, head_dim=dim
         )
-    return Mixer(
-        kind="mamba2",
+    return dict(
         heads=heads,
         key_heads=groups,
         key_dim=keys.size("mamba_d_state"),
@@ -111,17 +104,14 @@ def _mamba2(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
         bias=keys.flag("mamba_proj_bias", keys.flag("use_bias")),
         conv_bias=keys.flag("mamba_conv_bias", keys.flag("use_conv_bias", True)),
         norm=keys.flag("mamba_rms_norm", family.layers != "parallel"),
-        state=_state(keys),
     )
 
 
-def _lightning(keys: ConfigKeys, family: ConfigFamily) -> Mixer:
+def _lightning(keys: ConfigKeys, family: ConfigFamily) -> dict[str, Any]:
     heads = keys.size("num_attention_heads")
     dim = keys.size("head_dim", keys.size("hidden_size") / heads)
-    return Mixer(
-        kind="lightning", heads=heads, key_heads=heads, key_dim=dim, value_dim=dim,
-        chunk=keys.size("mamba_chunk_size", 256.0), state=_state(keys),
-    )  # fmt: skip
+    chunk = keys.size("mamba_chunk_size", 256.0)
+    return {"heads": heads, "key_heads": heads, "key_dim": dim, "value_dim": dim, "chunk": chunk}
 
 
 def _state(keys: ConfigKeys) -> str:

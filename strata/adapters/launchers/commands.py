@@ -130,8 +130,8 @@ def launch_command(
     require(per_node >= 0, "devices of a machine are counted", per_node=per_node)
     check_drafting(window or 1.0, 1.0, 0.5)
     check_context(served, context)
-    own = draft in ("", "mtp") and bool(window)
-    if own and not any(_config(served).get(name) for name in OWN_GUESSES):
+    own, config = draft in ("", "mtp") and bool(window), shipped_config(served.name)
+    if own and not any((config.get("text_config", {}) | config).get(name) for name in OWN_GUESSES):
         raise BadValue(
             f"{served.name} has no module that guesses tokens: name a draft model, like NAME:{window}"
         )
@@ -161,11 +161,6 @@ def launched_plan(system: System, model: Model, engine: Engine, window: int = 0)
         raise BadValue(f"no plan has room for {model.name} on {system.name}: name one, like --plan tp=8")
     runs = (one.plan for one in found.choices if not asked.why_not(one.plan))
     return next(runs, found.choices[0].plan)
-
-
-def _config(model: Model) -> dict[str, Any]:
-    config = shipped_config(model.name)
-    return {**config.get("text_config", {}), **config}
 
 
 def _numbers(model: Model, engine: Engine, degrees: dict[str, Any], window: int) -> dict[str, Any]:
@@ -253,10 +248,9 @@ def checkpoint_of(model: Model) -> str:
 
 
 def _command(said: _Wording, engine: Engine, checkpoint: str, servers: int) -> LaunchCommand:
-    by, config, name = said.by, _yaml(said.lines), ""
+    by = said.by
     if said.lines:
-        name = CONFIG
-        said.flags.append(by.config_file.format(file=name))
+        said.flags.append(by.config_file.format(file=CONFIG))
     command = " ".join(filter(None, [by.command.format(checkpoint=checkpoint), *said.flags]))
     nodes = said.numbers["nodes"]
     if nodes > 1 and by.several_nodes:
@@ -268,13 +262,13 @@ def _command(said: _Wording, engine: Engine, checkpoint: str, servers: int) -> L
         servers=servers,
         nodes=nodes,
         others=" ".join([command, *said.rest]) if said.rest else "",
-        config=config,
-        config_name=name,
+        config=_yaml(said.lines),
+        config_name=CONFIG if said.lines else "",
         notes=tuple(said.notes),
     )
 
 
-def _yaml(lines: list[str]) -> str:
+def _yaml(lines: list[str], depth: int = 0) -> str:
     """Lines with keys within keys, as YAML.
 
     >>> print(_yaml(["a.b: 1", "c: 2", "a.d: 3"]), end="")
@@ -283,24 +277,17 @@ def _yaml(lines: list[str]) -> str:
       d: 3
     c: 2
     """
-    tree: dict[str, Any] = {}
+    inside: dict[str, list[str]] = {}
     for line in "\n".join(lines).splitlines():
         path, _, value = line.partition(": ")
-        *above, last = path.split(".")
-        at = tree
-        for key in above:
-            at = at.setdefault(key, {})
-        at[last] = value
-
-    def written(node: dict[str, Any], depth: int) -> list[str]:
-        found = []
-        for key, value in node.items():
-            inside = isinstance(value, dict)
-            found.append(f"{'  ' * depth}{key}:{'' if inside else f' {value}'}")
-            found += written(value, depth + 1) if inside else []
-        return found
-
-    return "".join(f"{line}\n" for line in written(tree, 0))
+        head, dot, rest = path.partition(".")
+        inside.setdefault(head, []).append(f"{rest}: {value}" if dot else f": {value}")
+    text = ""
+    for head, below in inside.items():
+        last = below[-1]  # of a key that is said twice the later value counts
+        text += "  " * depth + head
+        text += f"{last}\n" if last.startswith(": ") else f":\n{_yaml(below, depth + 1)}"
+    return text
 
 
 def _guessed(service: Any) -> dict[str, Any]:
@@ -308,9 +295,8 @@ def _guessed(service: Any) -> dict[str, Any]:
     guess = service.drafting
     if guess is None:
         return {}
-    require(
-        guess.branches == 1, "engines are started with guesses in a row: branches=1", branches=guess.branches
-    )
+    in_a_row = "engines are started with guesses in a row: branches=1"
+    require(guess.branches == 1, in_a_row, branches=guess.branches)
     own = guess.draft.name == service.model.name
     return {"draft": "mtp" if own else checkpoint_of(guess.draft), "window": int(guess.window)}
 

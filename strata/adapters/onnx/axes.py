@@ -46,8 +46,7 @@ class Size(int):
     def __add__(self, other: Any) -> Any:
         return self._with(other, lambda a, b: a + b, "({} + {})")
 
-    def __radd__(self, other: Any) -> Any:
-        return self._with(other, lambda a, b: a + b, "({} + {})")
+    __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
         return self._with(other, lambda a, b: a - b, "({} - {})")
@@ -62,8 +61,7 @@ class Size(int):
             return as_size(other)
         return self._with(other, lambda a, b: a * b, "({} * {})")
 
-    def __rmul__(self, other: Any) -> Any:
-        return self * other
+    __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
         if isinstance(other, int) and int(other) == 1:
@@ -322,11 +320,8 @@ def _elements(function: Any) -> Folded:
 
 def _cast(x: list[Any], attributes: dict[str, Any]) -> np.ndarray:
     to_whole = attributes.get("to") in (2, 3, 4, 5, 6, 7, 12, 13)
-    return (
-        as_sizes(np.frompyfunc(lambda v: v if isinstance(v, int) else int(v), 1, 1)(x[0]))
-        if to_whole
-        else x[0]
-    )
+    whole = np.frompyfunc(lambda v: v if isinstance(v, int) else int(v), 1, 1)
+    return as_sizes(whole(x[0])) if to_whole else x[0]
 
 
 FOLDS: dict[str, Folded] = {
@@ -362,10 +357,7 @@ FOLDS: dict[str, Folded] = {
     "Floor": lambda x, _: np.frompyfunc(np.floor, 1, 1)(x[0]),
     "Ceil": lambda x, _: np.frompyfunc(np.ceil, 1, 1)(x[0]),
     "Where": lambda x, _: np.frompyfunc(lambda c, a, b: a if c else b, 3, 1)(*x),
-    "ReduceProd": _reduced(np.prod),
-    "ReduceSum": _reduced(np.sum),
-    "ReduceMax": _reduced(np.max),
-    "ReduceMin": _reduced(np.min),
+    **{f"Reduce{name}": _reduced(getattr(np, name.lower())) for name in ("Prod", "Sum", "Max", "Min")},
 }
 
 

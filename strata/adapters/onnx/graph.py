@@ -23,7 +23,7 @@ from strata.adapters.onnx.trace import (
     CONSTANT,
     KNOWN,
     WEIGHT,
-    KernelRead,
+    NodeCall,
     OnnxTrace,
     OnnxValue,
     constant,
@@ -62,16 +62,13 @@ def onnx_program(
     _check_prices(model.graph, own, said)
     symbols = _open_dimensions(model.graph)
     leading = batch or next(iter(symbols), "")
-    if batch and batch not in symbols:
-        raise UnknownName(f"open dimension of {said}", batch, symbols, ", ".join(symbols) or "none")
-    for key in sizes or {}:
+    for key in (*filter(None, [batch]), *(sizes or {})):
         if key not in symbols:
             raise UnknownName(f"open dimension of {said}", key, symbols, ", ".join(symbols) or "none")
-    values = {_free(s): float((sizes or {}).get(s, DEFAULT_SIZE)) for s in symbols if s != leading}
+    names_of = {s: _free(s) for s in symbols if s != leading}
+    values = {n: float((sizes or {}).get(s, DEFAULT_SIZE)) for s, n in names_of.items()}
     axes = {leading: OnnxAxis(Size(PROBE, leading), leading)} if leading else {}
-    for s in symbols:
-        if s != leading:
-            axes[s] = OnnxAxis(Size(max(int(values[_free(s)]), 2), _free(s)), _free(s))
+    axes |= {s: OnnxAxis(Size(max(int(values[n]), 2), n), n) for s, n in names_of.items()}
     trace = OnnxTrace(_inference(model, axes))
     trace.open = {axis.size.text: axis for axis in axes.values()}
     inputs = _enter(trace, model.graph, axes)
@@ -253,22 +250,22 @@ def _check_prices(graph: Any, kinds: Mapping[str, Any], name: str) -> None:
 
 def _walk(trace: OnnxTrace, node: Any, kinds: Mapping[str, Any], name: str) -> None:
     """One node: folded where all is known, a view, or a kernel."""
-    attributes = _attributes(node)
     inputs = [trace.values.get(i) if i else None for i in node.input]
     missing = [i for i, v in zip(node.input, inputs, strict=True) if i and v is None]
     if missing:
         raise BadFile(f"{name}: {node.op_type} reads {missing[0]}, which nothing makes")
+    call = NodeCall(trace, node, inputs, _attributes(node))
     try:
-        values = _folded(trace, node, inputs, attributes)
-        if values is None and node.op_type in kinds:
-            values = _by_formula(trace, node, inputs, kinds[node.op_type])
+        values = _folded(call)
+        if values is None and call.op in kinds:
+            values = _by_formula(call, kinds[call.op])
         if values is None:
             if node.op_type not in RULES:  # of constants alone: only its shape matters
                 values = [
                     OnnxValue(trace.fresh(trace.infer(o)), CONSTANT, source=o) for o in node.output if o
                 ]
             else:
-                values = RULES[node.op_type](trace, node, inputs, attributes)
+                values = RULES[call.op](call, *call.inputs)
     except StrataError:
         raise
     except (IndexError, KeyError, ValueError, TypeError, AttributeError, AssertionError) as error:
@@ -291,11 +288,9 @@ def _attributes(node: Any) -> dict[str, Any]:
     return found
 
 
-def _folded(
-    trace: OnnxTrace, node: Any, inputs: list[OnnxValue | None], attributes: dict[str, Any]
-) -> list[OnnxValue] | None:
+def _folded(call: NodeCall) -> list[OnnxValue] | None:
     """Constants and shapes."""
-    op, first = node.op_type, inputs[0] if inputs else None
+    op, trace, inputs, attributes, first = call.op, call.trace, call.inputs, call.attributes, call.operand(0)
     data = [None if v is None else v.data for v in inputs]
     if op == "Constant":
         value = next(v for k, v in attributes.items() if k.startswith("value"))
@@ -319,35 +314,28 @@ def _folded(
         shape = tuple(as_size(s) for s in np.ravel(data[-1]))
         if not all(s.fixed for s in shape) or np.prod([int(s) for s in shape]) > KNOWN:
             return [OnnxValue(trace.fresh(shape), CONSTANT)] if op == "ConstantOfShape" else None
-    weights = any(v is not None and v.kind == WEIGHT for v in inputs)
-    if op not in FOLDS or weights:
+    if op not in FOLDS or any(v.kind == WEIGHT for v in call.given):
         return None
-    needed = sum(v is not None for v in inputs)
-    value = folded(op, data, attributes, max(needed, 1))
+    value = folded(op, data, attributes, max(len(call.given), 1))
     return None if value is None else [constant(value)]
 
 
-def _by_formula(
-    trace: OnnxTrace, node: Any, inputs: list[OnnxValue | None], formulas: Mapping[str, Any]
-) -> list[OnnxValue]:
+def _by_formula(call: NodeCall, formulas: Mapping[str, Any]) -> list[OnnxValue]:
     """A kernel of a kind that the user prices; its shape is inferred, or like that of what it reads."""
     legal = ("flop", "special", "reads", "writes")
     for key in formulas:
         if key not in legal:
-            raise UnknownName(f"formula of kind {node.op_type}", key, legal, ", ".join(legal))
-    values = [v for v in inputs if v is not None]
+            raise UnknownName(f"formula of kind {call.op}", key, legal, ", ".join(legal))
+    first = call.given[0]
     try:
-        shape = trace.infer(node.output[0])
-        same = kept_dims(values[0], shape, strict=False)
+        shape = call.trace.infer(call.node.output[0])
+        same = kept_dims(first, shape, strict=False)
         dims = [*same, *(dimension(s) for s in shape[len(same) :])]
     except BadValue:
-        dims = list(values[0].dims)
+        dims = list(first.dims)
     words = {"reads": "elements_read", "writes": "elements_written"}
     settings = {words.get(k, k): _number(v) for k, v in formulas.items()}
-    stores = [v for v in values if v.kind == WEIGHT]
-    reads = [KernelRead(v) for v in values if v.kind != WEIGHT]
-    drafted = trace.draft(node, "simd", reads, dims, stores=stores, settings=settings)
-    return [drafted] * len(node.output)
+    return [call.stored("simd", dims, settings=settings)] * len(call.node.output)
 
 
 def _number(value: Any) -> Any:

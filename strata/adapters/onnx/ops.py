@@ -8,30 +8,28 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from strata.adapters.onnx.axes import AxisProduct, Size, align, as_size, dimension, flat, regroup
+from strata.adapters.onnx.axes import (
+    AxisProduct,
+    Size,
+    align,
+    as_size,
+    dimension,
+    flat,
+    product_size,
+    regroup,
+)
 from strata.adapters.onnx.products import PRODUCTS, attention_kernels, places, window_sizes
 from strata.adapters.onnx.trace import (
     CONSTANT,
     DATA,
     WEIGHT,
     KernelRead,
-    OnnxTrace,
+    NodeCall,
     OnnxValue,
-    kept_dims,
-    known,
-)
-from strata.adapters.onnx.views import (
-    VIEWS,
-    Attributes,
-    Operands,
     Rule,
-    copied,
-    operand,
-    part_of,
-    reshaped,
-    whole_numbers,
+    kept_dims,
 )
-from strata.base.errors import BadValue
+from strata.adapters.onnx.views import VIEWS, part_of, reshaped, transposed
 from strata.workload.ops import OPERATIONS
 
 
@@ -40,11 +38,9 @@ def _costs(kind: str, op: str) -> dict[str, Any]:
     return {"flop": flop, "special": special}
 
 
-def together(
-    trace: OnnxTrace, node: Any, inputs: Operands, settings: dict[str, Any], **more: Any
-) -> OnnxValue:
+def together(call: NodeCall, settings: dict[str, Any]) -> OnnxValue:
     """Element-wise work on operands that broadcast to one shape."""
-    values = [v for v in inputs if v is not None]
+    values = call.given
     rank = max(len(v.dims) for v in values)
     reads = [KernelRead(v) for v in values]
     dims: list[AxisProduct] = []
@@ -58,170 +54,152 @@ def together(
         dims.append(here[0][1] if here else ())
     stores = [v for v in values if v.kind == WEIGHT and v.axes]  # a single number is no weight
     kept = [r for r in reads if r.value not in stores] if len(stores) < len(values) else reads
-    return trace.draft(node, "simd", kept, dims, stores=stores, settings=settings, **more)
+    return call.draft("simd", kept, dims, stores=stores, settings=settings)
 
 
-def _elementwise(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    costs = _costs("element", node.op_type)
-    power = known(inputs[1]) if node.op_type == "Pow" else None
+def _elementwise(call: NodeCall, *_: Any) -> list[OnnxValue]:
+    costs = _costs("element", call.op)
+    power = call.known(1) if call.op == "Pow" else None
     if power is not None and power.size == 1 and float(power.item()) in (1.0, 2.0, 3.0):
         costs = {"flop": float(power.item()) - 1.0, "special": 0.0}  # products
-    return [together(trace, node, inputs, costs)]
+    return [together(call, costs)]
 
 
-def _layer_norm(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _layer_norm(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Work that needs all entries along the dimensions from an axis on before it writes one."""
-    x, first = inputs[0], attributes.get("axis", -1)
-    whole = flat(a for d in x.dims[first % len(x.dims) :] for a in d)
-    skip = node.op_type.startswith("Skip")
-    reads = [KernelRead(v) for v in inputs[: 2 if skip else 1]]
-    stores = [v for v in inputs[len(reads) :] if v is not None and v.kind == WEIGHT and v.dims]
+    whole = flat(a for d in x.dims[call.get("axis", -1) % len(x.dims) :] for a in d)
+    skip = call.op.startswith("Skip")
+    reads = call.inputs[: 2 if skip else 1]
+    stores = [v for v in call.inputs[len(reads) :] if v is not None and v.kind == WEIGHT and v.dims]
     for v in stores:
         for mine, its in zip(reversed(x.dims), reversed(v.dims), strict=False):
             align(mine, its, [])
-    made = trace.draft(
-        node, "simd", reads, x.dims, stores=stores, settings=_costs("row", node.op_type), whole=whole
-    )
-    return [made] * max(len(node.output), 1)
+    made = call.draft("simd", reads, x.dims, stores=stores, settings=_costs("row", call.op), whole=whole)
+    return [made] * max(len(call.node.output), 1)
 
 
-def _along_axis(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    x = inputs[0]
-    axis = attributes.get("axis", -1)
-    if node.op_type == "CumSum":
-        told = known(operand(inputs, 1))
-        axis = -1 if told is None else int(told.ravel()[0])
-    costs = _costs("row", node.op_type)
-    return [trace.draft(node, "simd", [KernelRead(x)], x.dims, settings=costs, whole=flat(x.dims[axis]))]
+def _axis(call: NodeCall, place: int, usual: int) -> int:
+    """The axis that an operand (newer opsets) or an attribute names."""
+    stated = call.known(place)
+    return int(call.get("axis", usual) if stated is None else stated.ravel()[0])
 
 
-def _channel_norm(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _along_axis(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    axis = _axis(call, 1, -1) if call.op == "CumSum" else call.get("axis", -1)
+    costs = _costs("row", call.op)
+    return [call.draft("simd", [x], x.dims, settings=costs, whole=flat(x.dims[axis]))]
+
+
+def _channel_norm(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Norms with weights by channel: of a batch, whose statistics are fixed, of pixels, of groups."""
-    x, stores = inputs[0], [v for v in inputs[1:] if v is not None]
+    stores = call.given[1:]
     for v in stores:
         align(x.dims[1], v.dims[0], [])
     whole = flat(a for d in x.dims[2:] for a in d)
-    if node.op_type == "GroupNormalization":
-        groups = regroup(x.dims[1], [Size(attributes["num_groups"]), x.shape[1] // attributes["num_groups"]])
+    if call.op == "GroupNormalization":
+        number = Size(call.attributes["num_groups"])
+        groups = regroup(x.dims[1], [number, x.shape[1] // number])
         whole = (*groups[1], *whole) if groups else whole
-    if node.op_type == "BatchNormalization":
+    if call.op == "BatchNormalization":
         whole = ()
-    costs = _costs("row", node.op_type)
-    return [trace.draft(node, "simd", [KernelRead(x)], x.dims, stores=stores, settings=costs, whole=whole)]
+    costs = _costs("row", call.op)
+    return [call.draft("simd", [x], x.dims, stores=stores, settings=costs, whole=whole)]
 
 
-def _reduce(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    x, rank = inputs[0], len(inputs[0].dims)
-    axes = whole_numbers(inputs, 1, attributes, "axes")
-    if node.op_type in ("ArgMax", "ArgMin"):
-        axes = [attributes.get("axis", 0)]
-    if node.op_type.startswith("Global"):
+def _reduce(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    rank, axes = len(x.dims), call.whole_numbers(1, "axes")
+    if call.op in ("ArgMax", "ArgMin"):
+        axes = [call.get("axis", 0)]
+    if call.op.startswith("Global"):
         axes = list(range(2, rank))
     gone = set(range(rank)) if not axes else {int(a) % rank for a in axes}
-    kept = bool(attributes.get("keepdims", 1))
+    kept = bool(call.get("keepdims", 1))
     dims = [() if i in gone else d for i, d in enumerate(x.dims) if kept or i not in gone]
-    settings = {"per_read": OPERATIONS["reduce"][node.op_type]}
-    return [trace.draft(node, "simd", [KernelRead(x)], dims, settings=settings)]
+    settings = {"per_read": OPERATIONS["reduce"][call.op]}
+    return [call.draft("simd", [x], dims, settings=settings)]
 
 
-def _pool(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    x, window = inputs[0], attributes["kernel_shape"]
-    read = KernelRead(x)
-    made = places(read, x.dims[2:], window_sizes(x.shape[2:], window, attributes))
-    flop, _ = OPERATIONS["reduce"][node.op_type]
+def _pool(call: NodeCall, x: OnnxValue) -> list[OnnxValue]:
+    window = call.attributes["kernel_shape"]
+    made = places(KernelRead(x), x.dims[2:], window_sizes(x.shape[2:], window, call))
+    flop, _ = OPERATIONS["reduce"][call.op]
     settings = {"flop": flop * math.prod(window)}
-    pooled = trace.draft(node, "simd", [KernelRead(x)], (*x.dims[:2], *made), settings=settings)
-    return [pooled] * len(node.output)
+    pooled = call.draft("simd", [x], (*x.dims[:2], *made), settings=settings)
+    return [pooled] * len(call.node.output)
 
 
-def _gather(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _gather(call: NodeCall, table: OnnxValue, index: OnnxValue) -> list[OnnxValue]:
     """One entry of an axis is a view; rows of a table by their numbers are gathered."""
-    table, index = inputs[0], inputs[1]
-    axis = attributes.get("axis", 0) % len(table.dims)
+    axis = call.get("axis", 0) % len(table.dims)
     if table.kind == DATA and index.kind == CONSTANT and not any(index.dims):
-        value = part_of(trace, node, table, axis, Size(1))
+        value = part_of(call, table, axis, Size(1))
         dims = (*value.dims[:axis], *index.dims, *value.dims[axis + 1 :])
         return [OnnxValue(dims, DATA, value.source, value.written, value.renamed, value.dropped)]
     dims = (*table.dims[:axis], *index.dims, *table.dims[axis + 1 :])
     row = flat(a for d in table.dims[axis + 1 :] for a in d)
     if table.kind == DATA:
-        made = trace.draft(
-            node, "gather", [KernelRead(table), KernelRead(index)], dims, row=row,
+        made = call.draft("gather", [table, index], dims, row=row,
             settings={"flop": 0.0, "gathered": True},
         )  # fmt: skip
         return [made]
     if index.kind != DATA:  # rows of a table by numbers that are known: a smaller table
-        shape = trace.fresh(trace_shape(dims))
+        shape = call.trace.fresh(map(product_size, dims))
         return [OnnxValue(shape, table.kind, source=table.source, table=table.stored)]
     stores = [table] if table.kind == WEIGHT else []
     settings = {"flop": 0.0, "gathered": True}
     looked_up = flat(table.dims[axis])
-    reads = [KernelRead(index)]
-    return [
-        trace.draft(
-            node, "gather", reads, dims, stores=stores, row=row, looked_up=looked_up, settings=settings
-        )
-    ]
+    reads = [index]
+    return [call.draft("gather", reads, dims, stores=stores, row=row, looked_up=looked_up, settings=settings)]
 
 
-def trace_shape(dims: Sequence[AxisProduct]) -> tuple[Size, ...]:
-    return OnnxValue(tuple(dims)).shape
-
-
-def _moved(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _moved(call: NodeCall, x: OnnxValue, index: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Elements to or from addresses of their own; a scatter's result is like what it changes."""
-    op = node.op_type
+    op = call.op
     if op.startswith("Scatter"):
-        dims: Sequence[AxisProduct] = inputs[0].dims
-        axis = attributes.get("axis", 0) % len(dims)
-        for place, (d, its) in enumerate(zip(dims, inputs[1].dims, strict=False)):
+        dims: Sequence[AxisProduct] = x.dims
+        axis = call.get("axis", 0) % len(dims)
+        for place, (d, its) in enumerate(zip(dims, index.dims, strict=False)):
             if op == "ScatterElements" and place != axis:
                 align(its, d, [])
     elif op == "GatherElements":
-        dims = inputs[1].dims
-    elif op == "GatherND" and not attributes.get("batch_dims", 0) and inputs[1].shape[-1].fixed:
-        depth = int(inputs[1].shape[-1])
-        dims = (*inputs[1].dims[:-1], *inputs[0].dims[depth:])
+        dims = index.dims
+    elif op == "GatherND" and not call.get("batch_dims", 0) and index.shape[-1].fixed:
+        depth = int(index.shape[-1])
+        dims = (*index.dims[:-1], *x.dims[depth:])
         dims = tuple(
-            d if i >= len(inputs[1].dims) - 1 else dimension(trace_shape([d])[0]) for i, d in enumerate(dims)
+            d if i >= len(index.dims) - 1 else dimension(product_size(d)) for i, d in enumerate(dims)
         )
     else:
-        dims = trace.fresh(trace.infer(node.output[0]))
-    kept = [v for v in inputs if v is not None]
-    stores = [v for v in kept if v.kind == WEIGHT]
-    reads = [KernelRead(v) for v in kept if v.kind != WEIGHT]
+        dims = call.inferred()
     row = flat(dims[-1]) if op.endswith("ND") and dims else ()
-    return [trace.draft(node, "gather", reads, dims, stores=stores, row=row, settings={"flop": 0.0})]
+    return [call.stored("gather", dims, row=row, settings={"flop": 0.0})]
 
 
-def _top_k(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _top_k(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Values and places of the largest: each entry is compared with a heap of k."""
-    x, axis = inputs[0], attributes.get("axis", -1)
-    number = whole_numbers(inputs, 1, attributes, "k")
+    axis, number = call.get("axis", -1), call.whole_numbers(1, "k")
     if not number:
-        raise BadValue(f"{node.name or 'TopK'}: k must be known beforehand")
+        raise call.refuse("k must be known beforehand")
     k = as_size(number[0])
     dims = list(x.dims)
     dims[axis] = dimension(k)
     settings = {"per_read": (1.0 + math.ceil(math.log2(max(int(k), 1))), 0.0), "elements_written": 2.0}
-    made = trace.draft(node, "simd", [KernelRead(x)], dims, settings=settings)
+    made = call.draft("simd", [x], dims, settings=settings)
     return [made, made]
 
 
-def _resize(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    x, scales, sizes = inputs[0], known(operand(inputs, 2)), known(operand(inputs, 3))
-    if node.op_type == "Upsample":
-        scales = known(operand(inputs, 1))
+def _resize(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    scales, sizes = call.known(1 if call.op == "Upsample" else 2), call.known(3)
     if sizes is not None and sizes.size:
         shape = [as_size(s) for s in sizes.ravel()]
     elif scales is not None and scales.size:
         shape = [_scaled(s, float(f)) for s, f in zip(x.shape, scales.ravel(), strict=True)]
     else:
-        shape = list(trace.infer(node.output[0]))
+        shape = list(call.trace.infer(call.node.output[0]))
     dims = kept_dims(x, shape)
     changed = sum(int(a) != int(b) for a, b in zip(x.shape, shape, strict=True))
-    taps = {"linear": 2, "cubic": 4}.get(attributes.get("mode", "nearest"), 0) ** max(changed, 1)
-    return [trace.draft(node, "simd", [KernelRead(x)], dims, settings={"flop": 2.0 * taps})]
+    taps = {"linear": 2, "cubic": 4}.get(call.get("mode", "nearest"), 0) ** max(changed, 1)
+    return [call.draft("simd", [x], dims, settings={"flop": 2.0 * taps})]
 
 
 def _scaled(size: Size, factor: float) -> Size:
@@ -230,55 +208,50 @@ def _scaled(size: Size, factor: float) -> Size:
     return Size(math.floor(int(size) * factor), "" if size.fixed else f"floor({size.text}*{factor})")
 
 
-def _pad(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    x, pads = inputs[0], whole_numbers(inputs, 1, attributes, "pads")
+def _pad(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    pads = call.whole_numbers(1, "pads")
     if pads is None:
-        return [copied(trace, node, [x], trace.fresh(trace.infer(node.output[0])))]
-    axes = whole_numbers(inputs, 3, attributes, "axes") or list(range(len(x.dims)))
+        return [call.copied([x], call.inferred())]
+    axes = call.whole_numbers(3, "axes") or list(range(len(x.dims)))
     dims, number = list(x.dims), len(axes)
     for i, axis in enumerate(axes):
         more = as_size(pads[i]) + pads[i + number]
         if int(more):
             dims[int(axis)] = dimension(as_size(x.shape[int(axis)] + more))
-    return [copied(trace, node, [x], dims)]
+    return [call.copied([x], dims)]
 
 
-def _transform(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _transform(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
     """A discrete Fourier transform: 5 n log2 n real operations a line of n complex points."""
-    x = inputs[0]
-    axis = attributes.get("axis", 1)
-    told = known(operand(inputs, 2))
-    axis = axis if told is None else int(told.ravel()[0])
-    dims = kept_dims(x, trace.infer(node.output[0]))
+    axis = _axis(call, 2, 1)
+    dims = kept_dims(x, call.trace.infer(call.node.output[0]))
     flop = 2.5 * math.log2(max(int(x.shape[axis]), 2))
     whole = flat(dims[axis])
-    return [trace.draft(node, "simd", [KernelRead(x)], dims, settings={"flop": flop}, whole=whole)]
+    return [call.draft("simd", [x], dims, settings={"flop": flop}, whole=whole)]
 
 
-def _inferred(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _inferred(call: NodeCall, *_: Any) -> list[OnnxValue]:
     """One pass over what it reads, into a shape that shape inference knows."""
-    values = [v for v in inputs if v is not None]
-    return [copied(trace, node, values, trace.fresh(trace.infer(node.output[0])))]
+    return [call.copied(call.given, call.inferred())]
 
 
-def _attention(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _attention(call: NodeCall, q: OnnxValue, k: OnnxValue, v: OnnxValue, *_: Any) -> list[OnnxValue]:
     """Attention with queries, keys and values apart, with heads as a dimension or folded into the width."""
-    q, k, v = inputs[0], inputs[1], inputs[2]
-    heads = attributes.get("q_num_heads") or attributes.get("num_heads") or 1
-    kv_heads = attributes.get("kv_num_heads") or heads
+    heads = call.get("q_num_heads") or call.get("num_heads") or 1
+    kv_heads = call.get("kv_num_heads") or heads
     packed = len(q.dims) == 3
     if packed:
         split = []
         for t, n in ((q, heads), (k, kv_heads), (v, kv_heads)):
             b, s, width = t.shape
-            four = reshaped(trace, node, t, [b, s, Size(n), width // n])
-            split.append(VIEWS["Transpose"](trace, node, [four], {"perm": [0, 2, 1, 3]})[0])
+            four = reshaped(call, t, [b, s, Size(n), width // n])
+            split.append(transposed(four, (0, 2, 1, 3)))
         q, k, v = split
-    made = attention_kernels(trace, node, q, k, v, OPERATIONS["row"]["Softmax"])
+    made = attention_kernels(call, q, k, v, OPERATIONS["row"]["Softmax"])
     if packed:
-        b, h, s, d = made.dims
-        made = OnnxValue((b, s, (*h, *d)), made.kind, made.source, made.written)
-    return [made, k, v][: len(node.output)]
+        batch, h, tokens, d = made.dims
+        made = OnnxValue((batch, tokens, (*h, *d)), made.kind, made.source, made.written)
+    return [made, k, v][: len(call.node.output)]
 
 
 _OTHERS: dict[str, Rule] = {

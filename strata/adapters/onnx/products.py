@@ -18,15 +18,12 @@ from strata.adapters.onnx.axes import (
     product_size,
     regroup,
 )
-from strata.adapters.onnx.trace import DATA, KernelRead, OnnxTrace, OnnxValue, renamed_axis
-from strata.adapters.onnx.views import Attributes, Operands, Rule, operand
-from strata.base.errors import BadValue
+from strata.adapters.onnx.trace import DATA, KernelRead, NodeCall, OnnxValue, Rule, renamed_axis
 from strata.workload.lstm import CELLS
 
 
 def product(
-    trace: OnnxTrace,
-    node: Any,
+    call: NodeCall,
     left: KernelRead,
     right: KernelRead,
     dims: Sequence[AxisProduct],
@@ -46,7 +43,7 @@ def product(
         stores.append(bias)
     reads = [left] if stores else [left, right]
     kind = "gemm" if any(axis not in out for axis in a & b) else "simd"
-    return trace.draft(node, kind, reads, dims, stores=stores, suffix=suffix)
+    return call.draft(kind, reads, dims, stores=stores, suffix=suffix)
 
 
 def _as_read(read: KernelRead) -> OnnxValue:
@@ -67,7 +64,7 @@ def apart_from(axes: AxisProduct, taken: set[OnnxAxis], renamed: Renaming, hint:
     return tuple(found)
 
 
-def multiplied(trace: OnnxTrace, node: Any, a: OnnxValue, b: OnnxValue, suffix: str = "") -> OnnxValue:
+def multiplied(call: NodeCall, a: OnnxValue, b: OnnxValue, suffix: str = "") -> OnnxValue:
     """numpy's matmul: last axis of one with the last but one of the other, the rest broadcast."""
     left = list(a.dims) if len(a.dims) > 1 else [(), *a.dims]
     right = list(b.dims) if len(b.dims) > 1 else [*b.dims, ()]
@@ -83,34 +80,32 @@ def multiplied(trace: OnnxTrace, node: Any, a: OnnxValue, b: OnnxValue, suffix: 
         batch.append(x or y)
     columns = apart_from(right[-1], set(a.axes), renamed, "keys" if b.kind == DATA else "")
     dims = [*batch, *([left[-2]] if len(a.dims) > 1 else []), *([columns] if len(b.dims) > 1 else [])]
-    return product(trace, node, KernelRead(a), KernelRead(b, renamed), dims, suffix=suffix)
+    return product(call, KernelRead(a), KernelRead(b, renamed), dims, suffix=suffix)
 
 
-def _matmul(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    return [multiplied(trace, node, inputs[0], inputs[1])]
+def _matmul(call: NodeCall, a: OnnxValue, b: OnnxValue) -> list[OnnxValue]:
+    return [multiplied(call, a, b)]
 
 
-def _gemm(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    a, b = inputs[0].dims, inputs[1].dims
-    rows, deep = reversed(a) if attributes.get("transA") else a
-    depth, columns = reversed(b) if attributes.get("transB") else b
+def _gemm(call: NodeCall, a: OnnxValue, b: OnnxValue, bias: OnnxValue | None = None) -> list[OnnxValue]:
+    rows, deep = a.dims[::-1] if call.get("transA") else a.dims
+    depth, columns = b.dims[::-1] if call.get("transB") else b.dims
     renamed: Renaming = []
     align(deep, depth, renamed)
-    columns = apart_from(columns, set(inputs[0].axes), renamed)
-    bias = operand(inputs, 2)
+    columns = apart_from(columns, set(a.axes), renamed)
     if bias is not None:
         align(columns, bias.dims[-1], [])
-    reads = KernelRead(inputs[0]), KernelRead(inputs[1], renamed)
-    return [product(trace, node, *reads, (rows, columns), bias=bias)]
+    reads = KernelRead(a), KernelRead(b, renamed)
+    return [product(call, *reads, (rows, columns), bias=bias)]
 
 
-def _einsum(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    terms, arrow, made = attributes["equation"].replace(" ", "").partition("->")
+def _einsum(call: NodeCall, *inputs: OnnxValue) -> list[OnnxValue]:
+    terms, arrow, made = call.attributes["equation"].replace(" ", "").partition("->")
     labels = terms.split(",")
     if len(labels) > 2 or "." in terms:
-        raise BadValue(
-            f"{node.name or 'Einsum'}: an einsum of one or two operands with named axes has a price, but got "
-            f"'{attributes['equation']}'; write it as products of two"
+        raise call.refuse(
+            f"an einsum of one or two operands with named axes has a price, but got "
+            f"'{call.attributes['equation']}'; write it as products of two"
         )
     if not arrow:
         made = "".join(sorted(c for c in set(terms) - {","} if terms.count(c) == 1))
@@ -128,20 +123,20 @@ def _einsum(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attribute
         reads.append(read)
     dims = [axes[letter] for letter in made]
     if len(reads) == 1:
-        return [trace.draft(node, "simd", reads, dims)]
-    return [product(trace, node, reads[0], reads[1], dims)]
+        return [call.draft("simd", reads, dims)]
+    return [product(call, reads[0], reads[1], dims)]
 
 
 def window_sizes(
-    shape: Sequence[Size], window: Sequence[int], attributes: Attributes, transposed: bool = False
+    shape: Sequence[Size], window: Sequence[int], call: NodeCall, transposed: bool = False
 ) -> list[Size]:
     """Places that a window takes along each dimension: ONNX Conv and pooling operators, output shape."""
     number = len(window)
-    strides = attributes.get("strides") or [1] * number
-    dilations = attributes.get("dilations") or [1] * number
-    pads = attributes.get("pads") or [0] * (2 * number)
-    more = attributes.get("output_padding") or [0] * number
-    same = str(attributes.get("auto_pad", "NOTSET")).startswith("SAME")
+    strides = call.get("strides") or [1] * number
+    dilations = call.get("dilations") or [1] * number
+    pads = call.get("pads") or [0] * (2 * number)
+    more = call.get("output_padding") or [0] * number
+    same = str(call.get("auto_pad", "NOTSET")).startswith("SAME")
     found = []
     for i, size in enumerate(shape):
         span, padded = dilations[i] * (window[i] - 1) + 1, pads[i] + pads[i + number]
@@ -150,7 +145,7 @@ def window_sizes(
         elif same:
             found.append((size + strides[i] - 1) // strides[i])
         else:
-            up = strides[i] - 1 if attributes.get("ceil_mode") else 0
+            up = strides[i] - 1 if call.get("ceil_mode") else 0
             found.append((size + (padded - span + up)) // strides[i] + 1)
     return [as_size(s) for s in found]
 
@@ -171,22 +166,21 @@ def places(read: KernelRead, dims: Sequence[AxisProduct], sizes: Sequence[Size])
     return found
 
 
-def _conv(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _conv(call: NodeCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | None = None) -> list[OnnxValue]:
     """A convolution as a product: it sums over input channels and the places of its window.
 
     FLOP: 2 x outputs x channels of a group x window; the window's places are axes that the reader adds.
     """
-    x, weight, bias = inputs[0], inputs[1], operand(inputs, 2)
-    groups = attributes.get("group", 1)
+    groups = call.get("group", 1)
     window = [int(s) for s in weight.shape[2:]]
     read, renamed = KernelRead(x), Renaming()
-    made = places(read, x.dims[2:], window_sizes(x.shape[2:], window, attributes))
+    made = places(read, x.dims[2:], window_sizes(x.shape[2:], window, call))
     read.added = flat(a for d in weight.dims[2:] for a in d)
     outer, inner = weight.dims[0], weight.dims[1]
     split_in = regroup(x.dims[1], [Size(groups), as_size(x.shape[1] // groups)])
     split_out = regroup(outer, [Size(groups), as_size(weight.shape[0] // groups)])
     if split_in is None or split_out is None:
-        raise BadValue(f"{node.name or 'Conv'}: its channels do not divide into {groups} groups")
+        raise call.refuse(f"its channels do not divide into {groups} groups")
     align(split_in[1], inner, renamed)
     align(split_in[0], split_out[0], renamed)
     columns = apart_from(flat(outer), set(x.axes) - set(flat(split_in[0])), renamed)
@@ -194,46 +188,49 @@ def _conv(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes)
     if bias is not None:
         align(channels, bias.dims[0], [])
     dims = (x.dims[0], channels, *made)
-    return [product(trace, node, read, KernelRead(weight, renamed), dims, bias=bias)]
+    return [product(call, read, KernelRead(weight, renamed), dims, bias=bias)]
 
 
-def _conv_transpose(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _conv_transpose(
+    call: NodeCall, x: OnnxValue, weight: OnnxValue, bias: OnnxValue | None = None
+) -> list[OnnxValue]:
     """A product that makes a window for every pixel, and the sum of windows that overlap."""
-    x, weight, bias = inputs[0], inputs[1], operand(inputs, 2)
-    if attributes.get("group", 1) != 1:
-        raise BadValue(f"{node.name or 'ConvTranspose'}: with groups it has no price; nearest: group=1")
+    if call.get("group", 1) != 1:
+        raise call.refuse("with groups it has no price; nearest: group=1")
     renamed: Renaming = []
     align(x.dims[1], weight.dims[0], renamed)
     columns = apart_from(weight.dims[1], set(x.axes), renamed)
     spread = (x.dims[0], *x.dims[2:], columns, *weight.dims[2:])
-    windows = product(trace, node, KernelRead(x), KernelRead(weight, renamed), spread, suffix="_windows")
-    sizes = window_sizes(x.shape[2:], [int(s) for s in weight.shape[2:]], attributes, transposed=True)
+    windows = product(call, KernelRead(x), KernelRead(weight, renamed), spread, suffix="_windows")
+    sizes = window_sizes(x.shape[2:], [int(s) for s in weight.shape[2:]], call, transposed=True)
     dims = (x.dims[0], columns, *(dimension(s) for s in sizes))
     stores = [] if bias is None else [bias]
     settings = {"per_read": (1.0, 0.0)}
-    return [trace.draft(node, "simd", [KernelRead(windows)], dims, stores=stores, settings=settings)]
+    return [call.draft("simd", [windows], dims, stores=stores, settings=settings)]
 
 
-def _recurrent(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _recurrent(
+    call: NodeCall, x: OnnxValue, weight: OnnxValue, recurrent: OnnxValue, *_: Any
+) -> list[OnnxValue]:
     """All time steps at once: a product with the inputs, one with the states before, and the cell.
 
     Operations and weights are exact; that steps wait for each other is not said here (the program `lstm`
     does).
     """
-    cell = CELLS[{"LSTM": "lstm", "GRU": "gru"}.get(node.op_type, "vanilla")]
-    x, weight, recurrent, bias = inputs[0], inputs[1], inputs[2], operand(inputs, 3)
-    batch_first = bool(attributes.get("layout", 0))
+    cell = CELLS[{"LSTM": "lstm", "GRU": "gru"}.get(call.op, "vanilla")]
+    bias = call.operand(3)
+    batch_first = bool(call.get("layout", 0))
     steps, rows = (x.dims[1], x.dims[0]) if batch_first else (x.dims[0], x.dims[1])
     gates = Size(int(cell.gates))
     directions = weight.dims[0]
     parts = regroup(weight.dims[1], [gates, as_size(weight.shape[1] // int(gates))])
     if parts is None:
-        raise BadValue(f"{node.name or node.op_type}: its weight has no {int(gates)} gates")
+        raise call.refuse(f"its weight has no {int(gates)} gates")
     deep: Renaming = []
     align(x.dims[-1], weight.dims[2], deep)
     made = (steps, directions, rows, *parts)
     reads = KernelRead(x), KernelRead(weight, deep)
-    entered = product(trace, node, *reads, made, suffix="_input")
+    entered = product(call, *reads, made, suffix="_input")
     align(directions, recurrent.dims[0], [])
     align(weight.dims[1], recurrent.dims[1], [])
     before = replace(entered, dims=(steps, directions, rows, parts[1]), dropped=parts[0])
@@ -241,38 +238,35 @@ def _recurrent(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attrib
     previous = OnnxAxis(weight.shape[1].over(gates), "state")
     renamed.append((flat(parts[1])[0], previous))
     align((previous,), recurrent.dims[2], [])
-    states = product(
-        trace, node, KernelRead(before, renamed), KernelRead(recurrent), made, suffix="_recurrent"
-    )
+    states = product(call, KernelRead(before, renamed), KernelRead(recurrent), made, suffix="_recurrent")
     dims = (rows, steps, directions, parts[1]) if batch_first else (steps, directions, rows, parts[1])
     settings = {"flop": float(cell.flop), "special": float(cell.special), "elements_read": float(cell.reads),
                 "elements_written": float(cell.writes)}  # fmt: skip
     stores = [] if bias is None else [bias]
     reading = [KernelRead(entered), KernelRead(states)]
-    y = trace.draft(node, "simd", reading, dims, stores=stores, settings=settings)
+    y = call.draft("simd", reading, dims, stores=stores, settings=settings)
     last = replace(y, dims=(directions, rows, parts[1]), dropped=flat(steps))
     return [y, last, last]
 
 
 def attention_kernels(
-    trace: OnnxTrace, node: Any, q: OnnxValue, k: OnnxValue, v: OnnxValue, softmax: tuple[float, float]
+    call: NodeCall, q: OnnxValue, k: OnnxValue, v: OnnxValue, softmax: tuple[float, float]
 ) -> OnnxValue:
     """Attention of [batch, heads, tokens, head] by two products and a softmax; heads of keys may be fewer."""
     groups = regroup(q.dims[1], [k.shape[1], q.shape[1].over(k.shape[1])])
     if groups is None:
-        raise BadValue(f"{node.name or node.op_type}: heads of queries are no multiple of those of keys")
+        raise call.refuse("heads of queries are no multiple of those of keys")
     kv, rest = groups
     five = (q.dims[0], kv, rest, q.dims[2], q.dims[3])
     queries = replace(q, dims=five)
     keys, values = (replace(t, dims=(t.dims[0], t.dims[1], (), *t.dims[2:])) for t in (k, v))
     turned = replace(keys, dims=(*keys.dims[:3], keys.dims[4], keys.dims[3]))
-    scores = multiplied(trace, node, queries, turned, suffix="_scores")
+    scores = multiplied(call, queries, turned, suffix="_scores")
     flop, special = softmax
-    weights = trace.draft(
-        node, "simd", [KernelRead(scores)], scores.dims, suffix="_softmax", whole=flat(scores.dims[-1]),
+    weights = call.draft("simd", [scores], scores.dims, suffix="_softmax", whole=flat(scores.dims[-1]),
         settings={"flop": flop + 1.0, "special": special},
     )  # fmt: skip
-    made = multiplied(trace, node, weights, values)
+    made = multiplied(call, weights, values)
     return replace(made, dims=(made.dims[0], (*kv, *rest), *made.dims[3:]))
 
 

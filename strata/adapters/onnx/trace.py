@@ -25,6 +25,7 @@ from strata.adapters.onnx.axes import (
     product_size,
     settle,
 )
+from strata.base.errors import BadValue
 
 DATA, WEIGHT, CONSTANT = "data", "weight", "constant"
 KNOWN = 4096  # elements of a constant that is carried along to find shapes
@@ -181,10 +182,7 @@ class OnnxTrace:
         if all(w.stored == first for w in weights):
             count = self.counts.setdefault(len(weights), OnnxAxis(Size(len(weights)), "weights"))
             return (count, *first)
-        total = Size(0)
-        for w in weights:
-            total = total + product_size(w.stored)
-        return (OnnxAxis(total, "weights"),)
+        return (OnnxAxis(sum(map(product_size, (w.stored for w in weights)), Size(0)), "weights"),)
 
     def _name(self, node: Any, suffix: str) -> str:
         text = node.output[0].removesuffix("_output_0") + suffix
@@ -230,11 +228,71 @@ def kept_dims(like: OnnxValue, shape: Sequence[Size], strict: bool = True) -> li
     return [d if int(a) == int(b) else dimension(b) for d, a, b in pairs]
 
 
-def known(value: OnnxValue | None) -> np.ndarray | None:
-    return None if value is None else value.data
-
-
 def constant(data: np.ndarray) -> OnnxValue:
     """A constant: small ones keep what they hold."""
     held = data if data.size <= KNOWN else None
     return OnnxValue(fresh(data.shape), CONSTANT, data=held)
+
+
+@dataclass(eq=False)
+class NodeCall:
+    """A node as its rule takes it: values that it reads, None where one is left out, and its attributes."""
+
+    trace: OnnxTrace
+    node: Any
+    inputs: Sequence[Any]
+    attributes: dict[str, Any]
+
+    @property
+    def op(self) -> str:
+        return str(self.node.op_type)
+
+    @property
+    def given(self) -> list[OnnxValue]:
+        """What it reads, without what is left out."""
+        return [value for value in self.inputs if value is not None]
+
+    def get(self, key: str, usual: Any = None) -> Any:
+        """An attribute."""
+        return self.attributes.get(key, usual)
+
+    def operand(self, place: int) -> Any:
+        """A value that it reads, None where it is left out."""
+        return self.inputs[place] if place < len(self.inputs) else None
+
+    def known(self, place: int) -> np.ndarray | None:
+        """What an operand holds, None where that is not known."""
+        value = self.operand(place)
+        return None if value is None else value.data
+
+    def whole_numbers(self, place: int, key: str) -> list[Any] | None:
+        """Whole numbers of an operand (newer opsets) or an attribute (older ones)."""
+        data, stated = self.known(place), self.get(key)
+        if data is not None:
+            return list(np.ravel(data))
+        return None if stated is None else list(stated) if isinstance(stated, list | tuple) else [stated]
+
+    def inferred(self) -> tuple[AxisProduct, ...]:
+        """Dimensions of its first result, as shape inference knows them."""
+        return self.trace.fresh(self.trace.infer(self.node.output[0]))
+
+    def draft(self, kind: str, reads: Sequence[OnnxValue | KernelRead], *how: Any, **more: Any) -> OnnxValue:
+        """A kernel of the node."""
+        under = [KernelRead(one) if isinstance(one, OnnxValue) else one for one in reads]
+        return self.trace.draft(self.node, kind, under, *how, **more)
+
+    def stored(self, kind: str, dims: Sequence[AxisProduct], **more: Any) -> OnnxValue:
+        """A kernel that reads all that the node does; weights among it are stored by the kernel."""
+        stores = [v for v in self.given if v.kind == WEIGHT]
+        return self.draft(kind, [v for v in self.given if v.kind != WEIGHT], dims, stores=stores, **more)
+
+    def copied(self, values: Sequence[OnnxValue], dims: Sequence[AxisProduct], **more: Any) -> OnnxValue:
+        """Elements moved to a new tensor."""
+        return self.draft("simd", values, dims, settings={"flop": 0.0}, **more)
+
+    def refuse(self, why: str) -> BadValue:
+        """One line on what of the node has no price."""
+        return BadValue(f"{self.node.name or self.op}: {why}")
+
+
+Rule = Callable[..., list[OnnxValue]]  # of a call and the values that it reads

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -19,87 +19,57 @@ from strata.adapters.onnx.axes import (
     product_size,
     regroup,
 )
-from strata.adapters.onnx.trace import DATA, KernelRead, OnnxTrace, OnnxValue, known
+from strata.adapters.onnx.trace import DATA, NodeCall, OnnxValue, Rule
 from strata.base.errors import BadValue
 
-Attributes = dict[str, Any]
-Operands = Sequence[Any]  # values, None where an optional one is left out
-Rule = Callable[[OnnxTrace, Any, Operands, Attributes], list[OnnxValue]]
+
+def _same(call: NodeCall, x: OnnxValue, *_: Any) -> list[OnnxValue]:
+    return [x]
 
 
-def operand(inputs: Operands, place: int) -> Any:
-    """An operand, None where it is left out."""
-    return inputs[place] if place < len(inputs) else None
-
-
-def whole_numbers(inputs: Operands, place: int, attributes: Attributes, key: str) -> list[Any] | None:
-    """Whole numbers of an operand (newer opsets) or an attribute (older ones)."""
-    value = operand(inputs, place)
-    if value is not None and value.data is not None:
-        return list(np.ravel(value.data))
-    found = attributes.get(key)
-    return None if found is None else list(found) if isinstance(found, list | tuple) else [found]
-
-
-def copied(
-    trace: OnnxTrace,
-    node: Any,
-    values: Sequence[OnnxValue],
-    dims: Sequence[AxisProduct],
-    stores: Sequence[OnnxValue] = (),
-) -> OnnxValue:
-    """Elements moved to a new tensor."""
-    reads = [KernelRead(value) for value in values]
-    return trace.draft(node, "simd", reads, dims, stores=stores, settings={"flop": 0.0})
-
-
-def _same(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    return [inputs[0]]
-
-
-def reshaped(trace: OnnxTrace, node: Any, value: OnnxValue, sizes: Sequence[Any]) -> OnnxValue:
+def reshaped(call: NodeCall, value: OnnxValue, sizes: Sequence[Any]) -> OnnxValue:
     """A view with other dimensions; a copy where their factors do not nest with the axes there are."""
     target = [as_size(s) for s in sizes]
     groups = regroup(value.axes, target)
     if groups is not None:
         return replace(value, dims=tuple(groups), data=None)
-    return copied(trace, node, [value], trace.fresh(target))
+    return call.copied([value], call.trace.fresh(target))
 
 
-def _reshape(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value = inputs[0]
-    wanted = whole_numbers(inputs, 1, attributes, "shape")
+def _reshape(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    wanted = call.whole_numbers(1, "shape")
     if wanted is None:
-        wanted = list(trace.infer(node.output[0]))
-    zero = bool(attributes.get("allowzero", 0))
+        wanted = list(call.trace.infer(call.node.output[0]))
+    zero = bool(call.get("allowzero", 0))
     sizes = [value.shape[i] if int(s) == 0 and not zero else as_size(s) for i, s in enumerate(wanted)]
     rest = product_size(value.axes)
     for s in sizes:
         if int(s) > 0 and int(rest) % int(s):
             raise BadValue(
-                f"{node.output[0]}: {' x '.join(str(int(n)) for n in value.shape)} does not make "
+                f"{call.node.output[0]}: {' x '.join(str(int(n)) for n in value.shape)} does not make "
                 f"{[int(n) for n in sizes]}: an open dimension was fixed in the export; give its size"
             )
         rest = rest.over(s) if int(s) > 0 else rest
-    return [reshaped(trace, node, value, [rest if int(s) == -1 else s for s in sizes])]
+    return [reshaped(call, value, [rest if int(s) == -1 else s for s in sizes])]
 
 
-def _flatten(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value = inputs[0]
-    axis = attributes.get("axis", 1) % (len(value.dims) + 1)
+def _flatten(call: NodeCall, value: OnnxValue) -> list[OnnxValue]:
+    axis = call.get("axis", 1) % (len(value.dims) + 1)
     parts = (value.dims[:axis], value.dims[axis:])
     return [replace(value, dims=tuple(flat(a for d in part for a in d) for part in parts), data=None)]
 
 
-def _transpose(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value = inputs[0]
-    order = attributes.get("perm") or list(reversed(range(len(value.dims))))
-    return [replace(value, dims=tuple(value.dims[i] for i in order), data=None)]
+def transposed(value: OnnxValue, order: Sequence[int] | None) -> OnnxValue:
+    """A view with dimensions in another order; reversed where none is stated."""
+    return replace(value, dims=tuple(value.dims[i] for i in order) if order else value.dims[::-1], data=None)
 
 
-def _squeeze(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value = inputs[0]
-    axes = whole_numbers(inputs, 1, attributes, "axes")
+def _transpose(call: NodeCall, x: OnnxValue) -> list[OnnxValue]:
+    return [transposed(x, call.get("perm"))]
+
+
+def _squeeze(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    axes = call.whole_numbers(1, "axes")
     rank = len(value.dims)
     gone = (
         {int(a) % rank for a in axes} if axes is not None else {i for i, d in enumerate(value.dims) if not d}
@@ -107,18 +77,17 @@ def _squeeze(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attribut
     return [replace(value, dims=tuple(d for i, d in enumerate(value.dims) if i not in gone), data=None)]
 
 
-def _unsqueeze(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value, axes = inputs[0], whole_numbers(inputs, 1, attributes, "axes") or []
+def _unsqueeze(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    axes = call.whole_numbers(1, "axes") or []
     dims, rank = list(value.dims), len(value.dims) + len(axes)
     for axis in sorted(int(a) % rank for a in axes):
         dims.insert(axis, ())
     return [replace(value, dims=tuple(dims), data=None)]
 
 
-def _expand(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value = inputs[0]
-    wanted = known(operand(inputs, 1))
-    sizes = list(trace.infer(node.output[0])) if wanted is None else list(np.ravel(wanted))
+def _expand(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    wanted = call.known(1)
+    sizes = list(call.trace.infer(call.node.output[0])) if wanted is None else list(np.ravel(wanted))
     rank = max(len(sizes), len(value.dims))
     dims: list[AxisProduct] = [()] * (rank - len(value.dims)) + list(value.dims)
     sizes = [1] * (rank - len(sizes)) + sizes
@@ -126,17 +95,15 @@ def _expand(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attribute
     return [replace(value, dims=made, data=None, table=value.stored)]
 
 
-def _tile(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value, times = inputs[0], known(operand(inputs, 1))
+def _tile(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    times = call.known(1)
     if times is None:
-        return [copied(trace, node, [value], trace.fresh(trace.infer(node.output[0])))]
+        return [call.copied([value], call.inferred())]
     pairs = zip(value.dims, np.ravel(times), strict=True)
     return [replace(value, dims=tuple((*dimension(as_size(n)), *d) for d, n in pairs), data=None)]
 
 
-def part_of(
-    trace: OnnxTrace, node: Any, value: OnnxValue, axis: int, size: Size, *, start: int = -1
-) -> OnnxValue:
+def part_of(call: NodeCall, value: OnnxValue, axis: int, size: Size, *, start: int = -1) -> OnnxValue:
     """A view of some entries of a dimension. Equal parts of it are its inner axis at one place of the outer;
     others have an axis of their own, read in place of the whole one.
     """
@@ -149,7 +116,7 @@ def part_of(
         dims[axis] = dimension(size)
         if not size.fixed:  # as many rows as there are tokens, of a table that is stored whole
             return OnnxValue(tuple(dims), value.kind, source=value.source, table=value.stored)
-        return OnnxValue(tuple(dims), value.kind, source=node.output[0] + f"_{start}")
+        return OnnxValue(tuple(dims), value.kind, source=call.node.output[0] + f"_{start}")
     aligned = start >= 0 and int(whole) % int(size) == 0 and start % int(size) == 0
     if size.fixed and (int(size) == 1 or (aligned and whole.fixed)):
         groups = regroup(here, [whole.over(size), size])
@@ -160,17 +127,14 @@ def part_of(
     if len(flat(here)) == 1:
         pair = (flat(here)[0], dims[axis][0])
         return replace(value, dims=tuple(dims), renamed=(*value.renamed, pair), data=None)
-    return copied(trace, node, [value], dims)
+    return call.copied([value], dims)
 
 
-def _slice(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value = inputs[0]
-    told = [
-        whole_numbers(inputs, i, attributes, k) for i, k in enumerate(("starts", "ends", "axes", "steps"), 1)
-    ]
-    starts, ends, axes, steps = told
+def _slice(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    keys = ("starts", "ends", "axes", "steps")
+    starts, ends, axes, steps = (call.whole_numbers(place, key) for place, key in enumerate(keys, 1))
     if starts is None or ends is None:
-        return [copied(trace, node, [value], trace.fresh(trace.infer(node.output[0])))]
+        return [call.copied([value], call.inferred())]
     places = [int(a) for a in axes] if axes is not None else range(len(starts))
     strides = steps if steps is not None else [1] * len(starts)
     for axis, start, end, step in zip(places, starts, ends, strides, strict=True):
@@ -181,7 +145,7 @@ def _slice(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes
         else:
             size = (last - first + int(step) - 1) // int(step)
         place = int(first) if int(step) == 1 else -1
-        value = part_of(trace, node, value, axis % len(value.dims), as_size(size), start=place)
+        value = part_of(call, value, axis % len(value.dims), as_size(size), start=place)
     return [value]
 
 
@@ -193,26 +157,25 @@ def _clipped(place: Size, whole: Size, step: int) -> Size:
     return (as_size(whole - 1) if step < 0 else whole) if int(place) >= int(whole) else place
 
 
-def _split(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
-    value = inputs[0]
-    axis = attributes.get("axis", 0) % len(value.dims)
-    number = len(node.output)
-    sizes = whole_numbers(inputs, 1, attributes, "split")
+def _split(call: NodeCall, value: OnnxValue, *_: Any) -> list[OnnxValue]:
+    axis = call.get("axis", 0) % len(value.dims)
+    number = len(call.node.output)
+    sizes = call.whole_numbers(1, "split")
     if sizes is None:
         each = (value.shape[axis] + number - 1) // number
         sizes = [each] * (number - 1) + [value.shape[axis] - each * (number - 1)]
     found, start = [], 0
     for size in sizes:
-        found.append(part_of(trace, node, value, axis, as_size(size), start=start))
+        found.append(part_of(call, value, axis, as_size(size), start=start))
         start += int(size)
     return found
 
 
-def _concat(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _concat(call: NodeCall, *inputs: Any) -> list[OnnxValue]:
     """Parts beside each other: equal ones are a new outer axis, so that a split finds it again."""
     values = [v for v in inputs if all(int(s) for s in v.shape)]
     first = next((v for v in values if v.kind == DATA), values[0])
-    axis = attributes["axis"] % len(first.dims)
+    axis = call.attributes["axis"] % len(first.dims)
     sizes = [v.shape[axis] for v in values]
     for v in values:
         for place, d in enumerate(v.dims):
@@ -225,25 +188,21 @@ def _concat(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attribute
                 align(first.dims[axis], v.dims[axis], [])
         dims[axis] = (OnnxAxis(Size(len(values))), *first.dims[axis])
     else:
-        total = Size(0)
-        for s in sizes:
-            total = total + s
-        dims[axis] = dimension(total)
+        dims[axis] = dimension(sum(sizes, Size(0)))
     if len(values) == 1:
         return [first]
-    stores = [v for v in values if v.kind == "weight"]
-    return [copied(trace, node, [v for v in values if v.kind != "weight"], dims, stores)]
+    return [replace(call, inputs=values).stored("simd", dims, settings={"flop": 0.0})]
 
 
-def _blocks(trace: OnnxTrace, node: Any, inputs: Operands, attributes: Attributes) -> list[OnnxValue]:
+def _blocks(call: NodeCall, x: OnnxValue) -> list[OnnxValue]:
     """Between channels and pixels: a reshape, a transpose, a reshape, as one copy."""
-    b, c, h, w = inputs[0].shape
-    n = attributes["blocksize"]
-    deep = node.op_type == "SpaceToDepth"
+    b, c, h, w = x.shape
+    n = call.attributes["blocksize"]
+    deep = call.op == "SpaceToDepth"
     sizes = (b, c * n * n, h // n, w // n) if deep else (b, c // (n * n), h * n, w * n)
-    dims = list(trace.fresh(sizes))
-    dims[0] = inputs[0].dims[0]
-    return [copied(trace, node, [inputs[0]], dims)]
+    dims = list(call.trace.fresh(sizes))
+    dims[0] = x.dims[0]
+    return [call.copied([x], dims)]
 
 
 VIEWS: dict[str, Rule] = {

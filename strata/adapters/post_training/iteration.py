@@ -144,9 +144,7 @@ class PooledPhases:
     sampling_pool: System
     training_pool: System
     sampled: Rollouts
-    at: int
     learnt: Learning
-    by: int
     transfer: float
     moved: float = 0.0
     refit: float = 0.0
@@ -159,36 +157,30 @@ class PooledPhases:
 
     @property
     def times(self) -> tuple[float, float]:
-        return float(self.sampled.time[self.at]), float(self.learnt.time[self.by])
+        return self.sampled.time, self.learnt.time
 
 
 def phases_of(parts: PooledPhases, *, colocated: bool, asynchronous: bool) -> tuple[PostTrainingPhase, ...]:
     """Phases in order, each with its start; on two pools that do not wait for each other both begin at 0."""
-    r, i, learnt, j = parts.sampled, parts.at, parts.learnt, parts.by
-    names = [
-        ("read prompts", float(r.reading[i]), "compute", SAMPLING),
-        ("rollouts", float(r.full[i]), str(r.bound[i]), SAMPLING),
-        ("rollout tail", float(r.tail[i]), str(r.bound[i]), SAMPLING),
-        ("scoring", float(learnt.scoring[j]), "compute", TRAINING),
-        ("training", float(learnt.training[j]), str(learnt.bound[j]), TRAINING),
-    ]
-    found: list[PostTrainingPhase] = []
+    r, learnt = parts.sampled, parts.learnt
     clock = {SAMPLING: 0.0, TRAINING: 0.0}
-    for name, time, bound, pool in names:
-        start = clock[pool] if asynchronous else max(clock.values())
-        clock[pool] = start + time
-        where = ALL if colocated else pool
-        found.append(PostTrainingPhase(name=name, pool=where, start=start, time=time, bound_by=bound))
-    start = max(clock.values())
-    for name, time, bound in (
-        ("controller", parts.controller, "host"),
-        ("moving state", parts.moved, "host link"),
-        ("weight transfer", parts.transfer, "network"),
-        ("loading weights", parts.refit, "host"),
+    phases: list[PostTrainingPhase] = []
+    for name, time, bound, pool in (
+        ("read prompts", r.reading, "compute", SAMPLING),
+        ("rollouts", r.full, r.bound, SAMPLING),
+        ("rollout tail", r.tail, r.bound, SAMPLING),
+        ("scoring", learnt.scoring, "compute", TRAINING),
+        ("training", learnt.training, learnt.bound, TRAINING),
+        ("controller", parts.controller, "host", ALL),
+        ("moving state", parts.moved, "host link", ALL),
+        ("weight transfer", parts.transfer, "network", ALL),
+        ("loading weights", parts.refit, "host", ALL),
     ):
-        found.append(PostTrainingPhase(name=name, pool=ALL, start=start, time=time, bound_by=bound))
-        start += time
-    return tuple(p for p in found if p.time > 0)
+        start = clock[pool] if asynchronous and pool != ALL else max(clock.values())
+        clock |= dict.fromkeys(clock if pool == ALL else (pool,), start + time)
+        where = ALL if colocated else pool
+        phases.append(PostTrainingPhase(name=name, pool=where, start=start, time=time, bound_by=bound))
+    return tuple(p for p in phases if p.time > 0)
 
 
 def spent(
@@ -197,16 +189,14 @@ def spent(
     """Energy [J] and cost [USD] of an iteration; pools that wait draw what they draw idle."""
     if not np.isfinite(time):
         return float("inf"), float("inf")
-    i, j = parts.at, parts.by
     sampling, learning = parts.times
-    drawn = float(parts.sampled.energy[i])
-    learnt = float(parts.learnt.scoring_energy[j] + parts.learnt.training_energy[j])
+    drawn, learnt = parts.sampled.energy, parts.learnt.energy
     if colocated:
-        drawn += learnt + max(time - sampling - learning, 0.0) * float(parts.learnt.idle[j])
+        drawn += learnt + max(time - sampling - learning, 0.0) * parts.learnt.idle
         pools = [(parts.training_pool, drawn)]
     else:
-        drawn += max(time - sampling, 0.0) * float(parts.sampled.idle[i])
-        learnt += max(time - learning, 0.0) * float(parts.learnt.idle[j])
+        drawn += max(time - sampling, 0.0) * parts.sampled.idle
+        learnt += max(time - learning, 0.0) * parts.learnt.idle
         pools = [(parts.sampling_pool, drawn), (parts.training_pool, learnt)]
     cost = sum(float(dollars_per_s(on, np.asarray(e / time), economics)) * time for on, e in pools)
     return sum(e for _, e in pools), cost
@@ -216,15 +206,11 @@ def memory_of(
     parts: PooledPhases, beside: float, capacity: float
 ) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
     """Bytes of a device by purpose in each phase, and what it may fill there."""
-    i, j = parts.at, parts.by
-    sampling = {k: float(v[i]) for k, v in parts.sampled.memory.items()}
+    sampling = dict(parts.sampled.memory)
     if beside > 0:
         sampling["kept by training"] = beside
-    training = {k: float(v[j]) for k, v in parts.learnt.memory.items() if float(v[j]) > 0}
-    limits = {
-        "rollouts": min(float(parts.sampled.limit[i]) + beside, capacity),
-        "training": float(parts.learnt.limit[j]),
-    }
+    training = {k: v for k, v in parts.learnt.memory.items() if v > 0}
+    limits = {"rollouts": min(parts.sampled.limit + beside, capacity), "training": parts.learnt.limit}
     return {"rollouts": sampling, "training": training}, limits
 
 

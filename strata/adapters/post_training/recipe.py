@@ -79,6 +79,11 @@ class PostTrainingRecipe:
         return self.prompt + self.response
 
     @property
+    def pack(self) -> float:
+        """Tokens of a pack of samples; 0 where a micro-batch has whole samples."""
+        return 0.0 if self.packed is None else float(self.packed)
+
+    @property
     def updates(self) -> Number:
         """Optimiser steps of an iteration."""
         return self.epochs * self.samples / self.minibatch
@@ -270,8 +275,3 @@ def response_lengths(mean: Any, spread: Any, longest: Any, nodes: int = NODES) -
     width = width * mean / (np.sum(running, axis=-1) * width)
     cut = np.where(even, mean == longest, ndtr(-np.log(longest / median) / wide))
     return ResponseLengths(places=places, width=width, running=running, cut=cut)
-
-
-def over_plans(value: Any, shape: tuple[int, ...]) -> Array:
-    """A quantity as numbers of every plan."""
-    return np.broadcast_to(np.asarray(value, float), shape)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,8 @@ from strata.adapters.post_training.iteration import (
     spent,
     weight_tensors,
 )
-from strata.adapters.post_training.phases import Learning, Rollouts, learning, rollouts, training_plans
+from strata.adapters.post_training.phases import Learning, PricedPool, Rollouts, training_plans
 from strata.adapters.post_training.recipe import PostTrainingRecipe, post_training_recipe
-from strata.base.arrays import Array
 from strata.base.errors import BadValue, require
 from strata.base.records import readable
 from strata.base.units import show
@@ -29,7 +28,7 @@ from strata.hardware.money import Economics
 from strata.hardware.system import System, as_system
 from strata.mapping.plan import Plan, plan_text
 from strata.mapping.plan import plan as make_plan
-from strata.mapping.plans import plan_at, plans, taken
+from strata.mapping.plans import plans, taken
 from strata.result import why_infeasible
 from strata.serving.curve import as_many
 from strata.serving.pools import pool, pool_sizes, send_time
@@ -93,12 +92,13 @@ class _Asked:
 
     def sampled(self, on: System, beside: float = 0.0) -> Rollouts:
         some = self.rollout_plan or as_many(plans(int(float(on.devices)), self.model, freely=False))
+        on_pool = PricedPool(on, self.model, self.recipe, some, self.rollout_engine)
         how: dict[str, Any] = {"beside": beside, "partial": self.partial}
         if np.size(some.dp) > FINE:  # the quickest at few places are priced at all
-            rough = rollouts(on, self.model, self.recipe, some, self.rollout_engine, nodes=ROUGH, **how)
+            rough = on_pool.rollouts(nodes=ROUGH, **how)
             order = np.lexsort((rough.lacks, rough.time))
-            some = taken(some, order[:FINE])
-        return rollouts(on, self.model, self.recipe, some, self.rollout_engine, **how)
+            on_pool = replace(on_pool, plan=taken(some, order[:FINE]))
+        return on_pool.rollouts(**how)
 
     def refit_time(self, plan: Plan) -> float:
         """Host time to load all weights into the engine on the same devices [s]."""
@@ -106,7 +106,7 @@ class _Asked:
 
     def learnt(self, on: System, **how: Any) -> Learning:
         some = training_plans(on, self.model, self.recipe, self.training_engine, self.training_plan)
-        return learning(on, self.model, self.recipe, some, self.training_engine, **how)
+        return PricedPool(on, self.model, self.recipe, some, self.training_engine).learning(**how)
 
 
 def post_training(
@@ -219,43 +219,36 @@ def _splits(asked: _Asked, rollout_devices: int | None) -> list[int]:
     return sizes
 
 
-def _quickest(times: Array, lacks: Array) -> int:
+def _quickest(phases: Rollouts | Learning) -> int:
     """The quickest plan that fits, else that which lacks least."""
-    return int(np.argmin(times)) if np.isfinite(times).any() else int(np.argmin(lacks))
-
-
-def _over(learnt: Learning) -> Array:
-    """Bytes that a plan lacks; inf where it is not legal."""
-    return np.where(learnt.legal, np.maximum(learnt.used - learnt.limit, 0.0), np.inf)
+    order = phases.time if np.isfinite(phases.time).any() else phases.lacks
+    return int(np.argmin(order))
 
 
 def _one_pool(asked: _Asked, keep: bool) -> Iteration:
     """Phases one after the other on all devices."""
     on, best = asked.system, None
     learnt = asked.learnt(on, parked=not keep)
-    order = [_quickest(learnt.time, _over(learnt))]
+    order = [_quickest(learnt)]
     if keep and np.isfinite(learnt.time).any():
         order = np.argsort(learnt.time, kind="stable")[:TRIED].tolist()
     for j in order:
-        judges = asked.judges * float(learnt.weights[j])
-        held = float(learnt.state[j]) + judges
-        beside = held if keep else 0.0
+        trained = learnt.at(int(j))
+        judges = asked.judges * trained.weights
+        beside = trained.state + judges if keep else 0.0
         sampled = asked.sampled(on, beside)
-        i = _quickest(sampled.time, sampled.lacks)
-        weights = float(sampled.memory["weights"][i])
-        some = asked.learnt(on, beside=weights) if keep else learnt  # kept: beside the engine's weights, too
-        moved = 0.0 if keep else 2.0 * float(learnt.state[j]) + judges
-        out = moved / float(asked.recipe.host_bandwidth)
+        sampled = sampled.at(_quickest(sampled))
+        weights = sampled.memory["weights"]
+        moved = 0.0 if keep else 2.0 * trained.state + judges
         parts = PooledPhases(
             sampling_pool=on,
             training_pool=on,
             sampled=sampled,
-            at=i,
-            learnt=some,
-            by=int(j),
-            transfer=colocated_transfer(on, weights, float(learnt.weights[j]), asked.training_engine),
-            moved=out + float(asked.recipe.wake),
-            refit=asked.refit_time(plan_at(learnt.plan, int(j))),
+            # kept: beside the engine's weights, too
+            learnt=asked.learnt(on, beside=weights).at(int(j)) if keep else trained,
+            transfer=colocated_transfer(on, weights, trained.weights, asked.training_engine),
+            moved=moved / float(asked.recipe.host_bandwidth) + float(asked.recipe.wake),
+            refit=asked.refit_time(trained.plan),
             controller=float(asked.recipe.controller * asked.recipe.samples),
         )
         way = _iteration(asked, parts, beside, colocated=True, asynchronous=False, keep=keep)
@@ -272,18 +265,16 @@ def _two_pools(asked: _Asked, count: int, asynchronous: bool, keep: bool | None)
     parked = keep is False
     if keep is None and not np.isfinite(learnt.time).any():
         learnt, parked = asked.learnt(second, parked=True), True
-    i, j = _quickest(sampled.time, sampled.lacks), _quickest(learnt.time, _over(learnt))
-    moved = asked.judges * float(learnt.weights[j]) if parked else 0.0
+    sampled, learnt = sampled.at(_quickest(sampled)), learnt.at(_quickest(learnt))
+    moved = asked.judges * learnt.weights if parked else 0.0
     parts = PooledPhases(
         sampling_pool=first,
         training_pool=second,
         sampled=sampled,
-        at=i,
         learnt=learnt,
-        by=j,
         # every device that samples receives its share, the first replica from the trainers, the others from
         # each other as it arrives
-        transfer=send_time(asked.system, float(sampled.memory["weights"][i]), 1.0, asked.training_engine),
+        transfer=send_time(asked.system, sampled.memory["weights"], 1.0, asked.training_engine),
         moved=moved / float(asked.recipe.host_bandwidth),
         controller=float(asked.recipe.controller * asked.recipe.samples),
     )
@@ -306,9 +297,9 @@ def _iteration(
         keep=keep,
         rollout_devices=int(float(parts.sampling_pool.devices)),
         training_devices=int(float(parts.training_pool.devices)),
-        rollout_plan=plan_at(parts.sampled.plan, parts.at),
-        training_plan=plan_at(parts.learnt.plan, parts.by),
-        slots=float(parts.sampled.slots[parts.at]),
+        rollout_plan=parts.sampled.plan,
+        training_plan=parts.learnt.plan,
+        slots=parts.sampled.slots,
         phases=phases_of(parts, colocated=colocated, asynchronous=asynchronous),
         time=time,
         energy=energy,
@@ -321,25 +312,21 @@ def _iteration(
 
 def _why_not(asked: _Asked, parts: PooledPhases) -> str:
     """What does not fit, by how much, in one line with levers."""
-    sampling, learnt = parts.times
-    i, j, r, said = parts.at, parts.by, asked.recipe, []
-    first, second = plan_at(parts.sampled.plan, i), plan_at(parts.learnt.plan, j)
-    if not np.isfinite(sampling):
-        lacks, limit = float(parts.sampled.lacks[i]), float(parts.sampled.limit[i])
-        if not np.isfinite(lacks):
-            work = decode(float(first.dp * first.pp), float(r.length))
-            one = evaluate(parts.sampling_pool, asked.model, work, first, asked.rollout_engine)
+    sampled, learnt, r, said = parts.sampled, parts.learnt, asked.recipe, []
+    if not np.isfinite(sampled.time):
+        if not np.isfinite(sampled.lacks):
+            work = decode(float(sampled.plan.dp * sampled.plan.pp), float(r.length))
+            one = evaluate(parts.sampling_pool, asked.model, work, sampled.plan, asked.rollout_engine)
             return f"rollouts: {why_infeasible(one)}"
         said.append(
-            f"rollouts with plan {plan_text(first)} lack {show(lacks, 'B')} a device for one sequence each, "
-            f"of {show(max(limit, 0.0), 'B')}"
+            f"rollouts with plan {plan_text(sampled.plan)} lack {show(sampled.lacks, 'B')} a device for one "
+            f"sequence each, of {show(max(sampled.limit, 0.0), 'B')}"
         )
-    if not np.isfinite(learnt):
-        if not parts.learnt.legal[j]:
+    if not np.isfinite(learnt.time):
+        if not learnt.legal:
             work = train(float(r.minibatch), float(r.length))
-            one = evaluate(parts.training_pool, asked.model, work, second, asked.training_engine)
+            one = evaluate(parts.training_pool, asked.model, work, learnt.plan, asked.training_engine)
             return f"training: {why_infeasible(one)}"
-        need, have = float(parts.learnt.used[j]), float(parts.learnt.limit[j])
-        needs = f"needs {show(need, 'B')} a device and has {show(have, 'B')}"
-        said.append(f"training with plan {plan_text(second)} {needs}")
+        needs = f"needs {show(float(learnt.used), 'B')} a device and has {show(learnt.limit, 'B')}"
+        said.append(f"training with plan {plan_text(learnt.plan)} {needs}")
     return f"{'; '.join(said)}; levers: {', '.join(LEVERS)}"
