@@ -57,7 +57,7 @@ def test_papers_are_packages_of_the_packed_studies_too(tmp_path):
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / "studies").symlink_to(ROOT / "studies", target_is_directory=True)
     code = (
-        "from pathlib import Path; from strata import shipped, studies;"
+        "from pathlib import Path; from strata.base import shipped, studies;"
         f"shipped.PACKED, shipped.__file__ = Path('{tmp_path}/packed'), '{tmp_path}/lib/strata/base/shipped.py';"
         "assert studies.studies_folder() == shipped.PACKED / 'studies';"
         "print(all(c['holds'] for c in studies.run_study('deepflow-intensity').claims[:1]))"

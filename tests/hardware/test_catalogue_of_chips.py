@@ -6,6 +6,7 @@ import pytest
 
 import strata as st
 from strata.app.render.catalogue import describe
+from strata.base import precision
 from strata.params import KINDS, MARKS, find, names, stated
 from strata.params.files import plain_name
 
@@ -94,11 +95,11 @@ def test_amd_chips_take_nothing_from_serving_runs():
 
 def test_formats_use_the_rates_that_a_chip_states():
     amd, nvidia = st.chip("mi355x").compute.matrix_rate, st.chip("b200").compute.matrix_rate
-    rate = st.precision.rate_of
+    rate = precision.rate_of
     assert rate(amd, "mxfp6") == rate(amd, "mxfp4") == pytest.approx(2 * rate(amd, "mxfp8"), rel=1e-4)
     assert rate(nvidia, "nvfp4") == rate(nvidia, "mxfp4") == rate(nvidia, "fp4")
     assert rate(nvidia, "mxfp6") == rate(nvidia, "mxfp8") == rate(nvidia, "fp8")
-    assert not st.precision.supports(amd, "nvfp4")  # widened, as other formats a chip has no units for
+    assert not precision.supports(amd, "nvfp4")  # widened, as other formats a chip has no units for
 
 
 @pytest.mark.parametrize("engine", ["ideal", "vllm"])
