@@ -41,7 +41,7 @@ def test_installed_folders_are_found_and_not_written(monkeypatch, tmp_path):
     folder.mkdir(parents=True)
     shutil.copy(ROOT / "studies" / "deepstack-layers" / "study.toml", folder)
     monkeypatch.setattr(shipped, "PACKED", packed)
-    monkeypatch.setattr(shipped, "__file__", str(tmp_path / "lib" / "strata" / "shipped.py"))
+    monkeypatch.setattr(shipped, "__file__", str(tmp_path / "lib" / "strata" / "base" / "shipped.py"))
     monkeypatch.chdir(tmp_path)
     assert studies.study_names() == ["deepstack-layers"]
     outcome = studies.StudyOutcome(study=studies.study("deepstack-layers"), claims=[], runs={})
@@ -57,7 +57,7 @@ def test_papers_are_packages_of_the_packed_studies_too(tmp_path):
     (tmp_path / "packed").mkdir()
     (tmp_path / "packed" / "studies").symlink_to(ROOT / "studies", target_is_directory=True)
     code = (
-        "from pathlib import Path; from strata.base import shipped, studies;"
+        "from pathlib import Path; from strata import studies; from strata.base import shipped;"
         f"shipped.PACKED, shipped.__file__ = Path('{tmp_path}/packed'), '{tmp_path}/lib/strata/base/shipped.py';"
         "assert studies.studies_folder() == shipped.PACKED / 'studies';"
         "print(all(c['holds'] for c in studies.run_study('deepflow-intensity').claims[:1]))"

@@ -51,8 +51,8 @@ NEW = sorted(SHEETS)
 def test_peaks_are_the_data_sheets(name):
     rates, bandwidth, capacity, power, link = SHEETS[name]
     chip = st.chip(name)
-    for precision, rate in rates.items():
-        assert chip.compute.matrix_rate[precision] == pytest.approx(rate * TERA)
+    for form, rate in rates.items():
+        assert chip.compute.matrix_rate[form] == pytest.approx(rate * TERA)
     assert chip.memory.bandwidth == pytest.approx(bandwidth * 1e9)
     assert chip.memory.capacity == pytest.approx(capacity * 2**30)
     assert power is None or chip.energy.power_limit == power
