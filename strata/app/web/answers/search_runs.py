@@ -48,9 +48,9 @@ class StudyStart(search.SpaceAsked):
     resume: bool = False
 
 
-@answers("search/run", "Start a study in the folder, or resume it", StudyStart, job=True, kept=True)
+@answers("search/run", StudyStart, job=True, kept=True)
 def searched_study(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Rounds of a search with word after each; whoever cancels keeps what was stored."""
+    """Start a study in the folder, or resume it. Whoever cancels keeps what was stored."""
     searching, old = _resumed(asked["study"]) if asked["resume"] else (_begun(asked), [])
     space, goal = searching.space, searching.goal
     tell({"study": asked["study"], "size": space.size, "goal": goal.words(), **_axes_told(space, goal)})
@@ -108,9 +108,9 @@ def history_of(study: str) -> dict[str, Any]:
     return found
 
 
-@answers("search/open", "What a study of the folder has found so far", search.StudyAsked)
+@answers("search/open", search.StudyAsked)
 def opened_study(question: dict[str, Any]) -> dict[str, Any]:
-    """What a study of the folder has found so far, read from its parts."""
+    """What a study of the folder has found so far."""
     name = question["study"]
     space, goal, _ = search.study_parts(name)
     store, history = Store(name), history_of(name)

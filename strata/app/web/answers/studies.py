@@ -26,9 +26,9 @@ class RunStudy(WhichStudy):
     search: bool = False
 
 
-@answers("studies", "Every study with how many of its claims hold")
+@answers("studies")
 def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
-    """Every study: title, paper, and how many of its claims hold."""
+    """Every study with how many of its claims hold."""
     rows = []
     for name in study_names():
         named = study(name)
@@ -39,9 +39,9 @@ def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
     return {"studies": rows}
 
 
-@answers("studies/one", "A study's claims and its committed pictures", WhichStudy)
+@answers("studies/one", WhichStudy)
 def study_told(question: dict[str, Any]) -> dict[str, Any]:
-    """A study as it was last written down: what the paper says, what was found, and pictures."""
+    """A study's claims and its committed pictures."""
     named = _shipped(question["study"])
     found = stored_result(named) or {"claims": []}
     pictures = [_picture(entry, named.folder) for entry in named.table.get("picture", [])]
@@ -52,9 +52,9 @@ def study_told(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers("studies/run", "Run a study again, claim by claim", RunStudy, job=True)
+@answers("studies/run", RunStudy, job=True)
 def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """The study run now; its pictures are drawn from what was found."""
+    """Run a study again, claim by claim."""
     named = _shipped(question["study"])
     outcome = run_study(
         named,
