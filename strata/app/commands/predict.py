@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import (
-    command,
-    flag,
-    option,
-    picture_file,
-    typed_sizes,
-    with_overlap,
-    with_price,
-    write_chakra,
-)
+from strata.app.commands.options import command, flag, option, picture_file, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import one_of, print_json, say, wrote
 from strata.base.errors import BadValue, StrataError
@@ -80,7 +71,7 @@ def predict_command(
     names = ("system", "model", "engine", "weights", "kv", "plan")
     named = {name: getattr(case, name) for name in names}
     work, set = _work_of(case, routing, (lora, frozen)), case.set
-    always = tuple(with_price(with_overlap([], overlap), price))
+    always = tuple(with_price(options.with_overlap([], overlap), price))
     asked = Question(**named, work=work, fabric=fabric, always=always)
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
@@ -88,7 +79,7 @@ def predict_command(
     lines = [*_choice_lines(asked, chosen, set), *lines, *result.notes, *config_notes(case.model, result)]
     changed = _beside(asked, result, set) if set and result.fits else None
     if chakra and result.fits:
-        write_chakra(result, chakra)
+        options.write_chakra(result, chakra)
     if form.json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
         why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
@@ -146,7 +137,7 @@ def _work_of(case: options.AskedCase, routing: str, tuned: tuple[str, str]) -> C
     """The workload of a program, as typed."""
     from strata.search.inputs import fine_tuning, make_workload, phase_of, routing_from_file
 
-    trained, size = fine_tuning(case.phase, *tuned), typed_sizes(case.batch, case.input, case.output)
+    trained, size = fine_tuning(case.phase, *tuned), options.typed_sizes(case.batch, case.input, case.output)
     return lambda program: make_workload(
         phase_of(program, case.phase), **size, routing=routing_from_file(routing, program), **trained
     )
@@ -182,7 +173,7 @@ def timeline_command(
     from strata.simulate.step import simulate_schedules, simulate_step
 
     named = (case.model, case.system, case.engine, case.weights, case.kv)
-    hardware, served, software = named_inputs(*named, with_overlap(case.set, overlap))
+    hardware, served, software = named_inputs(*named, options.with_overlap(case.set, overlap))
     work = _work_of(case, "", ("", ""))(served)
     given = bool(case.plan or layout_degrees(served))
     result = evaluate(hardware, served, work, case.plan, software) if given else None
@@ -198,7 +189,7 @@ def timeline_command(
         shown = comparison_table(result, found)
         return form.answer(comparison_dict(result, found), [shown], "schedules")
     if chakra:
-        write_chakra(result, chakra)
+        options.write_chakra(result, chakra)
     made = simulate_step(result, schedule, serial=serial, detail=detail)
     interval, lines = interval_of(result)
     told = {"plan": str(result.plan), **made.to_dict(), "interval": interval}
