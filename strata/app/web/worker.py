@@ -122,8 +122,8 @@ def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANS
             import traceback
 
             traceback.print_exc()
-        said = printable_line(f"a fault of strata's: {type(error).__name__}: {error}")
-        return {"error": said, "status": 500}
+        line = printable_line(f"a fault of strata's: {type(error).__name__}: {error}")
+        return {"error": line, "status": 500}
     return {"done": plain_json(done)}
 
 

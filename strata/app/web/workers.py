@@ -88,8 +88,8 @@ def _low() -> None:
     os.nice(10)
 
 
-def _error(status: int, said: str) -> tuple[int, bytes]:
-    return status, frame({"error": said}).strip()
+def _error(status: int, why: str) -> tuple[int, bytes]:
+    return status, frame({"error": why}).strip()
 
 
 @dataclass(eq=False, kw_only=True)
