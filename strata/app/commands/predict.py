@@ -54,14 +54,8 @@ def predict_command(
     report: options.ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
+    from strata.app.render import explanation as why_so
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.explanation import (
-        difference_dict,
-        difference_table,
-        explanation,
-        gain_rows,
-        op_rows,
-    )
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.program_graph import config_notes
     from strata.app.render.ranking import choice_dict
@@ -82,16 +76,20 @@ def predict_command(
         options.write_chakra(result, chakra)
     if form.json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
-        why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
-        print_json(told | ({} if changed is None else {"difference": difference_dict(changed)}) | why)
+        why = (
+            {"ops": why_so.op_rows(result), "gains": why_so.gain_rows(result)}
+            if explain and result.fits
+            else {}
+        )
+        print_json(told | ({} if changed is None else {"difference": why_so.difference_dict(changed)}) | why)
     if not result.fits:
         raise BadValue(why_infeasible(result))
     keep_table(form.table, prediction_dict(result) if form.table else None)
     if not form.json:
-        difference = [] if changed is None else ["", difference_table(changed)]
+        difference = [] if changed is None else ["", why_so.difference_table(changed)]
         say(headline_table(result), *dimmed(lines), *difference)
         if explain:
-            say("", explanation(result))
+            say("", why_so.explanation(result))
     _write_files(result, lines, trace, roofline, report)
 
 

@@ -89,7 +89,7 @@ def search_command(
     report: options.PicturesReport = None,
 ) -> None:
     """Search a space of designs: the best point of one metric, or the frontier of several, under limits."""
-    from strata.app.render.search import search_tables, search_why, why_no_design
+    from strata.app.render.search import search_report, search_tables, search_why, why_no_design
     from strata.search.run import Search
     from strata.search.space import space as make_space
 
@@ -105,10 +105,7 @@ def search_command(
         lambda: search_tables(outcome) if outcome.found else [],
         lambda told: told["frontier"],
     )
-    if report:
-        from strata.app.render.search import search_report
-
-        wrote("report", search_report(outcome, report, history))
+    options.write("report", report, lambda path: search_report(outcome, path, history))
     if stopped:
         again = shlex.join(["strata", *sys.argv[1:], *([] if resume else ["--resume"])])
         terminal.complain(
@@ -183,7 +180,7 @@ def study_command(
 ) -> None:
     """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
     from strata import studies
-    from strata.app.render.study import claims_table, studies_table, study_dict
+    from strata.app.render.study import claims_table, draw_study, studies_table, study_dict, study_report
 
     if not name:
         known = {n: studies.study(n).title for n in studies.study_names()}
@@ -193,15 +190,10 @@ def study_command(
         outcome = studies.run_study(name)
     form.answer(study_dict(outcome), lambda: [claims_table(outcome)], "claims")
     if write:
-        from strata.app.render.study import draw_study
-
         wrote("result", studies.store_result(outcome))
         drawn = draw_study(outcome, outcome.study.folder)
         wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
-    if report:
-        from strata.app.render.study import study_report
-
-        wrote("report", study_report(outcome, report))
+    options.write("report", report, study_report, outcome)
 
 
 @command(
