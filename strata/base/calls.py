@@ -44,11 +44,6 @@ _SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
 _SAID: dict[Any, str] = {str: "text", bool: "True or False", None: "None", type(None): "None"}
 _SAID |= {dict: "a dictionary", collections.abc.Mapping: "a dictionary"}
 _SAID |= {collections.abc.Callable: "a function"}
-_SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
-# What an argument of a kind is called where it is something else.
-_SAID: dict[Any, str] = {str: "text", bool: "True or False", None: "None", type(None): "None"}
-_SAID |= {dict: "a dictionary", collections.abc.Mapping: "a dictionary"}
-_SAID |= {collections.abc.Callable: "a function"}
 MOST_ITEMS = 10_000_000  # of what is gone through once, as a generator
 
 

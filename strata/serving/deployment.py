@@ -182,8 +182,16 @@ def priced_context(longest: float) -> float:
     return float(LONGEST * 2 ** ceil(log2(max(longest / LONGEST, 1.0))))
 
 
-def served(deployment: Deployment, load: Load, *, slo: dict[str, float] | None = None, **how: Any) -> Served:
-    """Serve every request of a load on a deployment, step by step. `how`: as of `simulate_services`.
+def served(
+    deployment: Deployment,
+    load: Load,
+    *,
+    slo: dict[str, float] | None = None,
+    keep: bool = False,
+    until: float = inf,
+    progress: Progress | None = None,
+) -> Served:
+    """Serve every request of a load on a deployment, step by step.
 
     `slo`: limits on `ttft`, `tpot`, `latency` and `queued` [s], which goodput counts. `keep` keeps every
     request and step; `progress` is told the clock and how many are done now and then, and stops the run by
@@ -194,7 +202,10 @@ def served(deployment: Deployment, load: Load, *, slo: dict[str, float] | None =
     >>> served(Deployment("8xh200", "llama-3-70b", "tp=8"), load).completed
     80
     """
-    return simulate_services(deployment.priced(load, slo), load, router=deployment.router, slo=slo, **how)
+    services = deployment.priced(load, slo)
+    return simulate_services(
+        services, load, router=deployment.router, slo=slo, keep=keep, until=until, progress=progress
+    )
 
 
 def simulate(

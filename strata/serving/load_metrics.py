@@ -131,10 +131,6 @@ def _check_share(share: float) -> None:
     require(0.5 <= share < 1.0, "a share of requests lies between 0.5 and 1", share=share)
 
 
-def _check_share(share: float) -> None:
-    require(0.5 <= share < 1.0, "a share of requests lies between 0.5 and 1", share=share)
-
-
 @readable("rate", "ttft", "ttft_p95", "tpot", "tokens_per_s", "power")
 @dataclass(frozen=True, eq=False, kw_only=True)
 class LoadMetrics:

@@ -28,10 +28,6 @@ def _no_latencies() -> dict[str, LatencyStatistics]:
     return {name: LatencyStatistics() for name in LATENCIES}
 
 
-def _no_latencies() -> dict[str, LatencyStatistics]:
-    return {name: LatencyStatistics() for name in LATENCIES}
-
-
 @dataclass(eq=False, kw_only=True)
 class ModelTimes:
     """What requests for one of several models, or adapters, saw."""
