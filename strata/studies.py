@@ -15,18 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from strata.base import reading
 from strata.base.errors import BadFile, BadValue, StrataError, UnknownName, require
 from strata.base.expression import Names, calculate
-from strata.base.reading import (
-    flag_of,
-    json_file,
-    known_keys,
-    number_of,
-    table_of,
-    tables_of,
-    text_of,
-    texts_of,
-)
 from strata.base.shipped import is_packed, needed_model, paper_offers, plugged, shipped_folder
 from strata.hardware.chip import Chip, chip
 from strata.params import leaf_paths, read_toml, value_at
@@ -204,18 +195,15 @@ def run_entry(entry: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def _sweep(entry: dict[str, Any], where: str) -> dict[str, Any]:
-    known_keys(entry, SWEEP_KEYS, where)
+    reading.known_keys(entry, SWEEP_KEYS, where)
     settings: dict[str, Any] = {"metric": "tokens_per_s"}
     settings |= {key: entry[key] for key in SWEEP_SETTINGS if key in entry}
     settings |= {key: float(entry[key]) for key in ("batch", "input", "output") if key in entry}
     changes = list(entry.get("set", []))
     swept = sweep(entry["system"], entry["model"], list(entry["vary"]), changes=changes, **settings)
     values = {k: swept.metric_values(k) for k in METRICS}
-    values |= {
-        "fits": swept.fits,
-        "reason": swept.of(lambda r: r.reason),
-        "bound_by": swept.of(lambda r: r.bound_by),
-    }
+    values |= {"fits": swept.fits, "reason": swept.of(lambda r: r.reason)}
+    values |= {"bound_by": swept.of(lambda r: r.bound_by)}
     values |= {"plans": np.array([swept.plan_of(i) for i in np.ndindex(*swept.shape)]).reshape(swept.shape)}
     values |= {"overlap": swept.of(lambda r: np.asarray(r.summary.overlap, float))}
     levels = dict.fromkeys(level for g in swept.groups for level in g.result.summary.energy)
@@ -230,7 +218,7 @@ def _short(axis: SweepAxis) -> str:
 
 def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
     """Quantities of a chip as some of them vary, by the end of their paths, and what follows from them."""
-    known_keys(entry, CHIP_KEYS, where)
+    reading.known_keys(entry, CHIP_KEYS, where)
     base = chip(entry["chip"])
     units = {path: meta["unit"] for path, meta in leaf_paths(base).items()}
     axes = [parse_axis(text, units, {}) for text in entry["vary"]]
@@ -243,11 +231,8 @@ def _chip(entry: dict[str, Any], where: str) -> dict[str, Any]:
     followed = {path: calculate(text, shorts, where) for path, text in entry.get("let", {}).items()}
     varied = chip(entry["chip"], **given, **shaped, **followed)
     shape = np.broadcast_shapes(*(v.shape for v in shaped.values()))
-    return (
-        chip_readings(varied, shape)
-        | {_short(a): a.values for a in axes}
-        | {"axes": [_short(a) for a in axes]}
-    )
+    own = {_short(a): a.values for a in axes} | {"axes": [_short(a) for a in axes]}
+    return chip_readings(varied, shape) | own
 
 
 def chip_readings(chip: Chip, shape: tuple[int, ...]) -> dict[str, Any]:
@@ -266,7 +251,7 @@ def stored_result(named: Study) -> dict[str, Any] | None:
     path = named.folder / "result.json"
     if not path.exists():
         return None
-    found = json_file(path)
+    found = reading.json_file(path)
     require(isinstance(found, dict), f"{path} must hold an object, as strata study --write leaves it")
     return dict(found)
 
@@ -295,14 +280,14 @@ def study_table(folder: Path) -> dict[str, Any]:
     for key in ("title", "paper", "run", "claim"):
         require(key in table, f"{at} needs title, paper, [[run]] and [[claim]]", missing=key)
     for key in ("title", "paper"):
-        text_of(table, key, at)
+        reading.text_of(table, key, at)
     kinds = (*OWN_KINDS, *paper_offers("study runs", folder))
-    for entry in tables_of(table, "run", at):
+    for entry in reading.tables_of(table, "run", at):
         require("name" in entry, f"{folder.name}: every run has a name", run=str(entry)[:60])
-        where = f"{at}: run {text_of(entry, 'name', at)}"
+        where = f"{at}: run {reading.text_of(entry, 'name', at)}"
         if not any(key in entry for key in kinds):
             _check_run(entry, where)
-    for claim in tables_of(table, "claim", at):
+    for claim in reading.tables_of(table, "claim", at):
         check_claim(claim, at)
     for key in ("run", "claim"):
         require(bool(table[key]), f"{at} has at least one [[{key}]]")
@@ -313,28 +298,24 @@ def _check_run(entry: dict[str, Any], where: str) -> None:
     """Keys of sweeps of models and chips hold what they should."""
     for key in RUN_TEXTS:
         if key in entry:
-            text_of(entry, key, where, "")
+            reading.text_of(entry, key, where, "")
     for key in RUN_NUMBERS:
         if key in entry:
-            number_of(entry, key, where)
+            reading.number_of(entry, key, where)
     for key in ("vary", "set"):
         if key in entry:
-            texts_of(entry, key, where)
+            reading.texts_of(entry, key, where)
     for key in ("orders", "gains"):
-        flag_of(entry, key, where)
-    for key, text in table_of(entry, "let", where).items():
+        reading.flag_of(entry, key, where)
+    for key, text in reading.table_of(entry, "let", where).items():
         if not isinstance(text, int | float):
-            text_of({key: text}, key, f"{where}: let")
+            reading.text_of({key: text}, key, f"{where}: let")
 
 
 def check_claim(claim: dict[str, Any], where: str) -> None:
     """A claim has its texts."""
     for key in ("id", "says", "ours", "holds"):
-        require(
-            key in claim,
-            f"{where}: every claim has id, says, ours and holds",
-            claim=claim.get("id", "?"),
-            missing=key,
-        )
-        text_of(claim, key, f"{where}: claim {claim.get('id', '?')}")
-    text_of(claim, "note", f"{where}: claim {claim['id']}", "")
+        about = {"claim": claim.get("id", "?"), "missing": key}
+        require(key in claim, f"{where}: every claim has id, says, ours and holds", **about)
+        reading.text_of(claim, key, f"{where}: claim {claim.get('id', '?')}")
+    reading.text_of(claim, "note", f"{where}: claim {claim['id']}", "")

@@ -96,13 +96,10 @@ def pieces(shape: tuple[int, ...], limit: int = CHUNK, even: bool = False) -> It
         sizes[longest] = max(1, limit // rest) if rest <= limit else max(1, sizes[longest] // 2)
     if even:  # as many pieces, but no larger than they must be
         sizes = [-(-n // -(-n // step)) for n, step in zip(shape, sizes, strict=True)]
-    starts = [
-        [min(i, n - step) if even else i for i in range(0, n, step)]
-        for n, step in zip(shape, sizes, strict=True)
-    ]
-    cuts = [
-        [slice(i, min(i + step, n)) for i in at] for at, n, step in zip(starts, shape, sizes, strict=True)
-    ]
+    cuts = []
+    for n, step in zip(shape, sizes, strict=True):
+        starts = (min(i, n - step) if even else i for i in range(0, n, step))
+        cuts.append([slice(i, min(i + step, n)) for i in starts])
     return itertools.product(*cuts)
 
 

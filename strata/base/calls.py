@@ -39,6 +39,11 @@ _MISTAKES = (
     MemoryError,
 )
 _LISTS = (list, tuple, range)
+_SEQUENCES = (list, tuple, collections.abc.Sequence, collections.abc.Iterable)
+# What an argument of a kind is called where it is something else.
+_SAID: dict[Any, str] = {str: "text", bool: "True or False", None: "None", type(None): "None"}
+_SAID |= {dict: "a dictionary", collections.abc.Mapping: "a dictionary"}
+_SAID |= {collections.abc.Callable: "a function"}
 MOST_ITEMS = 10_000_000  # of what is gone through once, as a generator
 
 
@@ -206,7 +211,7 @@ def _as(value: Any, member: Any, members: tuple[Any, ...], unlimited: bool) -> t
     if member is str:
         return isinstance(value, str | Path), str(value)
     origin, inner = typing.get_origin(member) or member, typing.get_args(member)
-    if origin in (list, tuple, collections.abc.Sequence, collections.abc.Iterable):
+    if origin in _SEQUENCES:
         return _listed(value, origin, inner, unlimited)
     if origin in (dict, Mapping):
         return isinstance(value, Mapping) and _held(value, inner, unlimited), value
@@ -227,9 +232,8 @@ def _theirs(given: Callable[..., Any]) -> Callable[..., Any]:
             raise
         except _MISTAKES as error:
             name = getattr(given, "__name__", type(given).__name__)
-            raise BadValue(
-                f"the function {name} that was given failed ({type(error).__name__}: {error})"
-            ) from error
+            fault = f"{type(error).__name__}: {error}"
+            raise BadValue(f"the function {name} that was given failed ({fault})") from error
 
     return calling
 
@@ -246,9 +250,8 @@ def _held(value: Mapping[Any, Any], inner: tuple[Any, ...], unlimited: bool) -> 
 @lru_cache(maxsize=32)
 def _asked_of(protocol: type) -> tuple[str, ...]:
     """Names that something of a protocol has."""
-    needed: frozenset[str] = getattr(
-        protocol, "__abstractmethods__", frozenset()
-    )  # what else is there has defaults
+    # what else is there has defaults
+    needed: frozenset[str] = getattr(protocol, "__abstractmethods__", frozenset())
     return tuple(n for n in needed or (*vars(protocol), *protocol.__annotations__) if not n.startswith("_"))
 
 
@@ -307,23 +310,12 @@ def _words(members: tuple[Any, ...]) -> str:
             words.append("a whole number" if member is int else "a number")
         elif _is_array(member):
             words.append("an array or list of numbers")
-        elif member is str:
-            words.append("text")
-        elif member is bool:
-            words.append("True or False")
-        elif member is None or member is type(None):
-            words.append("None")
-        elif origin in (list, tuple, collections.abc.Sequence, collections.abc.Iterable):
-            of = (
-                f" of {_words(_members(inner[0])).removeprefix('a ')}"
-                if inner and inner[0] is not Any
-                else ""
-            )
+        elif origin in _SEQUENCES:
+            some = inner and inner[0] is not Any
+            of = f" of {_words(_members(inner[0])).removeprefix('a ')}" if some else ""
             words.append(f"a list{of}")
-        elif origin in (dict, collections.abc.Mapping):
-            words.append("a dictionary")
-        elif origin is collections.abc.Callable:
-            words.append("a function")
+        elif origin in _SAID:
+            words.append(_SAID[origin])
         else:
             called = getattr(origin, "__name__", str(origin))
             words.append(f"{'an' if called[0] in 'AEIOU' else 'a'} {called}")

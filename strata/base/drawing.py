@@ -12,18 +12,8 @@ from typing import Any
 from strata.base.errors import BadValue, require
 from strata.base.shipped import extra_package
 
-COLOURS = (
-    "#3b6fb6",
-    "#dd8452",
-    "#3f9b63",
-    "#c44e52",
-    "#8172b3",
-    "#7d6250",
-    "#d487b8",
-    "#6e6e6e",
-    "#b8a02e",
-    "#4fb0c6",
-)
+_LATER = ("#7d6250", "#d487b8", "#6e6e6e", "#b8a02e", "#4fb0c6")
+COLOURS = ("#3b6fb6", "#dd8452", "#3f9b63", "#c44e52", "#8172b3", *_LATER)
 MOST_SHAPES = 12_000  # of one drawing: each takes most of a millisecond
 STYLE = {
     "svg.hashsalt": "strata",
@@ -164,9 +154,8 @@ class Canvas:
         """A filled polygon."""
         from matplotlib.patches import Polygon
 
-        self.axes.add_patch(
-            Polygon(corners, facecolor=fill, edgecolor="none", zorder=self._above(), clip_on=False)
-        )
+        patch = Polygon(corners, facecolor=fill, edgecolor="none", zorder=self._above(), clip_on=False)
+        self.axes.add_patch(patch)
 
     def text(
         self,
@@ -188,18 +177,12 @@ class Canvas:
     def image(self, values: Any, scale: Point, corner: Point, size: Point, colours: Any) -> None:
         """A field of values in a rectangle, coloured from the lowest to the highest of a scale."""
         (x, y), (wide, high) = corner, size
-        look = {
-            "cmap": colours,
-            "vmin": scale[0],
-            "vmax": scale[1],
-            "interpolation": "bilinear",
-            "aspect": "auto",
-        }
+        look = {"cmap": colours, "vmin": scale[0], "vmax": scale[1]}
+        look |= {"interpolation": "bilinear", "aspect": "auto"}
         self.axes.imshow(values, extent=(x, x + wide, y + high, y), zorder=self._above(), **look)
 
     def save(self, path: Path) -> Path:
         """Write the drawing as SVG, PNG or PDF."""
         with self.pyplot.rc_context(STYLE):
-            return save(
-                self.pyplot, self.figure, path, pixels=72
-            )  # fields are smooth, their frames are lines
+            # fields are smooth, their frames are lines
+            return save(self.pyplot, self.figure, path, pixels=72)

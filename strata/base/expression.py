@@ -52,55 +52,18 @@ def _of_some(function: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-FUNCTIONS: dict[str, Any] = {
-    "abs": np.abs,
-    "all": np.all,
-    "any": np.any,
-    "argmax": np.argmax,
-    "argmin": np.argmin,
-    "ceil": np.ceil,
-    "correlation": correlation,
-    "diff": np.diff,
-    "exp": np.exp,
-    "floor": np.floor,
-    "geomean": _of_some(geomean),
-    "len": np.size,
-    "log": np.log,
-    "max": np.max,
-    "maximum": np.maximum,
-    "mean": _of_some(np.mean),
-    "median": _of_some(np.median),
-    "min": np.min,
-    "minimum": np.minimum,
-    "nanmax": _of_some(np.nanmax),
-    "nanmin": _of_some(np.nanmin),
-    "nanquantile": _of_some(np.nanquantile),
-    "round": _rounded,
-    "sqrt": np.sqrt,
-    "sum": np.sum,
-    "where": np.where,
-}
-_LEGAL = (
-    ast.Expression,
-    ast.BinOp,
-    ast.UnaryOp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.Call,
-    ast.Name,
-    ast.Attribute,
-    ast.Subscript,
-    ast.Slice,
-    ast.Constant,
-    ast.Tuple,
-    ast.List,
-    ast.IfExp,
-    ast.Load,
-    ast.operator,
-    ast.unaryop,
-    ast.boolop,
-    ast.cmpop,
-)
+# of NumPy by their own names: of any values, and of at least one number
+_ENDS = ("argmax", "argmin", "max", "maximum", "min", "minimum")
+_PLAIN = ("abs", "all", "any", "ceil", "diff", "exp", "floor", "log", "sqrt", "sum", "where", *_ENDS)
+_SOME = ("mean", "median", "nanmax", "nanmin", "nanquantile")
+_OTHERS = {"correlation": correlation, "geomean": _of_some(geomean), "len": np.size, "round": _rounded}
+FUNCTIONS: dict[str, Any] = {name: getattr(np, name) for name in _PLAIN} | _OTHERS
+FUNCTIONS |= {name: _of_some(getattr(np, name)) for name in _SOME}
+FUNCTIONS = dict(sorted(FUNCTIONS.items()))  # as errors list them
+_OPERATIONS = (ast.BinOp, ast.UnaryOp, ast.BoolOp, ast.Compare, ast.Call, ast.IfExp)
+_VALUES = (ast.Name, ast.Attribute, ast.Subscript, ast.Slice, ast.Constant, ast.Tuple, ast.List)
+_SIGNS = (ast.operator, ast.unaryop, ast.boolop, ast.cmpop)
+_LEGAL = (ast.Expression, ast.Load, *_OPERATIONS, *_VALUES, *_SIGNS)
 
 
 class Names:

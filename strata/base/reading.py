@@ -215,9 +215,6 @@ def texts_of(
 
 
 def _brief(value: Any) -> str:
-    shown = (
-        f"{float(str(value)[:20]):g}..."
-        if isinstance(value, int) and value.bit_length() > 1000
-        else repr(value)
-    )
+    long = isinstance(value, int) and value.bit_length() > 1000
+    shown = f"{float(str(value)[:20]):g}..." if long else repr(value)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."

@@ -35,21 +35,8 @@ COSTS = {"div": 4, "sqrt": 5, "exp": 15, "log": 15, "expm1": 20, "log1p": 20, "p
     FREE, 0
 )
 # What reads its operands more than once or out of order: they are kept, and so is what it gives.
-APART = (
-    "scan",
-    "while",
-    "cond",
-    "reduce_min",
-    "reduce_max",
-    "reduce_sum",
-    "reduce_and",
-    "reduce_or",
-    "argmax",
-    "argmin",
-    "gather",
-    "sort",
-    "concatenate",
-)
+_REDUCED = ("reduce_min", "reduce_max", "reduce_sum", "reduce_and", "reduce_or", "argmax", "argmin")
+APART = ("scan", "while", "cond", *_REDUCED, "gather", "sort", "concatenate")
 AGAIN = 4  # cost of what is rather worked out again than kept, where it has the whole box's shape
 AGAIN_SMALL = 60  # and where it has fewer points: there a compiler's time counts
 LONGEST = 300  # cost of one loop: longer ones compile slowly
@@ -154,11 +141,8 @@ def kept_quantities(flat: Flat) -> set[int]:
     kept = made & set(flat.results)
     cost: dict[int, int] = {}  # of working a quantity out from those kept
     for e in flat.equations:
-        size, apart, takes = (
-            max(flat.size(number) for number in e.gives),
-            e.operation.name in APART,
-            made.intersection(e.takes),
-        )
+        size, takes = max(flat.size(number) for number in e.gives), made.intersection(e.takes)
+        apart = e.operation.name in APART
         kept |= {number for number in takes if cost[number] and (apart or flat.size(number) < size)}
         own = COSTS.get(e.operation.name, 1) + sum(cost[number] for number in takes - kept)
         again = AGAIN if size >= whole else AGAIN_SMALL
@@ -224,19 +208,15 @@ class StagedProgram:
         self.stages = cut(self.flat)
         lowered = []
         for stage in self.stages:
-            shapes = [self.flat.shapes[number] for number in stage.takes]
-            lowered.append(
-                jax.jit(_runs(stage, self.flat.fixed)).lower(
-                    *(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in shapes)
-                )
-            )
+            shapes = (self.flat.shapes[number] for number in stage.takes)
+            given = (jax.ShapeDtypeStruct(s.shape, s.dtype) for s in shapes)
+            lowered.append(jax.jit(_runs(stage, self.flat.fixed)).lower(*given))
         with ThreadPoolExecutor(cores()) as pool:
             self.compiled = list(pool.map(lambda one: one.compile(), lowered))
 
     def __call__(self, *inputs: Any) -> list[Any]:
-        values = self.flat.fixed | dict(
-            zip(self.flat.inputs, enable_jax().device_put(list(inputs)), strict=True)
-        )
+        given = enable_jax().device_put(list(inputs))
+        values = self.flat.fixed | dict(zip(self.flat.inputs, given, strict=True))
         for stage, compiled in zip(self.stages, self.compiled, strict=True):
             values |= zip(stage.gives, compiled(*(values[number] for number in stage.takes)), strict=True)
             for number in stage.last:
@@ -260,9 +240,8 @@ def staged(function: Callable[..., Any]) -> Callable[..., Any]:
         shape: list[Any] = []
 
         def flat(*given: Any) -> list[Any]:
-            results, out = jax.tree_util.tree_flatten(
-                function(*jax.tree_util.tree_unflatten(structure, given))
-            )
+            trees = jax.tree_util.tree_unflatten(structure, given)
+            results, out = jax.tree_util.tree_flatten(function(*trees))
             shape.append(out)
             return list(results)
 

@@ -133,11 +133,8 @@ def finite_number(value: str | float, what: str = "value") -> float:
     except OverflowError:
         number = float("inf")
     if not sensible(number):
-        told = (
-            "a finite number"
-            if not abs(number) < float("inf")
-            else f"0, or between 1/{LARGEST:g} and {LARGEST:g}"
-        )
+        endless = not abs(number) < float("inf")
+        told = "a finite number" if endless else f"0, or between 1/{LARGEST:g} and {LARGEST:g}"
         raise BadValue(f"{what} must be {told}, but got '{value}'")
     return number
 

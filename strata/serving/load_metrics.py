@@ -104,7 +104,7 @@ class FirstToken:
         >>> round(float(busy.within_share(0.95)), 3), float(busy.mean)
         (5.605, 2.0)
         """
-        require(0.5 <= share < 1.0, "a share of requests lies between 0.5 and 1", share=share)
+        _check_share(share)
         with np.errstate(invalid="ignore", over="ignore"):
             known = np.isfinite(self.mean)
             each = np.where(known, self.queued / np.maximum(self.waiting, 1e-12), 0.0)
@@ -119,12 +119,16 @@ class FirstToken:
 
     def keeps(self, limit: float, share: float) -> Array:
         """Whether a share of requests has its first token within a limit [s]; the time is not looked for."""
-        require(0.5 <= share < 1.0, "a share of requests lies between 0.5 and 1", share=share)
+        _check_share(share)
         if not np.isfinite(limit):
             return np.isfinite(self.mean)
         with np.errstate(invalid="ignore", over="ignore"):
             left = limit - self._slot_within(share)
             return (self._share_within(np.asarray(left)) >= share) & (self._least <= limit)
+
+
+def _check_share(share: float) -> None:
+    require(0.5 <= share < 1.0, "a share of requests lies between 0.5 and 1", share=share)
 
 
 @readable("rate", "ttft", "ttft_p95", "tpot", "tokens_per_s", "power")
@@ -248,17 +252,10 @@ class ServingLimits:
     share: float | None = None
 
     def __post_init__(self) -> None:
-        require(
-            self.ttft > 0 and self.tpot > 0,
-            "limits on latency must be positive",
-            ttft=self.ttft,
-            tpot=self.tpot,
-        )
-        require(
-            self.share is None or 0.5 <= self.share < 1.0,
-            "a share of requests lies between 0.5 and 1",
-            share=self.share,
-        )
+        positive = self.ttft > 0 and self.tpot > 0
+        require(positive, "limits on latency must be positive", ttft=self.ttft, tpot=self.tpot)
+        if self.share is not None:
+            _check_share(self.share)
 
     def nearest(self, seen: LoadMetrics) -> int:
         """Of some plans the one that misses the limits by least."""

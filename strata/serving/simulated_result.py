@@ -24,6 +24,10 @@ LATENCIES = ("ttft", "tpot", "latency", "queued")
 ROW = ("key", "arrival", "input", "output", "cached", "queued", "ttft", "tpot", "latency", "preempted")
 
 
+def _no_latencies() -> dict[str, LatencyStatistics]:
+    return {name: LatencyStatistics() for name in LATENCIES}
+
+
 @dataclass(eq=False, kw_only=True)
 class ModelTimes:
     """What requests for one of several models, or adapters, saw."""
@@ -31,9 +35,7 @@ class ModelTimes:
     completed: int = 0
     refused: int = 0
     output_tokens: int = 0
-    times: dict[str, LatencyStatistics] = field(
-        default_factory=lambda: {name: LatencyStatistics() for name in LATENCIES}
-    )
+    times: dict[str, LatencyStatistics] = field(default_factory=_no_latencies)
 
     def add(self, request: Request) -> None:
         self.completed += 1
@@ -58,9 +60,7 @@ class Served(Tabular):
     owner: list[int] = field(default_factory=list)  # the deployment of each replica
     pools: list[str] = field(default_factory=list)  # the pool of each deployment, by name
     by_model: dict[str, ModelTimes] = field(default_factory=dict)  # where pools serve several
-    times: dict[str, LatencyStatistics] = field(
-        default_factory=lambda: {name: LatencyStatistics() for name in LATENCIES}
-    )
+    times: dict[str, LatencyStatistics] = field(default_factory=_no_latencies)
     completed: int = 0
     refused: int = 0
     refusals: dict[str, int] = field(default_factory=dict)  # how many, by why
@@ -284,27 +284,16 @@ class Served(Tabular):
 
 
 UNITS = {
-    "rate": "1/s",
-    "goodput": "1/s",
-    "tokens_per_s": "1/s",
-    "power": "W",
-    "energy_per_token": "J",
-    "devices_power": "W",
-    "devices_energy_per_token": "J",
-    "cost_per_mtoken": "USD",
-    "dollars": "USD/s",
-    "begin": "s",
-    "duration": "s",
-    "saturated_from": "s",
-    "slo": "s",
+    **dict.fromkeys(("rate", "goodput", "tokens_per_s"), "1/s"),
+    **{"power": "W", "energy_per_token": "J", "devices_power": "W", "devices_energy_per_token": "J"},
+    **{"cost_per_mtoken": "USD", "dollars": "USD/s"},
+    **dict.fromkeys(("begin", "duration", "saturated_from", "slo"), "s"),
     **{
         f"{name}.{what}": "s"
         for name in (*LATENCIES, "inter_token")
         for what in ("mean", "confidence", "p50", "p90", "p95", "p99", "largest")
     },
-    "overloads.start": "s",
-    "overloads.end": "s",
-    "overloads.growth": "1/s",
+    **{"overloads.start": "s", "overloads.end": "s", "overloads.growth": "1/s"},
     **dict.fromkeys(("completed", "refused", "refusals", "good", "input_tokens", "output_tokens"), "1"),
     **dict.fromkeys(("preemptions", "kv_use", "kv_highest", "prefix_hits", "kept", "overloads"), "1"),
     **dict.fromkeys(("step_table_error", "fleet", "launch", "by_model"), "1"),

@@ -10,15 +10,7 @@ from pathlib import Path
 
 from strata.base.drawing import COLOURS, DARK, GREY, keep
 from strata.base.units import show
-from strata.pricing.timeline import (
-    TraceRow,
-    keep_trace,
-    named_process,
-    named_thread,
-    rate_counter,
-    trace_arrow,
-    trace_slice,
-)
+from strata.pricing import timeline
 from strata.simulate.events import Schedule, ScheduledTask
 
 WIDTH, LABEL, TRACK, TOP = 1400.0, 170.0, 26.0, 34.0  # points
@@ -232,15 +224,17 @@ SENDS = "to "  # how names of hand-overs begin
 
 def perfetto_json(schedule: Schedule, path: str | Path, static: float = 0.0) -> Path:
     """Write Chrome trace JSON; `static`: power of a device that flows whatever it does [W]."""
-    where, rows = _places(schedule), list[TraceRow]()
+    where, rows = _places(schedule), list[timeline.TraceRow]()
     for process in sorted({process for process, _ in where.values()}):
-        rows += named_process(process, f"stage {process}")
+        rows += timeline.named_process(process, f"stage {process}")
     for line, place in where.items():
-        rows += named_thread(place, line)
+        rows += timeline.named_thread(place, line)
     for t in schedule.tasks:
         if t.end > t.start:
             rows += _bars(t, where)
-    return keep_trace([*rows, *_counters(schedule, where, static), *_arrows(schedule, where)], Path(path))
+    return timeline.keep_trace(
+        [*rows, *_counters(schedule, where, static), *_arrows(schedule, where)], Path(path)
+    )
 
 
 def _places(schedule: Schedule) -> dict[str, tuple[int, int]]:
@@ -254,16 +248,18 @@ def _places(schedule: Schedule) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _bars(t: ScheduledTask, where: dict[str, tuple[int, int]]) -> Iterator[TraceRow]:
+def _bars(t: ScheduledTask, where: dict[str, tuple[int, int]]) -> Iterator[timeline.TraceRow]:
     work = t.task.work
     told = {
         name: value for name, value in (("flop", work.flop), ("memory_bytes", work.memory_bytes)) if value
     }
     for line in lines_of(t):
-        yield trace_slice(t.task.name, t.task.kind or "task", where[line], t.start, t.end, **told)
+        yield timeline.trace_slice(t.task.name, t.task.kind or "task", where[line], t.start, t.end, **told)
 
 
-def _counters(schedule: Schedule, where: dict[str, tuple[int, int]], static: float) -> Iterator[TraceRow]:
+def _counters(
+    schedule: Schedule, where: dict[str, tuple[int, int]], static: float
+) -> Iterator[timeline.TraceRow]:
     """What each stage computes, reads and draws; nothing where tasks do not know their work."""
     known = [t for t in schedule.tasks if t.end > t.start and t.task.work.flop + t.task.work.energy > 0.0]
     stages: dict[int, list[ScheduledTask]] = {}
@@ -273,10 +269,10 @@ def _counters(schedule: Schedule, where: dict[str, tuple[int, int]], static: flo
         for field, name, unit in COUNTERS:
             amounts = ((t.start, t.end, getattr(t.task.work, field)) for t in tasks)
             base = static if field == "energy" else 0.0
-            yield from rate_counter(process, name, amounts, unit=unit, base=base)
+            yield from timeline.rate_counter(process, name, amounts, unit=unit, base=base)
 
 
-def _arrows(schedule: Schedule, where: dict[str, tuple[int, int]]) -> Iterator[TraceRow]:
+def _arrows(schedule: Schedule, where: dict[str, tuple[int, int]]) -> Iterator[timeline.TraceRow]:
     """From each message on its link to the pass that waits for it."""
     sent = {t.task.name: t for t in schedule.tasks if t.task.kind == "send" and t.end > t.start}
     numbers = count(1)
@@ -288,4 +284,4 @@ def _arrows(schedule: Schedule, where: dict[str, tuple[int, int]]) -> Iterator[T
             if message is not None:
                 start, end = where[lines_of(message)[0]], where[lines_of(t)[0]]
                 times = (*start, message.start), (*end, t.start)
-                yield from trace_arrow(next(numbers), name, *times)
+                yield from timeline.trace_arrow(next(numbers), name, *times)

@@ -200,14 +200,8 @@ def calibrate_command(
         )
         _fit_all(data, only or [], (check, worth), form)
         return
-    told: dict[str, Any] = {
-        "op": op,
-        "fabric": fabric,
-        "links": links,
-        "nodes": nodes,
-        "gpus": gpus,
-        "units": units,
-    }
+    told: dict[str, Any] = {"op": op, "fabric": fabric, "links": links}
+    told |= {"nodes": nodes, "gpus": gpus, "units": units}
     if not log:
         said = [f"--{name}" for name, value in {**told, "partial": partial}.items() if value]
         require(not said, f"{', '.join(said)} says something of logs, but there is no --log FILE")

@@ -7,17 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from strata.app.commands.options import (
-    FORM,
-    AnswerForm,
-    SystemName,
-    argument,
-    command,
-    drawing,
-    flag,
-    option,
-    write,
-)
+from strata.app.commands import options
+from strata.app.commands.options import argument, command, drawing, flag, option
 from strata.app.terminal import listed_in, names_of, set_items, typed_bytes
 from strata.base.errors import BadValue
 from strata.base.units import whole
@@ -64,7 +55,7 @@ def fabric_command(
         None, "PATH=VALUE", "change a number, as often as needed: infiniband.oversubscription=2"
     ),
     svg: Path | None = drawing("write a picture of its topology"),
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """How a fabric is wired: bisection, diameter, hops, links, cost, energy and bounds of collectives, for
     each dimension and in all.
@@ -77,7 +68,7 @@ def fabric_command(
     wired = topology(fabric, typed_dimensions(fabric, sizes))
     rows = lambda told: [*told["dimensions"], told["whole"]]  # noqa: E731
     form.answer(topology_dict, topology_tables, rows, of=[wired])
-    write("picture", svg, draw_fabric, wired)
+    options.write("picture", svg, draw_fabric, wired)
 
 
 def typed_dimensions(fabric: Fabric, sizes: str) -> tuple[float, ...] | None:
@@ -106,7 +97,7 @@ def collective_command(
     bytes: str = option(
         ..., "SIZE,...", "whole buffer of one rank, like 64kB,1MiB,1e9; a list makes a table"
     ),
-    system: SystemName = "",
+    system: options.SystemName = "",
     fabric: str = option("", "NAME", "in place of a system: fabric name, or a TOML path", names_of("fabric")),
     sizes: str = SIZES,
     ranks: str = option("", "N,...", "members of the group; a list makes a table  [default: every device]"),
@@ -123,7 +114,7 @@ def collective_command(
     ),
     beside: list[str] | None = BESIDE,
     svg: Path | None = SVG,
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """One collective on a fabric: its time and lower bound, algorithm and bus bandwidth, the way it takes in
     each dimension, energy.
@@ -143,7 +134,7 @@ def collective_command(
     else:
         told, shown = _alone(network, asked | sent | {"packets": packets}, count, algorithms, simulate)
     form.answer(told[0] if len(told) == 1 else told, [shown], "collectives" if beside else "")
-    write("picture", svg, partial(_draw, network, asked | sent))
+    options.write("picture", svg, partial(_draw, network, asked | sent))
 
 
 def _draw(network: Any, asked: dict[str, Any], path: Path) -> Path:

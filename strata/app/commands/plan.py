@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from typer.core import TyperCommand
 
 from strata.app.commands import options
-from strata.app.commands.options import (
-    command,
-    drawing,
-    option,
-    typed,
-    typed_limits,
-    typed_sizes,
-    with_overlap,
-    with_price,
-)
+from strata.app.commands.options import command, drawing, option, typed, with_price
 from strata.app.terminal import names_of, status_line, system_names, wrote
 from strata.base.errors import BadValue, UnknownName, require
 from strata.base.units import whole
@@ -105,9 +96,9 @@ def plan_command(
     from strata.search.served_options import drafting_of
 
     engine = engine or usual_engine(phase)
-    batches, size = _typed_batches(batch), typed_sizes("1", input, output)
-    limits = typed_limits(ttft, tpot, share, goal)
-    changes = with_price(with_overlap(set, overlap), price)
+    batches, size = _typed_batches(batch), options.typed_sizes("1", input, output)
+    limits = options.typed_limits(ttft, tpot, share, goal)
+    changes = with_price(options.with_overlap(set, overlap), price)
     hardware, served, software = named_inputs(model, system, engine, weights, kv, changes)
     kind, fine_tuned = phase_of(served, phase), (routing, lora, frozen)
     tried = _usual_batches(kind, batches, size, hardware, served)
@@ -250,12 +241,12 @@ def compare_command(
     def inputs(system: str, model: str, engine: str) -> Any:
         return named_inputs(model, system, engine, weights, kv, with_price(set, prices.get(system, "")))
 
-    limits = typed_limits(ttft, tpot, share, goal) | {"against": against}
+    limits = options.typed_limits(ttft, tpot, share, goal) | {"against": against}
     engines = _listed(engine or [usual_engine(phase)], "--engine")
     largest = phase in ("prefill", "decode") and not batch
     models = _listed(model, "--model")
     require(phase in PHASES, "phase must be one of " + ", ".join(PHASES), phase=phase)
-    size = typed_sizes("1", input, output)
+    size = options.typed_sizes("1", input, output)
     work = _typed_work(None, phase, _typed_batches(batch), size)
     drafting = (lambda one: drafting_of(speculative, one, phase)) if speculative else None
     more: dict[str, Any] = {"largest": largest, "inputs": inputs, "quick": quick, "drafting": drafting}

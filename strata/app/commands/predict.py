@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from strata.app.commands import options
-from strata.app.commands.options import (
-    command,
-    flag,
-    option,
-    picture_file,
-    typed_sizes,
-    with_overlap,
-    with_price,
-    write_chakra,
-)
+from strata.app.commands.options import command, flag, option, picture_file, with_price
 from strata.app.rows_out import keep_table
 from strata.app.terminal import one_of, print_json, say, wrote
 from strata.base.errors import BadValue, StrataError
@@ -63,14 +54,8 @@ def predict_command(
     report: options.ReportFile = None,
 ) -> None:
     """Predict a model on a system: latency, throughput, energy, memory and cost, with what binds them."""
+    from strata.app.render import explanation as why_so
     from strata.app.render.accuracy import interval_of
-    from strata.app.render.explanation import (
-        difference_dict,
-        difference_table,
-        explanation,
-        gain_rows,
-        op_rows,
-    )
     from strata.app.render.prediction import dimmed, headline_table, prediction_dict
     from strata.app.render.program_graph import config_notes
     from strata.app.render.ranking import choice_dict
@@ -80,7 +65,7 @@ def predict_command(
     names = ("system", "model", "engine", "weights", "kv", "plan")
     named = {name: getattr(case, name) for name in names}
     work, set = _work_of(case, routing, (lora, frozen)), case.set
-    always = tuple(with_price(with_overlap([], overlap), price))
+    always = tuple(with_price(options.with_overlap([], overlap), price))
     asked = Question(**named, work=work, fabric=fabric, always=always)
     result, ranking = asked.answer(set or [])
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
@@ -88,19 +73,23 @@ def predict_command(
     lines = [*_choice_lines(asked, chosen, set), *lines, *result.notes, *config_notes(case.model, result)]
     changed = _beside(asked, result, set) if set and result.fits else None
     if chakra and result.fits:
-        write_chakra(result, chakra)
+        options.write_chakra(result, chakra)
     if form.json:
         told = {**prediction_dict(result), "plan_choice": choice_dict(chosen), "interval": interval}
-        why = {"ops": op_rows(result), "gains": gain_rows(result)} if explain and result.fits else {}
-        print_json(told | ({} if changed is None else {"difference": difference_dict(changed)}) | why)
+        why = (
+            {"ops": why_so.op_rows(result), "gains": why_so.gain_rows(result)}
+            if explain and result.fits
+            else {}
+        )
+        print_json(told | ({} if changed is None else {"difference": why_so.difference_dict(changed)}) | why)
     if not result.fits:
         raise BadValue(why_infeasible(result))
     keep_table(form.table, prediction_dict(result) if form.table else None)
     if not form.json:
-        difference = [] if changed is None else ["", difference_table(changed)]
+        difference = [] if changed is None else ["", why_so.difference_table(changed)]
         say(headline_table(result), *dimmed(lines), *difference)
         if explain:
-            say("", explanation(result))
+            say("", why_so.explanation(result))
     _write_files(result, lines, trace, roofline, report)
 
 
@@ -146,7 +135,7 @@ def _work_of(case: options.AskedCase, routing: str, tuned: tuple[str, str]) -> C
     """The workload of a program, as typed."""
     from strata.search.inputs import fine_tuning, make_workload, phase_of, routing_from_file
 
-    trained, size = fine_tuning(case.phase, *tuned), typed_sizes(case.batch, case.input, case.output)
+    trained, size = fine_tuning(case.phase, *tuned), options.typed_sizes(case.batch, case.input, case.output)
     return lambda program: make_workload(
         phase_of(program, case.phase), **size, routing=routing_from_file(routing, program), **trained
     )
@@ -182,7 +171,7 @@ def timeline_command(
     from strata.simulate.step import simulate_schedules, simulate_step
 
     named = (case.model, case.system, case.engine, case.weights, case.kv)
-    hardware, served, software = named_inputs(*named, with_overlap(case.set, overlap))
+    hardware, served, software = named_inputs(*named, options.with_overlap(case.set, overlap))
     work = _work_of(case, "", ("", ""))(served)
     given = bool(case.plan or layout_degrees(served))
     result = evaluate(hardware, served, work, case.plan, software) if given else None
@@ -198,7 +187,7 @@ def timeline_command(
         shown = comparison_table(result, found)
         return form.answer(comparison_dict(result, found), [shown], "schedules")
     if chakra:
-        write_chakra(result, chakra)
+        options.write_chakra(result, chakra)
     made = simulate_step(result, schedule, serial=serial, detail=detail)
     interval, lines = interval_of(result)
     told = {"plan": str(result.plan), **made.to_dict(), "interval": interval}

@@ -12,31 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from strata.app import terminal
 from strata.app.commands import options
-from strata.app.commands.options import (
-    FORM,
-    AnswerForm,
-    PicturesReport,
-    argument,
-    command,
-    drawing,
-    flag,
-    option,
-    typed_sizes,
-    with_price,
-)
+from strata.app.commands.options import argument, command, drawing, flag, option, with_price
 from strata.app.rows_out import write_rows
-from strata.app.terminal import (
-    complain,
-    listed_in,
-    metric_names,
-    names_of,
-    one_of,
-    print_json,
-    say,
-    status_line,
-    wrote,
-)
+from strata.app.terminal import listed_in, metric_names, names_of, one_of, wrote
 from strata.base.errors import BadValue
 from strata.base.units import whole
 
@@ -105,11 +85,11 @@ def search_command(
     seed: int = option(0, "N", "the same seed asks for the same points"),
     out: Path | None = option(None, "FOLDER", "keep every point, as Parquet"),
     resume: bool = flag("--resume", "go on with the study in --out"),
-    form: AnswerForm = FORM,
-    report: PicturesReport = None,
+    form: options.AnswerForm = options.FORM,
+    report: options.PicturesReport = None,
 ) -> None:
     """Search a space of designs: the best point of one metric, or the frontier of several, under limits."""
-    from strata.app.render.search import search_tables, search_why, why_no_design
+    from strata.app.render.search import search_report, search_tables, search_why, why_no_design
     from strata.search.run import Search
     from strata.search.space import space as make_space
 
@@ -125,13 +105,10 @@ def search_command(
         lambda: search_tables(outcome) if outcome.found else [],
         lambda told: told["frontier"],
     )
-    if report:
-        from strata.app.render.search import search_report
-
-        wrote("report", search_report(outcome, report, history))
+    options.write("report", report, lambda path: search_report(outcome, path, history))
     if stopped:
         again = shlex.join(["strata", *sys.argv[1:], *([] if resume else ["--resume"])])
-        complain(
+        terminal.complain(
             f"go on with: {again}" if out else "nothing was kept; with --out FOLDER a search can be resumed"
         )
         raise typer.Exit(130)
@@ -197,31 +174,26 @@ def study_command(
         "a study, or the path of its folder; left out: all there are",
         listed_in("strata.studies", "study_names"),
     ),
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
     report: Path | None = option(None, "FILE", "write an HTML page with pictures"),
     write: bool = flag("--write", "keep what was found, and the pictures, in the study's folder"),
 ) -> None:
     """Repeat a published study: for each claim what the paper says, what we get, and whether it holds."""
     from strata import studies
-    from strata.app.render.study import claims_table, studies_table, study_dict
+    from strata.app.render.study import claims_table, draw_study, studies_table, study_dict, study_report
 
     if not name:
         known = {n: studies.study(n).title for n in studies.study_names()}
         rows = [{"study": n, "title": title} for n, title in known.items()]
         return form.answer(known, [studies_table(known)], lambda _: rows)
-    with status_line(f"running study {name}"):
+    with terminal.status_line(f"running study {name}"):
         outcome = studies.run_study(name)
     form.answer(study_dict(outcome), lambda: [claims_table(outcome)], "claims")
     if write:
-        from strata.app.render.study import draw_study
-
         wrote("result", studies.store_result(outcome))
         drawn = draw_study(outcome, outcome.study.folder)
         wrote("pictures", outcome.study.folder, f" ({len(drawn)} files)")
-    if report:
-        from strata.app.render.study import study_report
-
-        wrote("report", study_report(outcome, report))
+    options.write("report", report, study_report, outcome)
 
 
 @command(
@@ -257,16 +229,16 @@ def sweep_command(
     from strata.app.render.prediction import dimmed
     from strata.search.sweep import sweep as run_sweep
 
-    size: dict[str, Any] = {**typed_sizes(batch, input, output)}
+    size: dict[str, Any] = {**options.typed_sizes(batch, input, output)}
     software: dict[str, Any] = {"engine": engine, "weights": weights, "kv": kv, "fabric": fabric}
     asked: dict[str, Any] = {"phase": phase, "plan": plan, "metric": metric, "where": where, "orders": orders}
     swept = run_sweep(system, model, vary, **size, **software, **asked, changes=with_price(set, price))
     intervals, lines = render.sweep_intervals(swept)
     if form.json:
-        print_json({**render.sweep_dict(swept), **intervals})
+        terminal.print_json({**render.sweep_dict(swept), **intervals})
     else:
         remarks = (*render.sweep_remarks(swept), *render.best_line(swept))
-        say(render.sweep_table(swept), *remarks, *dimmed(lines))
+        terminal.say(render.sweep_table(swept), *remarks, *dimmed(lines))
     if form.table:
         wrote("table", write_rows(form.table, *render.sweep_rows(swept)))
     options.write("report", report, render.sweep_report, swept)

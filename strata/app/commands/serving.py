@@ -7,18 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from strata.app import terminal
 from strata.app.commands import options
-from strata.app.commands.options import (
-    FORM,
-    AnswerForm,
-    EngineName,
-    command,
-    drawing,
-    flag,
-    option,
-    typed_counts,
-    typed_limits,
-    with_price,
-)
+from strata.app.commands.options import command, drawing, flag, option, typed_counts, with_price
 from strata.app.rows_out import keep_table
 from strata.base.drawing import PICTURE_KINDS
 from strata.base.errors import BadValue, require
@@ -109,7 +98,7 @@ def serving_command(
     load |= {"chunk": _optional(chunk, "--chunk"), "sequences": _optional(sequences, "--sequences")}
     apart = int(whole(prefill_devices, "--prefill-devices")) if prefill_devices else 0
     pools: dict[str, Any] = {"disaggregated": disaggregated} | ({"prefill_devices": apart} if apart else {})
-    load |= {**pools, **typed_limits(ttft, tpot, share, goal), "quick": quick}
+    load |= {**pools, **options.typed_limits(ttft, tpot, share, goal), "quick": quick}
     load |= {**typed_draft(speculative, served), "with_frontier": picture is not None or report is not None}
     with terminal.status_line("pricing plans") as heard:
         found = serve_under_load(hardware, served, requests, plan or None, software, **load, heard=heard)
@@ -238,12 +227,12 @@ def speculate_command(
     context: str = option("2048", "N", "tokens of a sequence so far"),
     plan: str = option("", "--plan -p PLAN", "of the target, like tp=16  [default: its quickest that fits]"),
     draft_plan: str = option("", "PLAN", "of the drafts  [default: the quickest of each]"),
-    engine: EngineName = USUAL_SERVER,
+    engine: options.EngineName = USUAL_SERVER,
     set: list[str] | None = option(
         None, "PATH=VALUE", "change a number of chip, fabric or engine, as often as needed"
     ),
     svg: Path | None = drawing("write a heat map of tokens/s over window and acceptance, by draft"),
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """A small model guesses tokens, the target verifies all of them in one step: tokens/s by window and
     acceptance, the speed-up, the best window, and which draft is best.

@@ -7,21 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from strata.app.commands.options import (
-    FORM,
-    AnswerForm,
-    ChipName,
-    DevicePrice,
-    argument,
-    command,
-    drawing,
-    flag,
-    option,
-    typed,
-    typed_counts,
-    with_price,
-    write,
-)
+from strata.app.commands import options
+from strata.app.commands.options import argument, command, drawing, flag, option, typed, with_price
 from strata.app.rows_out import quantity_rows
 from strata.app.terminal import names_of, one_of, set_items, typed_bytes, typed_pairs, wrote
 from strata.base.errors import BadValue, require
@@ -76,7 +63,7 @@ def generate_command(
     ),
     out: Path | None = option(None, "FILE", "write the chip, and the fabric of its networks beside it"),
     svg: Path | None = drawing("write a picture: area and power by component"),
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """What fits a die and its package, how fast its power lets it run, what binds, what more would buy."""
     from strata.app.render.generation import draw_generation, generation_dict, generation_tables
@@ -93,7 +80,7 @@ def generate_command(
     if out:
         for path in write_chip(found, out):
             wrote("file", path)
-    write("picture", svg, draw_generation, found)
+    options.write("picture", svg, draw_generation, found)
 
 
 @command("area", "What fits a chip's logic die.", "strata area stack-ref --layers 1:12 --svg area.svg")
@@ -103,13 +90,13 @@ def area_command(
     floorplan: FloorplanName = "",
     layers: LayerCounts = "",
     svg: Path | None = drawing("write a picture: area by part over the layers of the stack"),
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """The parts of a chip's logic die, the cores that fit it, and the network between them."""
     from strata.app.render.silicon import area_dict, area_tables, draw_die_areas, stacks_table
     from strata.hardware.silicon.floorplan import area_of
 
-    counts = typed_counts(layers, "--layers", *LAYERS)
+    counts = options.typed_counts(layers, "--layers", *LAYERS)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     areas = [area_of(stacked, silicon) for stacked in stacks]
 
@@ -174,8 +161,8 @@ def cost_command(
     dfmodel: bool = flag(
         "--dfmodel", "with --system: cost and power as DFModel counts chips, memory, links and ports"
     ),
-    price: DevicePrice = "",
-    form: AnswerForm = FORM,
+    price: options.DevicePrice = "",
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """What one packaged chip costs to make, by part, with its yields; or with --system what a whole system
     costs.
@@ -199,7 +186,7 @@ def cost_command(
                 "--layers compares chips, not systems; give a system's layers with --set stack.layers=8"
             )
         return _answer_system(system, floorplan, set, price, dfmodel, form)
-    counts = typed_counts(layers, "--layers", *LAYERS)
+    counts = options.typed_counts(layers, "--layers", *LAYERS)
     owner, silicon, stacks = stacked_chips(chip, floorplan, set, counts)
     costs = [cost_of(stacked, silicon) for stacked in stacks]
 
@@ -212,7 +199,7 @@ def cost_command(
 
 
 def _answer_system(
-    name: str, floorplan: str, items: list[str] | None, price: str, dfmodel: bool, form: AnswerForm
+    name: str, floorplan: str, items: list[str] | None, price: str, dfmodel: bool, form: options.AnswerForm
 ) -> None:
     """What a whole system costs, counted as told."""
     from strata.app.render.silicon import system_cost_dict, system_cost_table
@@ -262,7 +249,7 @@ def dram_command(
     hot: bool = flag("--hot", "above 85 degC: refreshed twice as often"),
     set: list[str] | None = option(None, "PATH=VALUE", "change a number of it: timing.faw='20 ns'"),
     svg: Path | None = drawing("write a picture: every memory's share of its peak over the run"),
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """Bandwidth of one channel for a stream of accesses: each bound on it, and the one that tells."""
     from strata.app.render.silicon import channel_dict, channel_table, draw_memories
@@ -280,7 +267,7 @@ def dram_command(
     channels = [sustained_channel(memory, stream, float(hot)) for stream in streams]
     told = channel_dict(memory, share, runs, channels)
     form.answer(told, [channel_table(told)], "runs")
-    write("picture", svg, draw_memories, share, limits, float(hot))
+    options.write("picture", svg, draw_memories, share, limits, float(hot))
 
 
 def _fraction(text: str) -> float:
@@ -304,7 +291,7 @@ def _fraction(text: str) -> float:
     "strata heat stack-ref --layers 8 --power 60 --svg heat.svg",
 )
 def heat_command(
-    name: ChipName,
+    name: options.ChipName,
     power: str = option("", "W", "power of the logic die  [default: what the chip's limit leaves]"),
     dram_power: str = option("", "W", "power of each DRAM layer  [default: sustained bandwidth, shared out]"),
     layers: str = option("", "N", "DRAM layers  [default: the chip's]"),
@@ -322,7 +309,7 @@ def heat_command(
     ),
     transient: str = option("", "TIME", "temperatures in time after power is switched on, like 2s"),
     svg: Path | None = drawing("write a picture: a section through the stack, and a map of each die"),
-    form: AnswerForm = FORM,
+    form: options.AnswerForm = options.FORM,
 ) -> None:
     """Temperatures of a chip and the DRAM on it, layer by layer; what heat passes on its way to the coolant;
     what binds.
@@ -338,4 +325,4 @@ def heat_command(
     temperatures = heat(name, *watts, cooled=cooling or None, **changes)
     of = [temperatures]
     form.answer(render.temperatures_dict, render.temperatures_tables, render.temperature_rows, of)
-    write("picture", svg, render.draw_temperatures, temperatures)
+    options.write("picture", svg, render.draw_temperatures, temperatures)

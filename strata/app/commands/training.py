@@ -216,15 +216,11 @@ def post_train_command(
 
 def _tell(found: PostTraining, form: options.AnswerForm, svg: Path | None) -> None:
     """The answer, in the ways that are asked for; what does not fit is one line."""
-    from strata.app.render.post_training import (
-        draw_post_training,
-        post_training_dict,
-        post_training_rows,
-        post_training_tables,
-    )
+    from strata.app.render import post_training as render
 
     if form.json or not found.why_none:
-        form.answer(post_training_dict, post_training_tables, post_training_rows, of=[found])
+        told = (render.post_training_dict, render.post_training_tables, render.post_training_rows)
+        form.answer(*told, of=[found])
     if found.why_none:
         raise BadValue(found.why_none)
-    options.write("picture", svg, draw_post_training, found)
+    options.write("picture", svg, render.draw_post_training, found)

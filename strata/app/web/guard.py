@@ -68,11 +68,8 @@ class Door:
             return False
         if parts.username is not None or parts.path or parts.query:
             return False
-        return (
-            name in {h.strip("[]") for h in self.hosts}
-            and port in (None, self.port)
-            and (port is not None or self.port in (80, 443))
-        )
+        ports = (None, self.port) if self.port in (80, 443) else (self.port,)
+        return name in {h.strip("[]") for h in self.hosts} and port in ports
 
     def known_origin(self, header: str) -> bool:
         """Whether an Origin header is this server's own page.
@@ -167,10 +164,8 @@ class Guard:
             return 400, "content-length is no number"
         if long:
             return 413, f"a request has at most {MOST_BODY >> 10} KiB"
-        if (
-            not safe
-            and headers.get("content-type", "application/json").split(";")[0].strip() != "application/json"
-        ):
+        kind = headers.get("content-type", "application/json").split(";")[0].strip()
+        if not safe and kind != "application/json":
             return 415, "requests are JSON"
         return None
 

@@ -62,9 +62,8 @@ def web_app(folder: Path, door: Door | None = None, count: int | None = None) ->
     @asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
         await workers.start()
-        warming = [
-            asyncio.create_task(workers.ask("what_if.warm", {"worker": i})) for i in range(workers.count)
-        ]
+        asked = (workers.ask("what_if.warm", {"worker": i}) for i in range(workers.count))
+        warming = list(map(asyncio.create_task, asked))
         yield
         for task in warming:
             task.cancel()
@@ -102,18 +101,14 @@ def _add(app: FastAPI, workers: Workers, route: Route) -> None:
     async def plain() -> Response:
         return await short(route.question())
 
-    name = route.call.replace(".", "_")
+    kept["operation_id"] = route.call.replace(".", "_")
     if not route.question.model_fields and not route.job:
-        app.get(f"/api/{route.path}", operation_id=name, **kept)(plain)
+        app.get(f"/api/{route.path}", **kept)(plain)
         return
     endpoint = long if route.job else short
     endpoint.__annotations__["question"] = route.question
-    if route.job:
-        app.post(f"/api/{route.path}", operation_id=name, status_code=202, response_model=JobTold, **kept)(
-            endpoint
-        )
-    else:
-        app.post(f"/api/{route.path}", operation_id=name, **kept)(endpoint)
+    kept |= {"status_code": 202, "response_model": JobTold} if route.job else {}
+    app.post(f"/api/{route.path}", **kept)(endpoint)
 
 
 def _add_jobs(app: FastAPI, workers: Workers) -> None:

@@ -22,6 +22,11 @@ LONGEST_FRAME = 64 << 20  # bytes of one answer
 READABLE = ("/proc", "/sys", "/dev", "/usr/share", "/etc/fonts", "/usr/lib")  # what libraries look at
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 ANSWERS = "strata.app.web.answers"
+# what changes a folder, of one path or of two
+OF_ONE, OF_TWO = (
+    ("os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree"),
+    ("os.rename", "os.symlink", "os.link"),
+)
 
 
 def frame(told: dict[str, Any]) -> bytes:
@@ -81,16 +86,8 @@ def fence(folder: str) -> None:
             writes = bool(flags & WRITING) if isinstance(flags, int) else "r" not in (mode or "r")
             if not inside(name, write if writes else read):
                 raise Fenced(13, "outside of what the page may see", Path(name).name)
-        elif event in (
-            "os.remove",
-            "os.rename",
-            "os.mkdir",
-            "os.rmdir",
-            "shutil.rmtree",
-            "os.symlink",
-            "os.link",
-        ):
-            for name in arguments[:2] if event in ("os.rename", "os.symlink", "os.link") else arguments[:1]:
+        elif event in (*OF_ONE, *OF_TWO):
+            for name in arguments[:2] if event in OF_TWO else arguments[:1]:
                 if not isinstance(name, int) and not inside(os.fsdecode(name), write):
                     raise Fenced(13, "outside of what the page may see", Path(os.fsdecode(name)).name)
         elif event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "socket.connect"):
@@ -112,10 +109,8 @@ def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANS
     try:
         reports = "route" in vars(function) and vars(function)["route"].job
         done = function(question, tell) if reports else function(question)
-    except Unforeseen as error:
-        return {"error": str(error), "status": 500}
     except StrataError as error:
-        return {"error": str(error), "status": 422}
+        return {"error": str(error), "status": 500 if isinstance(error, Unforeseen) else 422}
     except Fenced as error:
         return {"error": f"{error.filename or 'this'}: {error.strerror}", "status": 422}
     except RecursionError:
@@ -127,10 +122,8 @@ def answered(call: str, question: dict[str, Any], tell: Tell, package: str = ANS
             import traceback
 
             traceback.print_exc()
-        return {
-            "error": printable_line(f"a fault of strata's: {type(error).__name__}: {error}"),
-            "status": 500,
-        }
+        line = printable_line(f"a fault of strata's: {type(error).__name__}: {error}")
+        return {"error": line, "status": 500}
     return {"done": plain_json(done)}
 
 

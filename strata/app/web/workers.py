@@ -27,6 +27,7 @@ MOST_WAITING = 400  # short questions
 KEPT_JOBS = 40  # that have ended, with their answers
 MOST_TOLD = 2000  # reports of one job that are kept
 CACHED = 2000  # answers to short questions
+CUT_SHORT = "the worker ended before it answered"
 
 
 class Busy(Exception):
@@ -76,9 +77,19 @@ class Worker:
             with suppress(ProcessLookupError):  # `Process.kill` would collect what asyncio waits for
                 os.kill(self.process.pid, signal.SIGKILL)
 
+    async def end(self) -> None:
+        """End the process at once, and wait until it is gone."""
+        self.kill()
+        if self.process is not None:
+            await self.process.wait()
+
 
 def _low() -> None:
     os.nice(10)
+
+
+def _error(status: int, why: str) -> tuple[int, bytes]:
+    return status, frame({"error": why}).strip()
 
 
 @dataclass(eq=False, kw_only=True)
@@ -147,9 +158,7 @@ class Workers:
         for task in self.tasks:
             task.cancel()
         for worker in [*self.all, *(j.worker for j in self.jobs.values() if j.worker)]:
-            worker.kill()
-            if worker.process is not None:
-                await worker.process.wait()
+            await worker.end()
 
     async def ask(self, call: str, question: dict[str, Any], limit: float = SHORT_LIMIT) -> tuple[int, bytes]:
         """Status and JSON of the answer to a short question; equal questions are answered once."""
@@ -167,7 +176,7 @@ class Workers:
             found = await self._ask(call, question, limit)
         except BaseException as error:
             waiting = self.under_way.pop(key)
-            waiting.set_result((503, frame({"error": "the question was given up"}).strip()))
+            waiting.set_result(_error(503, "the question was given up"))
             raise error
         finally:
             self.waiting -= 1
@@ -187,21 +196,19 @@ class Workers:
                 line = await worker.line()
             whole = line.endswith(b"\n")
         except TimeoutError:
-            return 504, frame({"error": f"this took longer than {limit:g} s and was stopped"}).strip()
+            return _error(504, f"this took longer than {limit:g} s and was stopped")
         except (ConnectionError, ValueError):
-            return 500, frame({"error": "the worker ended before it answered"}).strip()
+            return _error(500, CUT_SHORT)
         finally:
             if not whole:
-                worker.kill()
-                if worker.process is not None:
-                    await worker.process.wait()
+                await worker.end()
             self.idle.put_nowait(worker)
         if not whole:
-            return 500, frame({"error": "the worker ended before it answered"}).strip()
+            return _error(500, CUT_SHORT)
         if line.startswith(b'{"done":'):
             return 200, line[len(b'{"done":') : -2]
         told = parsed(line)
-        return int(told.get("status", 500)), frame({"error": told.get("error", "")}).strip()
+        return _error(int(told.get("status", 500)), told.get("error", ""))
 
     def begin(self, call: str, question: dict[str, Any], kept: bool = False) -> Job:
         """Start a job, or let it wait for its turn."""
@@ -229,11 +236,8 @@ class Workers:
         async with self.slots:
             if job.state != "waiting":
                 return
-            job.state, job.began, job.worker = (
-                "running",
-                time.monotonic(),
-                Worker(self.folder, self.answers, low=True),
-            )
+            job.state, job.began = "running", time.monotonic()
+            job.worker = Worker(self.folder, self.answers, low=True)
             job.note()
             try:
                 async with asyncio.timeout(JOB_LIMIT):
@@ -241,11 +245,9 @@ class Workers:
             except TimeoutError:
                 self._end(job, "failed", f"this took longer than {JOB_LIMIT:g} s and was stopped")
             except (ConnectionError, ValueError):
-                self._end(job, "failed", "the worker ended before it answered")
+                self._end(job, "failed", CUT_SHORT)
             finally:
-                job.worker.kill()
-                if job.worker.process is not None:
-                    await job.worker.process.wait()
+                await job.worker.end()
                 job.worker = None
 
     async def _follow(self, job: Job) -> None:
@@ -266,7 +268,7 @@ class Workers:
             else:
                 self._end(job, "failed", str(told.get("error", "")))
             return
-        self._end(job, "failed", "the worker ended before it answered")
+        self._end(job, "failed", CUT_SHORT)
 
     def _end(self, job: Job, state: str, error: str = "") -> None:
         if job.state in ("waiting", "running"):

@@ -59,11 +59,10 @@ class GammaArrivals:
     def times(self, random: np.random.Generator, count: int) -> Iterator[list[float]]:
         clock = 0.0
         for size in _sizes(count):
-            found: list[float] = (
-                clock + np.cumsum(gamma_gaps(random, self.rate, self.burstiness, size))
-            ).tolist()
-            clock = found[-1]
-            yield found
+            gaps = gamma_gaps(random, self.rate, self.burstiness, size)
+            times: list[float] = (clock + np.cumsum(gaps)).tolist()
+            clock = times[-1]
+            yield times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +105,7 @@ class BurstyArrivals:
                 lasts, rate = next(segments)
                 sums.append(sums[-1] + lasts * rate)
                 clocks.append(clocks[-1] + lasts)
-            found: list[float] = np.interp(drawn, sums, clocks).tolist()
-            yield found
+            yield np.interp(drawn, sums, clocks).tolist()
             sums, clocks = sums[-2:], clocks[-2:]
 
     def _segments(self, random: np.random.Generator) -> Iterator[tuple[float, float]]:
@@ -157,10 +155,7 @@ class DailyArrivals:
             drawn = unit + np.cumsum(gamma_gaps(random, 1.0, self.burstiness, size))
             unit = float(drawn[-1])
             periods = np.floor(drawn / sums[-1])
-            found: list[float] = (
-                periods * self.period + np.interp(drawn - periods * sums[-1], sums, clocks)
-            ).tolist()
-            yield found
+            yield (periods * self.period + np.interp(drawn - periods * sums[-1], sums, clocks)).tolist()
 
 
 def _check_rate(rate: float, burstiness: float) -> None:

@@ -194,16 +194,11 @@ class Pool:
     def __post_init__(self) -> None:
         if self.admission not in ADMISSIONS:
             raise UnknownName("admission", self.admission, ADMISSIONS)
-        reads = self.role == "prefill"
-        require(
-            reads == (self.then is not None), "a pool hands on what it reads, and only that", role=self.role
-        )
+        alike = (self.role == "prefill") == (self.then is not None)
+        require(alike, "a pool hands on what it reads, and only that", role=self.role)
         if self.then is not None:
-            require(
-                self.then.role == "decode",
-                "prompts are handed on to a pool of role decode",
-                role=self.then.role,
-            )
+            decodes = self.then.role == "decode"
+            require(decodes, "prompts are handed on to a pool of role decode", role=self.then.role)
         different = [r.rules.role for r in self.replicas if r.rules.role != self.role]
         require(not different, "replicas of a pool have its role", role=self.role, replicas=different)
 

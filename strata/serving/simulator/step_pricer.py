@@ -199,15 +199,12 @@ def kv_room(pricer: StepPricer, *, context: float) -> KvRoom:
     chunk = float(np.asarray(engine.max_num_batched_tokens))
     near = page * float(ceil_div(max(context, 2.0 * page), page))
     far = near + page * float(ceil_div(near / 8.0, page))
-    work = pricer.reading(
-        np.array([1.0, 2.0, 2.0]), np.array([near, near, far]), np.full(3, chunk), chunk / 2
-    )
+    sequences, lengths = np.array([1.0, 2.0, 2.0]), np.array([near, near, far])
+    work = pricer.reading(sequences, lengths, np.full(3, chunk), chunk / 2)
     metrics = evaluate(pricer.system, pricer.model, work, pricer.plan, engine).metrics
     used = np.broadcast_to(np.asarray(metrics.memory_used, float), (3,))
     if pricer.draft_bytes is not None:  # which has a cache of its own
-        used = used + pricer.draft_bytes(
-            pricer.lanes * np.array([1.0, 2.0, 2.0]), np.array([near, near, far])
-        )
+        used = used + pricer.draft_bytes(pricer.lanes * sequences, lengths)
     limit = float(np.max(np.asarray(metrics.memory_limit, float)))
     each, token = used[1] - used[0], (used[2] - used[1]) / (2.0 * (far - near))
     room = limit - (used[0] - each)

@@ -20,17 +20,8 @@ from strata.serving.simulator.trace_rows import UNITS, RowFault, RowReader, Trac
 
 TABLES, LINES = (".csv",), (".jsonl", ".ndjson")
 FAULTS = ("refuse", "skip")
-WRITTEN = (
-    "arrival_s",
-    "input_tokens",
-    "output_tokens",
-    "prefix",
-    "session",
-    "turn",
-    "priority",
-    "model",
-    "keep",
-)
+KINSHIP = ("prefix", "session", "turn", "priority", "model", "keep")
+WRITTEN = ("arrival_s", "input_tokens", "output_tokens", *KINSHIP)
 SHOWN = 5  # kinds of skipped rows that are told
 KEPT = 100_000  # lengths taken from a trace as a distribution
 

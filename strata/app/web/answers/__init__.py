@@ -72,11 +72,9 @@ class Route:
     example: dict[str, Any] | None = None
 
 
-def answers(
-    path: str, says: str, question: type[WebQuestion] = NoQuestion, **more: Any
-) -> Callable[[Answer], Answer]:
+def answers(path: str, question: type[WebQuestion] = NoQuestion, **more: Any) -> Callable[[Answer], Answer]:
     """Make a function of `answers` the one that answers what is asked at a path; it is given the whole
-    question, with what was not said as it usually is.
+    question, with what was not said as it usually is. The first sentence of its docstring is the path's own.
     """
 
     def named(function: Answer) -> Answer:
@@ -89,6 +87,7 @@ def answers(
             return function(whole.model_dump(), *tell)
 
         call = f"{function.__module__.rsplit('.', 1)[-1]}.{function.__name__}"
+        says = (function.__doc__ or "").partition(". ")[0].removesuffix(".")
         answer.__dict__["route"] = Route(path=path, call=call, says=says, question=question, **more)
         return cast(Answer, answer)
 

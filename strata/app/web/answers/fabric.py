@@ -83,9 +83,9 @@ def _placed(question: dict[str, Any]) -> tuple[System, Plan]:
     return hardware, make_plan(tp=inner, dp=devices // inner)
 
 
-@answers("fabric", "How a fabric is wired, and where a plan's ranks lie", JoinedDevices)
+@answers("fabric", JoinedDevices)
 def joined(question: dict[str, Any]) -> dict[str, Any]:
-    """The fabric's dimensions and what they offer, and each device's ranks."""
+    """How a fabric is wired, and where a plan's ranks lie."""
     hardware, chosen = _placed(question)
     wired = topology(hardware.fabric)
     told = topology_dict(wired)
@@ -119,9 +119,9 @@ def joined(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers("fabric/step", "Collectives of a model's step under a plan", StepOn)
+@answers("fabric/step", StepOn)
 def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
-    """Every kind of collective of one micro-batch through the model, longest in all first."""
+    """Collectives of a model's step under a plan."""
     _, chosen = _placed(question)
     named = {key: question[key] for key in ("system", "model", "engine", "fabric")}
     asked = Question(**named, plan=plan_text(chosen), work=work_asked(question | {"output": 1.0}))
@@ -155,15 +155,9 @@ def step_collectives(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers(
-    "fabric/collective",
-    "One collective of a plan's group: time, bandwidth over bytes, and the load of every link",
-    OneCollective,
-)
+@answers("fabric/collective", OneCollective)
 def collective_told(question: dict[str, Any]) -> dict[str, Any]:
-    """Time and bus bandwidth at these bytes and over all, and what the links carry while every group of the
-    plan does the same.
-    """
+    """One collective of a plan's group: time, bandwidth over bytes, and the load of every link."""
     hardware, chosen = _placed(question)
     asked = (hardware, chosen, question["group"], question["pattern"])
     one = group_collective(*asked, bytes=np.array([question["bytes"]]), engine=question["engine"])

@@ -46,28 +46,21 @@ class MappedProgram(FusedProgram):
     seconds: Annotated[float, Field(ge=1, le=600)] = 60.0
 
 
-@answers("mapping-names", "Programs and models that can be mapped")
+@answers("mapping-names")
 def program_names(_: dict[str, Any]) -> dict[str, Any]:
-    """Programs, models, and systems to begin with."""
+    """Programs and models that can be mapped."""
     return {kind: list(names(kind)) for kind in ("programs", "models", "chips")}
 
 
-@answers("mapping", "The best partitions of a program under a plan's layouts", FusedProgram)
+@answers("mapping", FusedProgram)
 def fused(asked: dict[str, Any]) -> dict[str, Any]:
-    """The best partitions under the layouts of a plan, beside kernel by kernel."""
+    """The best partitions of a program under a plan's layouts."""
     return mapped(asked, "given", SHORT, None)
 
 
-@answers(
-    "mapping-search",
-    "The best mapping of a program: degrees, layouts and partitions, with its proof",
-    MappedProgram,
-    job=True,
-)
+@answers("mapping-search", MappedProgram, job=True)
 def searched(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """The best mapping with everything searched; tells the best step and the bound of the
-    division that is looked at as they close in.
-    """
+    """The best mapping of a program: degrees, layouts and partitions, with its proof."""
     last: list[tuple[float, float]] = []
 
     def progress(best: float, bound: float) -> None:

@@ -38,11 +38,9 @@ class SweptDesign(Design):
     plans: Literal["each", "same"] = "each"  # the best for each value, or one for all
 
 
-@answers("numbers", "Every number behind a design, with its source", Design)
+@answers("numbers", Design)
 def numbers(design: dict[str, Any]) -> dict[str, Any]:
-    """Every number of chip, fabric, engine and prices: value now and as shipped, unit, meaning, source, and
-    whether it is own, inherited, fitted, derived or assumed.
-    """
+    """Every number behind a design, with its source."""
     asked = question_of(design)
     shipped = asked.inputs()
     refused = ""
@@ -79,9 +77,9 @@ def _stated(owner: str, shipped: Any, now: Any) -> list[dict[str, Any]]:
     return found
 
 
-@answers("sweep", "What one number does over a range", SweptDesign)
+@answers("sweep", SweptDesign)
 def swept(asked: dict[str, Any]) -> dict[str, Any]:
-    """A metric over values of one number, the best of them, and what binds at each."""
+    """What one number does over a range."""
     path, unit = asked["path"], _unit(asked)
     listed = ",".join(f"{v:.12g}" for v in dict.fromkeys(asked["values"]))
     axis = f"{path}={listed}{'' if unit == '1' else f' {unit}'}"

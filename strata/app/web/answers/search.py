@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 from strata.app.render.catalogue import catalogue
 from strata.app.render.prediction import metric_label
 from strata.app.render.tables import picked
-from strata.app.web.answers import FieldPath, Name, NameOrNone, NoQuestion, Text, WebQuestion, answers
+from strata.app.web.answers import FieldPath, Name, NameOrNone, Text, WebQuestion, answers
 from strata.app.web.answers.what_if import work_asked
 from strata.base.errors import BadFile, StrataError, require
 from strata.search.goal import GOAL_METRICS, POINT_METRICS, Goal, metric_column
@@ -91,9 +91,9 @@ class PointsAsked(WebQuestion):
     at: When = 0
 
 
-@answers("search/choices", "Spaces, samplers and metrics", NoQuestion)
+@answers("search/choices")
 def search_choices(_: dict[str, Any]) -> dict[str, Any]:
-    """Spaces with titles, samplers, and metrics that a goal may name with the phases that have them."""
+    """Spaces, samplers and metrics."""
     return {
         "spaces": catalogue("spaces")["spaces"],
         "samplers": sampler_names(),
@@ -141,9 +141,9 @@ def _number(text: str) -> float | str:
         return text
 
 
-@answers("search/space", "A space: its axes and size", SpaceAsked)
+@answers("search/space", SpaceAsked)
 def space_told(question: dict[str, Any]) -> dict[str, Any]:
-    """A space for people: its question, its axes with choices and sources, and how many points it has."""
+    """A space: its axes and size."""
     found = space_asked(question)
     return {
         **picked(found, "name title note size"),
@@ -181,9 +181,9 @@ def study_parts(name: str) -> tuple[Space, Goal, dict[str, Any]]:
         raise BadFile(f"the manifest of study {name} cannot be read: {error}") from None
 
 
-@answers("search/studies", "Studies in the server's folder", StudiesAsked)
+@answers("search/studies", StudiesAsked)
 def studies_kept(_: dict[str, Any]) -> dict[str, Any]:
-    """Studies of the folder, the last that moved first."""
+    """Studies in the server's folder."""
     found: list[dict[str, Any]] = []
     folders = [p for p in Path().iterdir() if known_study(p.name) and not p.name.startswith(".")]
     for path in sorted(folders, key=lambda p: -p.stat().st_mtime)[:200]:
@@ -199,11 +199,9 @@ def studies_kept(_: dict[str, Any]) -> dict[str, Any]:
     return {"studies": found}
 
 
-@answers(
-    "search/designs", "Points of a study as designs, and named systems at the same question", PointsAsked
-)
+@answers("search/designs", PointsAsked)
 def point_designs(question: dict[str, Any]) -> dict[str, Any]:
-    """Points as designs for What-if, and what named systems deliver at the same question."""
+    """Points of a study as designs, and named systems at the same question."""
     asked = PointsAsked(**question)
     space, goal, _ = study_parts(asked.study)
     numbers = [int(text) for text in (*asked.points, asked.like)]

@@ -48,9 +48,9 @@ class StudyStart(search.SpaceAsked):
     resume: bool = False
 
 
-@answers("search/run", "Start a study in the folder, or resume it", StudyStart, job=True, kept=True)
+@answers("search/run", StudyStart, job=True, kept=True)
 def searched_study(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Rounds of a search with word after each; whoever cancels keeps what was stored."""
+    """Start a study in the folder, or resume it. Whoever cancels keeps what was stored."""
     searching, old = _resumed(asked["study"]) if asked["resume"] else (_begun(asked), [])
     space, goal = searching.space, searching.goal
     tell({"study": asked["study"], "size": space.size, "goal": goal.words(), **_axes_told(space, goal)})
@@ -77,9 +77,8 @@ def _begun(asked: dict[str, Any]) -> Search:
     if search.known_study(name := asked["study"]):
         raise BadValue(f"the folder has a study {name} already; resume it, or choose another name")
     names = ("limits", "sampler", "budget", "gap", "seed")
-    return Search(
-        search.space_asked(asked), asked["goal"], out=asked["study"], **{n: asked[n] for n in names}
-    )
+    how = {n: asked[n] for n in names}
+    return Search(search.space_asked(asked), asked["goal"], out=asked["study"], **how)
 
 
 def _resumed(study: str) -> tuple[Search, list[dict[str, Any]]]:
@@ -108,9 +107,9 @@ def history_of(study: str) -> dict[str, Any]:
     return found
 
 
-@answers("search/open", "What a study of the folder has found so far", search.StudyAsked)
+@answers("search/open", search.StudyAsked)
 def opened_study(question: dict[str, Any]) -> dict[str, Any]:
-    """What a study of the folder has found so far, read from its parts."""
+    """What a study of the folder has found so far."""
     name = question["study"]
     space, goal, _ = search.study_parts(name)
     store, history = Store(name), history_of(name)
@@ -249,11 +248,8 @@ def _labels(axes: dict[str, DesignAxis], trait: Trait) -> list[str]:
 def heat_maps(space: Space, goal: Goal, every: Evaluated, rank: dict[str, int]) -> list[dict[str, Any]]:
     """The best of the first metric for each two choices of two numeric axes."""
     scores = goal.scores(every)[:, 0]
-    numeric = [
-        i
-        for i, a in enumerate(space.axes)
-        if a.ordered and 1 < len(a) <= MAP_CHOICES and len(np.unique(every.digits[:, i])) > 1
-    ]
+    some = [i for i, a in enumerate(space.axes) if a.ordered and 1 < len(a) <= MAP_CHOICES]
+    numeric = [i for i in some if len(np.unique(every.digits[:, i])) > 1]
     numeric.sort(key=lambda i: rank.get(space.axes[i].name, 99))
     maps: list[dict[str, Any]] = []
     for i, j in [(i, j) for k, j in enumerate(numeric) for i in numeric[:k]][:MAPS]:

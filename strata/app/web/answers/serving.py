@@ -101,11 +101,9 @@ def input_variation(service: dict[str, Any]) -> float:
     return known.get(service["input_shape"], exp(service["spread"] ** 2) - 1.0)
 
 
-@answers(
-    "serving", "A model under load by closed forms: plans, latency over load, cost, how to start it", Service
-)
+@answers("serving", Service)
 def closed_forms(service: dict[str, Any]) -> dict[str, Any]:
-    """What `strata serving --quick` says: the best plans under limits, what requests see, the curve."""
+    """A model under load by closed forms: plans, latency over load, cost, how to start it."""
     system, model, engine = inputs_of(service)
     asked = Requests(service["input"], service["output"], input_variation(service))
     closed = service["load"] == "closed"
@@ -241,14 +239,9 @@ def priced_deployment(
     return Deployment(hardware, model, chosen, engine).priced(load, limits_of(service))[0]
 
 
-@answers(
-    "serving/simulated",
-    "A service request by request: a minute drawn, latency over load, the largest rate",
-    Service,
-    job=True,
-)
+@answers("serving/simulated", Service, job=True)
 def simulated_service(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Requests one by one: first the load that is asked for, then others, then the most within the limits."""
+    """A service request by request: a minute drawn, latency over load, the largest rate."""
     load, slo = load_asked(service), limits_of(service)
     deployed = priced_deployment(service, load)
     tell({"priced": deployed.text, "plan": plan_text(deployed.plan)})
@@ -317,11 +310,9 @@ def minute_told(run: Served) -> dict[str, Any]:
     }
 
 
-@answers(
-    "serving/cost", "Cost against latency over systems, plans and rates, under the limits", Rivals, job=True
-)
+@answers("serving/cost", Rivals, job=True)
 def cheapest_system(service: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """Cost against a latency, over systems with their promising plans, at rates up to what each serves."""
+    """Cost against latency over systems, plans and rates, under the limits."""
     if service["load"] == "closed":
         raise BadValue("cost is told over rates: choose a load that arrives at a rate")
     load, slo = load_asked(service), limits_of(service)

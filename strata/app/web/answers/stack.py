@@ -67,9 +67,9 @@ class StackLoad(StackDesign):
     plan: Text = ""
 
 
-@answers("stack-chips", "Chips whose package is described")
+@answers("stack-chips")
 def stacked_names(_: dict[str, Any]) -> dict[str, Any]:
-    """Chips with a stack or with DRAM beside their dies; ways of cooling and of joining dies."""
+    """Chips whose package is described."""
     known = {name: make_chip(name) for name in sorted(names("floorplans"))}
     listed = [{"name": n, "title": c.title, "stacked": c.stack is not None} for n, c in known.items()]
     listed.sort(key=lambda entry: not entry["stacked"])
@@ -90,9 +90,9 @@ def changes_of(design: dict[str, Any]) -> dict[str, str]:
     return {path: str(value) for path, value in said.items() if value}
 
 
-@answers("stack", "A stack as it is built, and its bounds", StackDesign)
+@answers("stack", StackDesign)
 def built(design: dict[str, Any]) -> dict[str, Any]:
-    """Layers from the board up, bonds and vias, capacity, bandwidth with every bound, what fits the die."""
+    """A stack as it is built, and its bounds."""
     chip = make_chip(design["chip"], **changes_of(design))
     if chip.silicon is None:
         raise MissingQuantity(f"nothing says how chip '{chip.name}' is made: its package cannot be drawn")
@@ -153,9 +153,9 @@ def sources_of(chip: Chip) -> dict[str, Any]:
     return {k: {"text": show(float(p.value), p.unit), **picked(p, "source mark")} for k, p in numbers.items()}
 
 
-@answers("stack-load", "Time and temperatures of a stack under a load", StackLoad)
+@answers("stack-load", StackLoad)
 def loaded(design: dict[str, Any]) -> dict[str, Any]:
-    """The step of a model on devices of this stack, and the temperatures it holds them at."""
+    """Time and temperatures of a stack under a load."""
     system, work = f"{design['devices']}x{design['chip']}", work_asked(design)
     asked = Question(system=system, model=design["model"], plan=design["plan"], work=work)
     result, _ = asked.answer([f"chip.{path}={value}" for path, value in changes_of(design).items()])

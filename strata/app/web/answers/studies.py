@@ -26,9 +26,9 @@ class RunStudy(WhichStudy):
     search: bool = False
 
 
-@answers("studies", "Every study with how many of its claims hold")
+@answers("studies")
 def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
-    """Every study: title, paper, and how many of its claims hold."""
+    """Every study with how many of its claims hold."""
     rows = []
     for name in study_names():
         named = study(name)
@@ -39,22 +39,19 @@ def listed_studies(_: dict[str, Any]) -> dict[str, Any]:
     return {"studies": rows}
 
 
-@answers("studies/one", "A study's claims and its committed pictures", WhichStudy)
+@answers("studies/one", WhichStudy)
 def study_told(question: dict[str, Any]) -> dict[str, Any]:
-    """A study as it was last written down: what the paper says, what was found, and pictures."""
+    """A study's claims and its committed pictures."""
     named = _shipped(question["study"])
     found = stored_result(named) or {"claims": []}
     pictures = [_picture(entry, named.folder) for entry in named.table.get("picture", [])]
-    return _head(named) | {
-        "claims": claim_rows(found["claims"], named),
-        "pictures": [picture for picture in pictures if picture],
-        "searches": bool(found.get("searches")),
-    }
+    shown = [picture for picture in pictures if picture]
+    return _told(named, found["claims"], shown, bool(found.get("searches")))
 
 
-@answers("studies/run", "Run a study again, claim by claim", RunStudy, job=True)
+@answers("studies/run", RunStudy, job=True)
 def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """The study run now; its pictures are drawn from what was found."""
+    """Run a study again, claim by claim."""
     named = _shipped(question["study"])
     outcome = run_study(
         named,
@@ -62,11 +59,7 @@ def study_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
         progress=lambda name, done, of: tell({"run": name, "done": done, "of": of}),
     )
     tell({"run": "pictures", "done": len(outcome.runs), "of": len(outcome.runs)})
-    return _head(named) | {
-        "claims": claim_rows(outcome.claims, named),
-        "pictures": _drawn(outcome),
-        "searches": "searches" in outcome.as_dict(),
-    }
+    return _told(named, outcome.claims, _drawn(outcome), "searches" in outcome.as_dict())
 
 
 def claim_rows(claims: list[dict[str, Any]], named: Study) -> list[dict[str, Any]]:
@@ -90,13 +83,10 @@ def _shipped(name: str) -> Study:
     return study(studies_folder() / name)
 
 
-def _head(named: Study) -> dict[str, Any]:
-    return {
-        "study": named.name,
-        "title": named.title,
-        "paper": str(named.table["paper"]),
-        "about": str(named.table.get("about", "")),
-    }
+def _told(named: Study, claims: list[Any], pictures: list[Any], searches: bool) -> dict[str, Any]:
+    head = {"study": named.name, "title": named.title, "paper": str(named.table["paper"])}
+    head |= {"about": str(named.table.get("about", ""))}
+    return head | {"claims": claim_rows(claims, named), "pictures": pictures, "searches": searches}
 
 
 def _picture(entry: dict[str, Any], folder: Path) -> dict[str, str]:

@@ -57,9 +57,9 @@ class ChipAtWork(ChipBudget):
     output: Count = 1024
 
 
-@answers("technology-names", "Nodes, budgets, templates, memories")
+@answers("technology-names")
 def part_names(_: dict[str, Any]) -> dict[str, Any]:
-    """Names that the page's lists hold."""
+    """Nodes, budgets, templates, memories."""
     kinds = {"technologies": "technology", "budgets": "budget", "templates": "template", "devices": "device"}
     return {shown: list(names(kind)) for shown, kind in kinds.items()} | {"chips": list(names("chip"))}
 
@@ -78,9 +78,9 @@ def made_chip(asked: dict[str, Any]) -> Generation:
     return generation(*recipe, device=asked["device"] or None, **changes)
 
 
-@answers("technology", "The chip that a node and budgets make", ChipBudget)
+@answers("technology", ChipBudget)
 def generated(asked: dict[str, Any]) -> dict[str, Any]:
-    """Counts, rates, what each component takes of each budget, what binds, and a named chip beside it."""
+    """The chip that a node and budgets make."""
     found = made_chip(asked)
     made, budget = found.made, found.made.budget
     other = make_chip(asked["against"]) if asked["against"] else None
@@ -129,9 +129,9 @@ def offered(chip: Chip) -> dict[str, Any]:
     }
 
 
-@answers("technology-predict", "A model on generated chips beside a named one", ChipAtWork)
+@answers("technology-predict", ChipAtWork)
 def at_work(asked: dict[str, Any]) -> dict[str, Any]:
-    """A model on generated chips and on as many of a named one, both joined as those usually are."""
+    """A model on generated chips beside a named one."""
     found = made_chip(asked)
     if found.infeasible:
         return {"why": f"cannot be built: {found.infeasible[0]}"}

@@ -76,11 +76,9 @@ def _step(design: dict[str, Any]) -> Result:
     return step_under_plan(hardware, model, train(batch, float(design["length"])), design["plan"], engine)
 
 
-@answers(
-    "training", "A training run under a plan: step, stages, memory, timeline, days and money", TrainDesign
-)
+@answers("training", TrainDesign)
 def trained(design: dict[str, Any]) -> dict[str, Any]:
-    """A run under a plan, or why the plan does not fit and what would help."""
+    """A training run under a plan: step, stages, memory, timeline, days and money."""
     tokens, result = token_count(design["tokens"]), _step(design)
     batch, hardware, model = float(result.workload.batch), result.system, result.program
     if tokens < batch * design["length"]:
@@ -151,11 +149,9 @@ def stages_told(result: Result) -> dict[str, Any]:
     return {**floats(result.metrics, "limit=memory_limit used=memory_used"), "purposes": purposes}
 
 
-@answers(
-    "training/timeline", "Passes of all micro-batches through the stages of a step, as events", TrainDesign
-)
+@answers("training/timeline", TrainDesign)
 def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
-    """Passes of all micro-batches through the stages, as events; why not, where they are too many."""
+    """Passes of all micro-batches through the stages of a step, as events."""
     result = _step(design)
     if not result.fits:
         return {"why": "a step that does not fit has no timeline", "tasks": []}
@@ -172,11 +168,9 @@ def step_timeline(design: dict[str, Any]) -> dict[str, Any]:
     return made.to_dict() | {"why_differs": why_differs, "meaning": MEANING, "tasks": tasks}
 
 
-@answers(
-    "training/plans", "The best plans of a training run, and what each lever is worth", BestPlan, job=True
-)
+@answers("training/plans", BestPlan, job=True)
 def best_training_plans(design: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """The best plans of every division of the devices, what each lever is worth, and why the rest is out."""
+    """The best plans of a training run, and what each lever is worth."""
     hardware, model, engine, batch = _inputs(design)
     tell({"said": f"every legal plan of {float(hardware.devices):g} devices is priced"})
     sizes: dict[str, Any] = {"batch": batch, "length": float(design["length"])}

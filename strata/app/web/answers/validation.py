@@ -64,9 +64,9 @@ def _table(folder: Path) -> dict[str, Any]:
     return stored_table(folder)
 
 
-@answers("validation", "Every measured file with its errors, families left out first")
+@answers("validation")
 def accuracy_told(_: dict[str, Any]) -> dict[str, Any]:
-    """The headline, then every file: its kind, its errors, and what of it was seen."""
+    """Every measured file with its errors, families left out first."""
     folder = shipped_folder("validation")
     table, held = _table(folder), stored_points(folder)
     files = [
@@ -78,9 +78,9 @@ def accuracy_told(_: dict[str, Any]) -> dict[str, Any]:
     return {"files": files, "headline": {"columns": list(HEADLINE), "rows": headline_cells(table)}}
 
 
-@answers("validation/worst", "Where the error is", Worst)
+@answers("validation/worst", Worst)
 def worst_told(question: dict[str, Any]) -> dict[str, Any]:
-    """Families left out with the most error, families of the points, and the worst rows with commands."""
+    """Where the error is."""
     folder = shipped_folder("validation")
     every = (entry["file"] for entry in _table(folder)["files"])
     wanted = [name for name in every if question["kind"] in ("all", kind_of_file(name))]
@@ -89,17 +89,17 @@ def worst_told(question: dict[str, Any]) -> dict[str, Any]:
     return where_the_error_is(folder, unpacked_points(points), WORST, (question["by"],), families)
 
 
-@answers("validation/points", "Measured and predicted of every compared row of a file", MeasuredFile)
+@answers("validation/points", MeasuredFile)
 def file_points(question: dict[str, Any]) -> dict[str, Any]:
-    """Points of one file as they are committed, and its groups with their errors."""
+    """Measured and predicted of every compared row of a file."""
     folder, name = shipped_folder("validation"), _known(question["file"])
     entry = next(e for e in _table(folder)["files"] if e["file"] == name)
     return _told(name, entry, stored_points(folder).get(name)) | {"now": False}
 
 
-@answers("validation/row", "What one measured row says", MeasuredLine)
+@answers("validation/row", MeasuredLine)
 def row_told(question: dict[str, Any]) -> dict[str, Any]:
-    """The cells of one measured row, by column."""
+    """What one measured row says."""
     folder, name = shipped_folder("validation"), _known(question["file"])
     cells = measured_row(folder, name, question["row"], [name])
     return {
@@ -108,9 +108,9 @@ def row_told(question: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-@answers("validation/run", "Predict a file anew", MeasuredFile, job=True)
+@answers("validation/run", MeasuredFile, job=True)
 def file_again(question: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """The same of a file whose every row is predicted now."""
+    """Predict a file anew."""
     folder, name = shipped_folder("validation"), _known(question["file"])
 
     def watch(at: Watched) -> None:

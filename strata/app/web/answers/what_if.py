@@ -89,9 +89,9 @@ def changes(design: dict[str, Any]) -> list[str]:
     return [f"{path}={value}" for path, value in design["set"].items()]
 
 
-@answers("predict", "One design's answer", Design)
+@answers("predict", Design)
 def predicted(design: dict[str, Any]) -> dict[str, Any]:
-    """Headline numbers with their trust, where time, energy and memory go, ops, roofline, and what binds."""
+    """One design's answer."""
     result, ranking = question_of(design).answer(changes(design))
     chosen = None if ranking is None or ranking.why_none else ranking.choices[0]
     memory = {name: float(size) for name, size in result.summary.memory.items() if float(size) > 0}
@@ -197,9 +197,9 @@ def roofline_told(result: Result) -> dict[str, Any]:
     }
 
 
-@answers("plans", "The best plans of a design, ranked", Design)
+@answers("plans", Design)
 def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
-    """The best plans of a design, best first, and what a step of each takes."""
+    """The best plans of a design, ranked."""
     asked = question_of(design)
     hardware, program, software = asked.inputs(changes(design))
     ranking = plan_for(hardware, program, asked.work(program), software, top=8, at_once=True)
@@ -214,7 +214,7 @@ def ranked_plans(design: dict[str, Any]) -> dict[str, Any]:
     return {"plans": rows, "labels": labels, **picked(ranking, "why_none considered feasible")}
 
 
-@answers("gains", "What 10 % more of each resource would buy", Design)
+@answers("gains", Design)
 def gains(design: dict[str, Any]) -> dict[str, Any]:
     """What 10 % more of each resource would buy."""
     result, _ = question_of(design).answer(changes(design))
@@ -237,9 +237,9 @@ class ComparedSystems(WebQuestion):
     prices: dict[Name, Text] = Field(default_factory=dict, max_length=16)
 
 
-@answers("compare", "Systems side by side under limits on latency", ComparedSystems, job=True)
+@answers("compare", ComparedSystems, job=True)
 def systems_compared(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
-    """What `strata compare` finds, row by row as it comes, and at the end with reasons and trust."""
+    """Systems side by side under limits on latency."""
     prices = {name: with_price([], text.strip(), "price") for name, text in asked["prices"].items()}
 
     def inputs(system: str, model: str, engine: str) -> Any:
@@ -260,9 +260,9 @@ def systems_compared(asked: dict[str, Any], tell: Tell) -> dict[str, Any]:
     return told | {"means": found.means}
 
 
-@answers("catalogue", "Names and titles of what is shipped")
+@answers("catalogue")
 def shipped_names(_: dict[str, Any]) -> dict[str, Any]:
-    """Names and titles by kind, and precisions."""
+    """Names and titles of what is shipped."""
     return {kind: catalogue(kind)[kind] for kind in CHOSEN.split()}
 
 

@@ -38,8 +38,9 @@ class Seconds(WebQuestion):
     seconds: float
 
 
-@answers("slow", "Sleep", Seconds, job=True)
+@answers("slow", Seconds, job=True)
 def slow(question, tell):
+    """Sleep."""
     tell({"begun": True})
     time.sleep(question["seconds"])
     return {"slept": question["seconds"]}
