@@ -127,13 +127,8 @@ def _wanted(names: Sequence[str], only: Sequence[str]) -> list[str]:
 
 def _calibrated(name: str, kind: str, folder: Path | str, catalogue: Catalogue) -> Calibration:
     record, outcomes = calibrate(name, folder, kind=kind, catalogue=catalogue)
-    return _calibration(record, kind, *outcomes)
-
-
-def _calibration(record: Any, kind: str, *outcomes: FitOutcome | None) -> Calibration:
-    fits = tuple(outcome for outcome in outcomes if outcome is not None)
-    entries = fitted_entries(record, fits)
-    return Calibration(file=find(kind, record.name), entries=entries, outcomes=fits, record=record)
+    entries, file = fitted_entries(record, outcomes), find(kind, record.name)
+    return Calibration(file=file, entries=entries, outcomes=tuple(outcomes), record=record)
 
 
 def shipped_calibration(name: str, kind: str) -> Calibration:
