@@ -21,12 +21,7 @@ from strata.one_step import step_pricing
 from strata.optimise.layouts.conditioning import ConditionedSearch
 from strata.optimise.layouts.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layouts.layout_factors import layout_tables
-from strata.optimise.layouts.layout_options import (
-    LayoutRules,
-    chosen_layout,
-    layout_rules,
-    module_options,
-)
+from strata.optimise.layouts.layout_options import LayoutRules, chosen_layout, layout_rules, module_options
 from strata.optimise.layouts.layout_states import LayoutTables
 from strata.pricing.pricers import Rank, price_op, rank_in_step
 from strata.software.engine import Engine

@@ -10,12 +10,19 @@ from strata.base.errors import BadValue, StrataError, require
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.part_of_domain import sizes_of, used_part
 from strata.hardware.system import System, as_system
-from strata.mapping.plan import plan_text
 from strata.training.run import USUAL_LENGTH, TrainRun, train_run, usual_batch
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
 KINDS_OF_SCALING = ("strong", "weak")
+RUN_COLUMNS = (
+    "plan",
+    "tokens_per_s_per_device",
+    "mfu",
+    "goodput_share",
+    "days",
+    "cost_USD",
+)  # of a point's run
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,20 +53,13 @@ class ScalingCurve:
         return [rate / rates[0] for rate in rates]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "devices": point.devices,
-                "batch": point.batch,
-                "plan": None if point.run is None else plan_text(point.run.plan),
-                "tokens_per_s_per_device": None if point.run is None else point.run.tokens_per_s_per_device,
-                "mfu": None if point.run is None else point.run.mfu,
-                "goodput_share": None if point.run is None else float(point.run.goodput.share),
-                "days": None if point.run is None else point.run.days,
-                "cost_USD": None if point.run is None else point.run.cost,
-                "why_none": point.why_none or None,
-            }
-            for point in self.points
-        ]
+        rows = []
+        for point in self.points:
+            run = {} if point.run is None else point.run.to_dict()
+            row: dict[str, Any] = {"devices": point.devices, "batch": point.batch}
+            row |= {name: run.get(name) for name in RUN_COLUMNS}
+            rows.append(row | {"why_none": point.why_none or None})
+        return rows
 
 
 def with_devices(known: System, devices: int) -> System:

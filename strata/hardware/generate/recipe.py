@@ -332,10 +332,7 @@ class Generation:
 
 
 def generate(
-    technology: str | Technology,
-    budget: str | Budget,
-    template: str | Template,
-    **changes: Any,
+    technology: str | Technology, budget: str | Budget, template: str | Template, **changes: Any
 ) -> Chip:
     """The chip of a technology, a budget and a template, changed as in `generation`; refused in one line where
     it cannot be built.

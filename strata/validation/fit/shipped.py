@@ -13,15 +13,7 @@ import numpy as np
 
 from strata.base.drawing import keep
 from strata.base.units import parse, show
-from strata.params import (
-    Param,
-    data_folder,
-    find,
-    fitted_file,
-    read_toml,
-    stating_file,
-    unfitted,
-)
+from strata.params import Param, data_folder, find, fitted_file, read_toml, stating_file, unfitted
 from strata.validation.fit.calibrate import (
     CHIP,
     TRANSPORT,
@@ -153,13 +145,12 @@ def stale_numbers(made: Calibration) -> list[str]:
     for name in sorted({*fitted, *shipped}):
         gives = show(float(fitted[name].value), fitted[name].unit, 3) if name in fitted else "none"
         ships = shipped.get(name, "none")
-        if "none" in (gives, ships) or not _same(parse(ships, fitted[name].unit), float(fitted[name].value)):
+        same = "none" not in (gives, ships) and np.isclose(
+            parse(ships, fitted[name].unit), float(fitted[name].value), rtol=SAME, atol=0.0
+        )
+        if not same:
             lines.append(f"{path.name}: {name}: {ships} is shipped, the fit gives {gives}")
     return lines
-
-
-def _same(one: float, other: float) -> bool:
-    return bool(np.isclose(one, other, rtol=SAME, atol=0.0))
 
 
 def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
