@@ -230,7 +230,8 @@ def _sources(chip: Chip, known: Mapping[str, Param]) -> Sources:
     for path, meta in leaf_paths(chip).items():
         said = _said(path)
         value: Any = value_at(chip, path)
-        if said and is_leaf(value) and isinstance(value, KNOWN):
+        counted = isinstance(value, KNOWN)
+        if said and is_leaf(value) and counted:
             noted[path] = Param(value, meta["unit"], f"derived: {said}")
     return Sources(noted)
 
