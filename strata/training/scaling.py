@@ -15,6 +15,7 @@ from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
 KINDS_OF_SCALING = ("strong", "weak")
+# of the run of a point
 RUN_COLUMNS = (
     "plan",
     "tokens_per_s_per_device",
