@@ -334,8 +334,8 @@ class Generation:
 def generate(
     technology: str | Technology, budget: str | Budget, template: str | Template, **changes: Any
 ) -> Chip:
-    """The chip of a technology, a budget and a template, changed as in `generation`; refused in one line where
-    it cannot be built.
+    """The chip of a technology, a budget and a template, changed as in `generation`; refused in one line
+    where it cannot be built.
 
     >>> v100 = generate("deepflow-v100", "deepflow-v100", "deepflow-2021")
     >>> round(float(v100.compute.matrix_rate["fp16"]) / 1e12)
