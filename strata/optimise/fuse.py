@@ -80,12 +80,7 @@ class MappingIntensity:
     network: float
 
 
-def fuse_kernels(
-    problem: FusionProblem,
-    *,
-    method: str = "auto",
-    seconds: float = 60.0,
-) -> Fusion:
+def fuse_kernels(problem: FusionProblem, *, method: str = "auto", seconds: float = 60.0) -> Fusion:
     """The mapping of least time, by the shortest path over order ideals, or by CP-SAT where these are too
     many.
 

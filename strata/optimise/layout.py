@@ -21,7 +21,7 @@ from strata.one_step import step_pricing
 from strata.optimise.layouts.conditioning import ConditionedSearch
 from strata.optimise.layouts.factor_graph import Assignment, eliminated, restricted, surviving
 from strata.optimise.layouts.layout_factors import layout_tables
-from strata.optimise.layouts.layout_options import LayoutRules, layout_rules, module_options
+from strata.optimise.layouts.layout_options import LayoutRules, chosen_layout, layout_rules, module_options
 from strata.optimise.layouts.layout_states import LayoutTables
 from strata.pricing.pricers import Rank, price_op, rank_in_step
 from strata.software.engine import Engine
@@ -122,8 +122,7 @@ def best_layout(
             raise BadValue(f"module {module} has no layout that divides it as it was pinned")
     tables = layout_tables(graph, setting.work, inside, setting.rank, stated, options)
     best, bound, how, kept = _solved(tables, time_limit)
-    modules = tuple((m, own.axes(best.choice[m])) for m, own in options.items())
-    layout = Layout(dict(mesh), modules=modules)
+    layout = chosen_layout(mesh, options, best.choice)
     compute, found = _priced(layout, setting)
     communication = sum(seconds for _, _, seconds in found)
     return LayoutChoice(

@@ -123,15 +123,11 @@ def core_range(space: Space, boxes: Boxes) -> tuple[np.ndarray, np.ndarray]:
     """The fewest and the most cores of any design of each box: those of its dearest and its cheapest corner;
     0 where none fits, nan where that corner cannot be built.
     """
-    return _cores_at(space, boxes, "dear"), most_cores(space, boxes)
+    return cores_at(space, boxes, "dear"), cores_at(space, boxes, "cheap")
 
 
-def most_cores(space: Space, boxes: Boxes) -> np.ndarray:
-    """The most cores of any design of each box."""
-    return _cores_at(space, boxes, "cheap")
-
-
-def _cores_at(space: Space, boxes: Boxes, side: str) -> np.ndarray:
+def cores_at(space: Space, boxes: Boxes, side: str) -> np.ndarray:
+    """Cores of the dearest design of each box, its fewest, or of the cheapest, its most."""
     found = np.full(len(boxes.fixed), np.nan)
     # Links and software have words, too, but a chip's cores do not depend on them.
     groups = (

@@ -48,33 +48,13 @@ def _tokens_per_mm2(columns: Columns) -> np.ndarray:
 
 # the one column besides metrics: points are evaluated with it
 DIE_AREA = Metric(name="die_area", unit="m2", better=LOWER, label="compute silicon of a device")
+_PER_MM2 = ("tokens_per_s_per_device", "die_area")
 DERIVED_METRICS = {
-    m.name: m
-    for m in (
-        DerivedMetric(
-            name="tokens_per_joule",
-            unit="1",
-            better=HIGHER,
-            label="tokens/J",
-            inputs=("energy_per_token",),
-            compute=_tokens_per_joule,
-        ),
-        DerivedMetric(
-            name="tokens_per_s_per_mm2",
-            unit="1",
-            better=HIGHER,
-            label="tokens/s/mm2 of compute silicon",
-            inputs=("tokens_per_s_per_device", "die_area"),
-            compute=_tokens_per_mm2,
-        ),
-        DerivedMetric(
-            name="train_days",
-            unit="1",
-            better=LOWER,
-            label="days to train on a trillion tokens",
-            inputs=("tokens_per_s",),
-            compute=_train_days,
-        ),
+    name: DerivedMetric(name=name, unit="1", better=better, label=label, inputs=inputs, compute=compute)
+    for name, better, label, inputs, compute in (
+        ("tokens_per_joule", HIGHER, "tokens/J", ("energy_per_token",), _tokens_per_joule),
+        ("tokens_per_s_per_mm2", HIGHER, "tokens/s/mm2 of compute silicon", _PER_MM2, _tokens_per_mm2),
+        ("train_days", LOWER, "days to train on a trillion tokens", ("tokens_per_s",), _train_days),
     )
 }
 POINT_METRICS: dict[str, Metric] = {**METRICS, DIE_AREA.name: DIE_AREA}  # what a point is evaluated for

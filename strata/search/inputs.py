@@ -249,7 +249,12 @@ def _number_at(owner: str, path: str, text: str, owners: FieldOwners, system: Sy
             raise BadValue(f"{name} is no number ({held!r}), so that it cannot be changed by '{text}'")
         return float(held)
     record: Any = system.economics or economics() if owner == ECONOMICS else getattr(owners, owner)
-    whole = _whole(owner, path, record)
+    path, hits = called_quantity(owner, path, record)
+    if not hits:
+        raise UnknownName(f"{owner} quantity", path, leaf_paths(record), f"strata schema {owner}")
+    if len(hits) > 1:
+        raise BadValue(f"'{path}' names several {owner} quantities: {', '.join(hits)}; write the whole path")
+    whole = hits[0]
     if owner == "chip":
         if is_derived(record, whole):
             raise BadValue(_follows(whole, text, owners, system))
@@ -260,19 +265,15 @@ def _number_at(owner: str, path: str, text: str, owners: FieldOwners, system: Sy
     return float(np.asarray(value))
 
 
-def _whole(owner: str, path: str, record: Any) -> str:
-    """The whole path of a quantity from what a user calls it."""
-    known = leaf_paths(record)
+def called_quantity(owner: str, path: str, record: Any) -> tuple[str, list[str]]:
+    """What a user calls a quantity, a fabric's dimensions and a chip's recipe followed, and whole paths that
+    it may mean.
+    """
     if owner == "fabric":
         path = fabric_path(record, path) or path
     if owner == "chip":
         path = path_in_recipe(record, path) or path
-    hits = called(path, known)
-    if not hits:
-        raise UnknownName(f"{owner} quantity", path, known, f"strata schema {owner}")
-    if len(hits) > 1:
-        raise BadValue(f"'{path}' names several {owner} quantities: {', '.join(hits)}; write the whole path")
-    return hits[0]
+    return path, list(called(path, leaf_paths(record)))
 
 
 def _follows(path: str, text: str, owners: FieldOwners, system: System) -> str:

@@ -170,11 +170,6 @@ LEVERS = (
 )
 
 
-def stated_owners(owners: FieldOwners) -> FieldOwners:
-    """The same records with the chip as it was stated, so that values are those that may be moved."""
-    return replace(owners, chip=restated(owners.chip))
-
-
 def own_networks(system: System) -> bool:
     """Whether a system is joined by networks that its chip was generated with."""
     made = system.chip.networks
@@ -185,7 +180,7 @@ def quantities_behind(lever: Lever, owners: FieldOwners, system: System) -> dict
     """What a lever moves in this design: by pattern, the names of stated quantities with their values; {}
     where the design has no such resource.
     """
-    bare = stated_owners(owners)
+    bare = replace(owners, chip=restated(owners.chip))  # as stated: values are those that may be moved
     for way in lever.ways:
         found = {pattern: _stated(pattern, bare, owners, system) for pattern in way}
         if found[way[0]]:

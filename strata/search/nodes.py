@@ -16,7 +16,7 @@ from strata.base.errors import BadValue
 from strata.mapping.place import layout_key
 from strata.mapping.plan import Plan
 from strata.mapping.plan_layout import active_groups
-from strata.search.bounds import core_range, legal_hull, most_cores
+from strata.search.bounds import core_range, cores_at, legal_hull
 from strata.search.fields import PLAN_FIELDS
 from strata.search.points import plan_table
 from strata.search.relax import Boxes, case_at_corner, coarse_axes, relaxed_axes, topology_axis
@@ -296,7 +296,7 @@ def _with_room(space: Space, nodes: list[Node]) -> list[Node]:
         low = every.low.copy()
         low[rows, which] = tried
         cut, some = legal_hull(space, replace(every, low=low))
-        most = most_cores(space, replace(every, low=np.where(some[:, None], cut.low, every.low)))
+        most = cores_at(space, replace(every, low=np.where(some[:, None], cut.low, every.low)), "cheap")
         roomy = some & ~(most < cores)
         fits, end = np.where(roomy, tried, fits), np.where(roomy, end, np.maximum(tried - 1, fits))
     return [replace(n, high=high) for n, high in zip(nodes, fits.reshape(len(nodes), axes), strict=True)]

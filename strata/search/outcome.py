@@ -23,6 +23,7 @@ from strata.search.sensitivity import Gain, axis_gains, sensitivity
 from strata.search.space import Space
 from strata.search.store import Store
 
+Gains = tuple[list[Gain], list[Gain]]  # of axes, and of resources
 FELT = 1e-3  # of a metric: a smaller gain is no reason to widen an axis
 
 
@@ -97,6 +98,9 @@ class SearchOutcome(Tabular):
     out: Path | None = None
     kept: tuple[Evaluated, ...] = field(default=(), repr=False)
     notes: tuple[str, ...] = ()  # of how the study was taken up
+    # what was worked out for readers, once: results by place, gains by how much more
+    _results: dict[int, Result] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _gains: dict[float, Gains] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def found(self) -> bool:
@@ -136,15 +140,7 @@ class SearchOutcome(Tabular):
             self._results[place] = evaluate_point(self.space, self.frontier.digits[place])
         return self._results[place]
 
-    @cached_property
-    def _results(self) -> dict[int, Result]:
-        return {}
-
-    @cached_property
-    def _gains(self) -> dict[float, tuple[list[Gain], list[Gain]]]:
-        return {}
-
-    def gains(self, more: float = 0.1) -> tuple[list[Gain], list[Gain]]:
+    def gains(self, more: float = 0.1) -> Gains:
         """What so much more of each numeric axis buys, and of each resource in speed, at the best point."""
         if more not in self._gains:
             first = replace(self.goal, metrics=self.goal.metrics[:1])

@@ -44,9 +44,7 @@ class PlanRanking:
     """Plans x batches that fit and keep the limits, best first; where none does, why, and the nearest one."""
 
     choices: list[RankedPlan] = field(default_factory=list)
-    nearest: (
-        Result  # the best one; else the quickest where limits are missed, the smallest where nothing fits
-    )
+    nearest: Result  # the best; else the quickest where limits are missed, the smallest where none fits
     why_none: str = ""
     ttft: float = float("inf")  # limits [s]
     tpot: float = float("inf")
@@ -117,7 +115,11 @@ def plan_for(
             raise BadValue(f"{served.name} answers no requests; give a workload")
         return _strategy_ranking(hardware, served, _listed(workload), software, top, where)
     if not isinstance(served, Model):
-        raise _no_plans(served)
+        known = ", ".join(layout_degrees(served)) or "none"
+        raise BadValue(
+            f"plans of language models are ranked, and {served.name} is none: say how it is divided with "
+            f"strata predict --plan (its degrees: {known})"
+        )
     if isinstance(workload, Requests) or serves:
         told = {"top": top, "where": where}
         how: dict[str, Any] = told | {"quick": quick, "heard": heard, "drafting": drafting}
@@ -152,14 +154,6 @@ def _step_ranking(
     fastest = best_plans(*case, top=1, metric=quickest, where=where)[0].result
     seen = (_time(fastest.metrics.ttft), _time(fastest.metrics.tpot))
     return PlanRanking(nearest=fastest, why_none=_limits_missed(limits, seen, fastest), **told)
-
-
-def _no_plans(program: Any) -> BadValue:
-    known = ", ".join(layout_degrees(program)) or "none"
-    return BadValue(
-        f"plans of language models are ranked, and {program.name} is none: say how it is divided with "
-        f"strata predict --plan (its degrees: {known})"
-    )
 
 
 def _listed(workload: Workload) -> Workload:

@@ -5,7 +5,7 @@ first, under limits on latency.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from strata.workload.model import Model
 from strata.workload.program import program as make_program
 from strata.workload.protocol import Program
 from strata.workload.tasks import Workload
-
-if TYPE_CHECKING:
-    pass
 
 MOST_SEQUENCES = 2.0**40  # batches that are looked at: more than any memory holds
 

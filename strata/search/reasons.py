@@ -177,38 +177,32 @@ def _batch_reason(share: float, before: Measure, after: Measure) -> Reason:
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Clause:
-    share: float
-    said: str
+Clause = tuple[float, str]  # what a reason adds to the ratio's logarithm, and the reason in words
 
 
-def _clauses(reasons: list[Reason]) -> list[_Clause]:
+def _clauses(reasons: list[Reason]) -> list[Clause]:
     """Reasons as they are told. An op's time is credited to what binds it: where that is another resource of
     the chip in the two answers, its time seems to come from nowhere, so that such a stage is told as one.
     """
-    told: list[_Clause] = []
+    clauses: list[Clause] = []
     for stage in (GENERATING, STEP, READING):
         own = [r for r in reasons if r.what == stage and r.bound in ON_CHIP]
-        if any(abs(r.saves) >= FLIP_SAVES and _flips(r) for r in own):
-            told.append(_flipped(own, stage))
+        large = [r for r in own if abs(r.saves) >= FLIP_SAVES]
+        if any(max(r.before, r.after) > FLIP * min(r.before, r.after) for r in large):
+            clauses.append(_flipped(own, stage))
             reasons = [r for r in reasons if r not in own]
-    told += [_Clause(share=r.share, said=r.said) for r in reasons]
-    return sorted(told, key=lambda c: -abs(c.share))
+    clauses += [(r.share, r.said) for r in reasons]
+    return sorted(clauses, key=lambda clause: -abs(clause[0]))
 
 
-def _flips(reason: Reason) -> bool:
-    return max(reason.before, reason.after) > FLIP * min(reason.before, reason.after)
-
-
-def _flipped(own: list[Reason], stage: str) -> _Clause:
+def _flipped(own: list[Reason], stage: str) -> Clause:
     before, after = (math.fsum(values) for values in zip(*((r.before, r.after) for r in own), strict=True))
     first = max(own, key=lambda reason: reason.before).bound
     second = max(own, key=lambda reason: reason.after).bound
     instead = "" if first == second else f" instead of {SHORT[first]}"
     how = _change(before, after, math.fsum(r.saves for r in own))
     words = f"kernels{DURING[stage]}, most bound by {SHORT[second]}{instead}, {how}"
-    return _Clause(share=math.fsum(r.share for r in own), said=words)
+    return math.fsum(r.share for r in own), words
 
 
 def _change(a: float, b: float, saves: float) -> str:
@@ -224,12 +218,12 @@ def _sentence(ratio: float, means: str, reasons: list[Reason]) -> str:
     if math.isnan(ratio):
         return f"no {means}: a price or a power is not known"
     clauses = _clauses(reasons)
-    whole = math.fsum(abs(c.share) for c in clauses)
+    whole = math.fsum(abs(share) for share, _ in clauses)
     if whole < SAME:
         return f"the same {means}"
-    told = [c for c in clauses[:TOLD] if abs(c.share) >= max(SMALL * whole, LEAST)]
-    rest = math.exp(math.fsum(c.share for c in clauses if c not in told))
-    parts = [f"{c.said} (x{math.exp(c.share):.3g})" for c in told]
+    shown = [clause for clause in clauses[:TOLD] if abs(clause[0]) >= max(SMALL * whole, LEAST)]
+    rest = math.exp(math.fsum(clause[0] for clause in clauses if clause not in shown))
+    parts = [f"{words} (x{math.exp(share):.3g})" for share, words in shown]
     parts += [f"the rest x{rest:.3g}"] if abs(rest - 1.0) >= LEAST else []
     return f"{ratio:.3g}x {means}: {'; '.join(parts)}"
 

@@ -25,7 +25,6 @@ from strata.hardware.fabric import Dimension, Fabric, Host
 from strata.hardware.money import Economics, always_on, fabric_price
 from strata.hardware.thermal.compact import leakage
 from strata.pricing.kernels.traffic import banks_of
-from strata.search.axes import DesignAxis
 from strata.search.plans import plain_dimension
 from strata.search.points import built_parts, field_choices, set_choices, tied_values
 from strata.search.scenario import FieldValues, assemble_case
@@ -129,7 +128,7 @@ def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str,
         if a.ordered and i not in axes
     }
     ends = {
-        space.axes[i].name: [_numbers(space.axes[i])[side[which, k]] for side in (boxes.low, boxes.high)]
+        space.axes[i].name: [space.axes[i].values_at(side[which, k]) for side in (boxes.low, boxes.high)]
         for k, i in enumerate(axes)
     }
     used = [name for name in ends if any(mentions(t.value, name) for t in space.ties)]
@@ -142,10 +141,6 @@ def _tie_range(space: Space, boxes: Boxes, which: np.ndarray) -> tuple[dict[str,
         low = {k: np.minimum(low.get(k, v), v) for k, v in tied.items()}
         high = {k: np.maximum(high.get(k, v), v) for k, v in tied.items()}
     return low, high
-
-
-def _numbers(axis: DesignAxis) -> np.ndarray:
-    return np.array(axis.values, float)
 
 
 def dominating_chip(rich: Chip, cheap: Chip, boxes: Boxes, warm: bool) -> Chip:

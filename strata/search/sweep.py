@@ -158,6 +158,9 @@ def _group(asked: _Asked, words: Mapping[str, str], vary: Sequence[str]) -> Swee
         chosen, said = _one_plan(named, program, middle, software, plan, degrees)
     given = set_tables(told["model"], told["system"], told["engine"], changes, told["fabric"])
     varied = by_owner(shaped)
+    whole = make_workload(phase, **size)
+    # the whole shape of the box, in no memory
+    shape = (*(len(a.values) for a in axes), *([1] if plan == BEST else []))
     result = evaluate(
         changed_system(
             told["system"],
@@ -167,7 +170,7 @@ def _group(asked: _Asked, words: Mapping[str, str], vary: Sequence[str]) -> Swee
             given["economics"],
         ),
         replace(program, **varied["model"]),
-        _over_box(make_workload(phase, **size), axes, plan == BEST),
+        replace(whole, skew=np.broadcast_to(whole.skew, shape)),
         chosen,
         make_engine(told["engine"], **(given["engine"] | varied["engine"])),
     )
@@ -181,12 +184,6 @@ _CONDITIONS = "a condition on plans, or their orders, go with plan best"
 def _shaped(axes: list[SweepAxis], rank: int) -> dict[str, np.ndarray]:
     """Values of each axis, on an axis of their own of a box of so many."""
     return {a.name: a.values.reshape([-1 if i == j else 1 for j in range(rank)]) for i, a in enumerate(axes)}
-
-
-def _over_box(work: Workload, axes: list[SweepAxis], plans: bool) -> Workload:
-    """A workload that has the whole shape of a box, in no memory."""
-    shape = (*(len(a.values) for a in axes), *([1] if plans else []))
-    return replace(work, skew=np.broadcast_to(work.skew, shape))
 
 
 def _told(plan: str, degrees: dict[str, Any]) -> str:

@@ -16,11 +16,11 @@ from strata.evaluate import evaluate
 from strata.hardware.derive import is_derived
 from strata.hardware.part_of_domain import even_part
 from strata.mapping.plan import Plan, divides_itself, usual_division
-from strata.params import called, leaf_paths, value_at
+from strata.params import leaf_paths, value_at
 from strata.pricing.metrics import METRICS
 from strata.result import Result
-from strata.search.fields import fabric_path, path_in_recipe, split_field
-from strata.search.inputs import named_inputs, set_tables
+from strata.search.fields import split_field
+from strata.search.inputs import called_quantity, named_inputs, set_tables
 from strata.serving.requests import check_work
 from strata.workload.tasks import Workload
 
@@ -92,7 +92,10 @@ def field_changes(
         for path in table:
             old, new = _record(before, owner), _record(after, owner)
             known = {} if owner == "model" else leaf_paths(new)
-            whole = path if owner == "model" else _whole_path(owner, path, new)
+            whole = path
+            if owner != "model":
+                whole, hits = called_quantity(owner, path, new)
+                whole = hits[0] if hits else whole
             if owner == "model" or whole not in known:  # a word
                 first, second, unit = getattr(old, path, None), getattr(new, path, None), "1"
             else:
@@ -101,15 +104,6 @@ def field_changes(
                 unit = known[whole]["unit"]
             found.append(Change(name=f"{owner}.{whole}", before=first, after=second, unit=unit))
     return tuple(found)
-
-
-def _whole_path(owner: str, path: str, record: Any) -> str:
-    """The path of a quantity that was set, or the word's as it was said."""
-    if owner == "fabric":
-        return fabric_path(record, path) or path
-    if owner == "chip" and (inside := path_in_recipe(record, path)):
-        return inside
-    return next(iter(called(path, leaf_paths(record))), path)
 
 
 def _record(result: Result, owner: str) -> Any:

@@ -10,15 +10,20 @@ from strata.base.errors import BadValue, StrataError, require
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.part_of_domain import sizes_of, used_part
 from strata.hardware.system import System, as_system
-from strata.mapping.plan import plan_text
-from strata.software.engine import Engine
-from strata.training.reliability import Reliability
 from strata.training.run import USUAL_LENGTH, TrainRun, train_run, usual_batch
-from strata.workload.lora import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
 KINDS_OF_SCALING = ("strong", "weak")
+# of the run of a point
+RUN_COLUMNS = (
+    "plan",
+    "tokens_per_s_per_device",
+    "mfu",
+    "goodput_share",
+    "days",
+    "cost_USD",
+)  # of a point's run
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -49,20 +54,13 @@ class ScalingCurve:
         return [rate / rates[0] for rate in rates]
 
     def to_dict(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "devices": point.devices,
-                "batch": point.batch,
-                "plan": None if point.run is None else plan_text(point.run.plan),
-                "tokens_per_s_per_device": None if point.run is None else point.run.tokens_per_s_per_device,
-                "mfu": None if point.run is None else point.run.mfu,
-                "goodput_share": None if point.run is None else float(point.run.goodput.share),
-                "days": None if point.run is None else point.run.days,
-                "cost_USD": None if point.run is None else point.run.cost,
-                "why_none": point.why_none or None,
-            }
-            for point in self.points
-        ]
+        rows = []
+        for point in self.points:
+            run = {} if point.run is None else point.run.to_dict()
+            row: dict[str, Any] = {"devices": point.devices, "batch": point.batch}
+            row |= {name: run.get(name) for name in RUN_COLUMNS}
+            rows.append(row | {"why_none": point.why_none or None})
+        return rows
 
 
 def with_devices(known: System, devices: int) -> System:
@@ -100,16 +98,13 @@ def scaling_curve(
     kind: str = "strong",
     batch: float | None = None,
     length: float = USUAL_LENGTH,
-    engine: Engine | str = "megatron",
-    reliability: Reliability | None = None,
-    where: str = "",
-    adapters: Lora | None = None,
-    frozen: tuple[str, ...] = (),
+    **options: Any,
 ) -> ScalingCurve:
     """The best plan of every device count: strong scaling keeps the batch, weak scaling the sequences of a
     device.
 
-    `batch` is that of the system itself; of strong scaling it is the batch of every point.
+    `batch` is that of the system itself; of strong scaling it is the batch of every point. Other options are
+    those of `train_run`: engine, reliability, where, adapters, frozen.
 
     >>> curve = scaling_curve("8xh100", "llama-3-8b", "10B", [4, 8], batch=64)
     >>> [round(e, 1) for e in curve.efficiency()][0], [point.batch for point in curve.points]
@@ -128,19 +123,8 @@ def scaling_curve(
     for count in sorted({int(n) for n in devices}):
         size = usual if kind == "strong" else max(round(usual * count / float(whole.devices)), 1.0)
         try:
-            run = train_run(
-                with_devices(whole, count),
-                trained,
-                tokens,
-                batch=float(size),
-                length=length,
-                engine=engine,
-                reliability=reliability,
-                where=where,
-                top=1,
-                adapters=adapters,
-                frozen=frozen,
-            )
+            system = with_devices(whole, count)
+            run = train_run(system, trained, tokens, batch=float(size), length=length, top=1, **options)
             points.append(ScalingPoint(devices=count, batch=float(size), run=run))
         except StrataError as error:
             points.append(ScalingPoint(devices=count, batch=float(size), run=None, why_none=str(error)))

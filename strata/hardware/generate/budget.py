@@ -11,7 +11,7 @@ from strata.base.arrays import Number, has_axes, highest, leaves, namespace
 from strata.base.errors import UnknownName, require
 from strata.hardware.components import LinkPhy, Logic, MemoryDevice
 from strata.hardware.generate.template import Template, check_template
-from strata.hardware.generate.voltage import Supplied
+from strata.hardware.generate.voltage import KNOWN, Supplied
 from strata.params import (
     Named,
     by_name,
@@ -165,7 +165,7 @@ def check_inputs(
 ) -> None:
     """Refuse shares above 1 and voltages out of order; numbers still being traced are taken as they are."""
     given = leaves((budget, logic, device, template))
-    if any(not isinstance(v, (float, int, np.ndarray, np.generic)) for v in given):
+    if any(not isinstance(v, KNOWN) for v in given):
         return
     check_template(template)
     check_shares(budget, names, sums=template.rules.sums == "at most 1")

@@ -15,7 +15,7 @@ from strata.hardware.chip_parts import MemoryLevel
 from strata.hardware.fabric import Dimension, Fabric
 from strata.hardware.generate.made import Made
 from strata.hardware.generate.onchip import format_rates, operation_energies
-from strata.hardware.generate.voltage import clock_ratio
+from strata.hardware.generate.voltage import KNOWN, clock_ratio
 from strata.hardware.money import economics
 from strata.params import Param, Sources, leaf_paths, value_at
 
@@ -230,7 +230,8 @@ def _sources(chip: Chip, known: Mapping[str, Param]) -> Sources:
     for path, meta in leaf_paths(chip).items():
         said = _said(path)
         value: Any = value_at(chip, path)
-        if said and is_leaf(value) and _known(value):
+        counted = isinstance(value, KNOWN)
+        if said and is_leaf(value) and counted:
             noted[path] = Param(value, meta["unit"], f"derived: {said}")
     return Sources(noted)
 
@@ -265,9 +266,4 @@ def fabric_of(made: Made, names: Sequence[str] | None = None) -> Fabric | None:
 
 def _any(value: Number) -> bool:
     """Whether a bandwidth is there at any point; one still being traced is."""
-    return bool(np.any(np.asarray(value) > 0.0)) if _known(value) else True
-
-
-def _known(value: Any) -> bool:
-    """Whether a quantity holds numbers, and is not being traced."""
-    return isinstance(value, (float, int, np.ndarray, np.generic))
+    return bool(np.any(np.asarray(value) > 0.0)) if isinstance(value, KNOWN) else True

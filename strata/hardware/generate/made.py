@@ -20,7 +20,7 @@ from strata.hardware.generate.budget import (
     shared_out,
 )
 from strata.hardware.generate.template import CORE, MEMORY, Template, or_zero
-from strata.hardware.generate.voltage import clock_ratio, voltage_at_clock
+from strata.hardware.generate.voltage import KNOWN, clock_ratio, voltage_at_clock
 from strata.hardware.making import chip_cost
 from strata.hardware.technology import Bonding, Packaging, Technology, bonding, packaging
 from strata.params import record
@@ -147,7 +147,7 @@ def _timed(technology: Technology, template: Template) -> Logic:
         return logic
     top = voltage_at_clock(template.max_clock, logic)
     low = logic.min_voltage
-    if all(isinstance(v, (float, int, np.ndarray, np.generic)) for v in (top, low)):
+    if all(isinstance(v, KNOWN) for v in (top, low)):
         require(
             bool(np.all(np.asarray(top) >= np.asarray(low)) or np.any(np.asarray(low) > logic.max_voltage)),
             "a template's max_clock is at least the clock at the lowest voltage",

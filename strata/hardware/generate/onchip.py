@@ -241,11 +241,6 @@ def on_node(template: Template, logic: Logic) -> Template:
     )
 
 
-def fp32_on_lanes(template: Template) -> bool:
-    """Whether products of fp32 run on the vector lanes beside the matrix units."""
-    return template.rules.fp32 == "lanes"
-
-
 def unit_area(logic: Logic, template: Template) -> Number:
     r"""Area of a matrix unit with the vector lanes beside it [m2].
 
@@ -290,7 +285,7 @@ def operation_energies(logic: Logic, template: Template) -> dict[str, Number]:
         name: 0.5 * (energy + beside * (logic.mac_area.get(name, own / template.macs) / own))
         for name, energy in logic.mac_energy.items()
     }
-    return found | ({"fp32": 0.5 * logic.vector_energy} if fp32_on_lanes(template) else {})
+    return found | ({"fp32": 0.5 * logic.vector_energy} if template.rules.fp32 == "lanes" else {})
 
 
 def _check_format(logic: Logic, template: Template) -> None:
@@ -384,6 +379,6 @@ def format_rates(rate: Number, logic: Logic, template: Template) -> dict[str, Nu
         return {name: rate * (bits / bytes_of(name)) for name in LANE_FORMATS}
     own = logic.mac_area[template.format]
     rates = {name: rate * (own / area) for name, area in logic.mac_area.items()}
-    if fp32_on_lanes(template):
+    if template.rules.fp32 == "lanes":  # products run on the vector lanes beside the matrix units
         rates |= {"fp32": rate * (template.vector_lanes / template.macs)}
     return rates

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Protocol
 
+import numpy as np
+
 from strata.base.arrays import Number, floor_div, namespace
 from strata.params import record
 
+KNOWN = (float, int, np.ndarray, np.generic)  # what holds numbers, and is not being traced
 STEPS = 8  # of Newton's method; it starts within a factor of 1.5 of the root's distance from the threshold
 
 

@@ -231,12 +231,7 @@ class PartitionPricer:
         return np.where(price.fits & np.isfinite(price.time), price.time, np.inf)
 
     def prices(
-        self,
-        sets: Array,
-        tiles: int,
-        *,
-        live: Array | None = None,
-        compute: Array | None = None,
+        self, sets: Array, tiles: int, *, live: Array | None = None, compute: Array | None = None
     ) -> PartitionPrices:
         """Prices of partitions; a bound may be handed in for the compute time before its fill. Without `live`
         tensors only weights must fit the DRAM.

@@ -8,7 +8,7 @@ solvers are the same for all of them.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -99,6 +99,13 @@ class ModuleOptions:
 
     def __len__(self) -> int:
         return len(self.choices)
+
+
+def chosen_layout(
+    mesh: dict[str, Number], options: dict[str, ModuleOptions], choice: Mapping[str, int]
+) -> Layout:
+    """The layout of a mesh in which every module takes the option that is chosen for it."""
+    return Layout(dict(mesh), modules=tuple((m, own.axes(choice[m])) for m, own in options.items()))
 
 
 def together_axes(choice: str) -> tuple[str, ...]:
@@ -211,12 +218,8 @@ def sharding_of_each(
     """Shardings in which every module takes its option of that number, its last one where it has fewer."""
     most = max((len(o) for o in options.values()), default=1)
     active = Layout(mesh).active()
-    return [
-        Layout(mesh, modules=tuple((m, o.axes(min(k, len(o) - 1))) for m, o in options.items())).sharding(
-            graph, work, active
-        )
-        for k in range(most)
-    ]
+    each = [{m: min(k, len(own) - 1) for m, own in options.items()} for k in range(most)]
+    return [chosen_layout(mesh, options, choice).sharding(graph, work, active) for choice in each]
 
 
 def sharding_of_all(options: dict[str, ModuleOptions], each: list[Sharding]) -> Sharding:

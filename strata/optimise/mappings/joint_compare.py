@@ -38,18 +38,13 @@ def compared_mappings(
 ) -> tuple[ComparedMapping, ...]:
     """The best mapping, kernel by kernel, the best with groups of kernels pinned, and so many next best."""
     layer = best.layer
-    every = [[b.fusion for b in layer.blocks]]
-    names = [BEST]
-    every.append([kernel_by_kernel(b.problem) for b in layer.blocks])
-    names.append(KERNELS)
+    every = [(BEST, [b.fusion for b in layer.blocks])]
+    every.append((KERNELS, [kernel_by_kernel(b.problem) for b in layer.blocks]))
     if pinned:
-        every.append([_pinned(b, pinned, layer) for b in layer.blocks])
-        names.append(PINNED)
-    for place, fusions in enumerate(_next(layer, following), 2):
-        every.append(fusions)
-        names.append(f"number {place}")
+        every.append((PINNED, [_pinned(b, pinned, layer) for b in layer.blocks]))
+    every += [(f"number {place}", fusions) for place, fusions in enumerate(_next(layer, following), 2)]
     found = []
-    for name, fusions in zip(names, every, strict=True):
+    for name, fusions in every:
         runs = tuple((b.times, f) for b, f in zip(layer.blocks, fusions, strict=True))
         total = sum(times * f.time for times, f in runs)
         reason = next((f.reason for f in fusions if f.reason), "")

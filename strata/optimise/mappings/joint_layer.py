@@ -18,10 +18,9 @@ import numpy as np
 
 from strata.base.arrays import Array
 from strata.base.errors import BadValue
-from strata.mapping.layout import Layout
 from strata.optimise.fuse import too_large
 from strata.optimise.layout import LayoutSetting, best_layout
-from strata.optimise.layouts.layout_options import LayoutRules, module_options
+from strata.optimise.layouts.layout_options import LayoutRules, chosen_layout, module_options
 from strata.optimise.mappings.joint_bound import OpenLayer, shares_grid
 from strata.optimise.mappings.joint_problem import (
     BesideLayers,
@@ -342,8 +341,7 @@ class LayerSearch:
             self.reason = self.reason or dram_missing(max(least, room.capacity), kept, room.capacity)
             return None
         options = {m: own.choices[choice[m]] for m, own in self.layer.options.items()}
-        modules = tuple((m, own.axes(choice[m])) for m, own in self.layer.options.items())
-        layout = Layout(dict(self.setting.mesh), modules=modules)
+        layout = chosen_layout(self.setting.mesh, self.layer.options, choice)
         blocks = fusion_blocks(self.setting, layout, self.told)
         made: list[MappedBlock] = []
         only = {m: np.array([k]) for m, k in choice.items()}

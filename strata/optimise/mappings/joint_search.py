@@ -14,7 +14,12 @@ from strata.base.arrays import Array
 from strata.base.errors import BadValue
 from strata.mapping.layout import STAGES, Layout
 from strata.optimise.layouts.layout_degrees import REPLICAS, DegreeCandidate, DegreeSearch, group_time, trains
-from strata.optimise.layouts.layout_options import layout_rules, module_options, together_axes
+from strata.optimise.layouts.layout_options import (
+    chosen_layout,
+    layout_rules,
+    module_options,
+    together_axes,
+)
 from strata.optimise.layouts.layout_states import RankMemory
 from strata.optimise.mappings.joint_layer import LayerSearch
 from strata.optimise.mappings.joint_problem import (
@@ -153,7 +158,7 @@ class CandidateSearch:
         found = self.layer_search(candidate)
         limit = float("inf") if best is None else best.step / self.step(candidate, 1.0)
         self.solved += 1
-        known = self.shared(candidate, found, limit)
+        known = self.shared(candidate, limit)
         forward, below = known.forward
         slower = self.lower(candidate, max(known.beyond, below), found.forward(found.root_floors))
         bound = min(self.lower(candidate, known.beyond, forward), slower)
@@ -161,7 +166,7 @@ class CandidateSearch:
         worst = min((x.step for x in (fastest, best) if x is not None), default=float("inf"))
         if bound < worst * (1 - OPTIMAL / 10) and not (known.stopped or self.interrupted):
             beside = self.beside_one(candidate, found)
-            other = self.certificate(candidate, found, worst / self.step(candidate, 1.0), beside)
+            other = self.certificate(candidate, worst / self.step(candidate, 1.0), beside)
             bound = max(bound, other.beyond * self.step(candidate, 1.0))
             again = self.quickest(candidate, other)
             fastest = (
@@ -170,20 +175,24 @@ class CandidateSearch:
         self.least = min(self.least, max(bound, self.now))
         return fastest
 
-    def shared(self, candidate: DegreeCandidate, found: LayerSearch, limit: float) -> LayerCertificate:
+    def room(self, candidate: DegreeCandidate) -> RankRoom:
+        keeps = self.search.keeps(candidate, self.layer_search(candidate).setting)
+        return RankRoom(self.search.room, keeps)
+
+    def shared(self, candidate: DegreeCandidate, limit: float) -> LayerCertificate:
         """The layers alone, as they were solved for a candidate that divides them alike and keeps no more."""
-        key, keeps = self.key(candidate), self.search.keeps(candidate, found.setting)
+        key, keeps = self.key(candidate), self.room(candidate).keeps
         if key in self.known:
             other, known = self.known[key]
             sizes = ("element", "weight", "result")
             looser = all(getattr(other, size) <= getattr(keeps, size) for size in sizes)
             if (looser or not known.cramped) and (known.best is not None or known.bound >= limit):
                 return known
-        self.known[key] = keeps, self.certificate(candidate, found, limit, None)
+        self.known[key] = keeps, self.certificate(candidate, limit, None)
         return self.known[key][1]
 
     def certificate(
-        self, candidate: DegreeCandidate, found: LayerSearch, limit: float, beside: BesideLayers | None
+        self, candidate: DegreeCandidate, limit: float, beside: BesideLayers | None
     ) -> LayerCertificate:
         one = self.step(candidate, 1.0)
 
@@ -191,8 +200,9 @@ class CandidateSearch:
             if self.progress is not None:
                 self.progress(worst * one, bound * one)
 
-        room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
-        solution = found.solve(room, limit, self.deadline, tell, beside)
+        solution = self.layer_search(candidate).solve(
+            self.room(candidate), limit, self.deadline, tell, beside
+        )
         self.stopped |= solution.stopped
         self.interrupted |= solution.interrupted
         self.reason = solution.reason or self.reason
@@ -208,7 +218,7 @@ class CandidateSearch:
         if layer is None:
             return None
         found = self.layer_search(candidate)
-        held = found.layer.tables.held(self.search.keeps(candidate, found.setting))
+        held = found.layer.tables.held(self.room(candidate).keeps)
         options = {m: own.choices.index(layer.options[m]) for m, own in found.layer.options.items()}
         live = max((p.dram for b in layer.blocks for p in b.fusion.partitions), default=0.0)
         kept = sum(float(w[options[m]]) for m, w in held.items() if m in options) + live
@@ -268,8 +278,7 @@ class CandidateSearch:
         if made is None or self.stopped:
             return made
         found = self.layer_search(made.candidate)
-        room = RankRoom(self.search.room, self.search.keeps(made.candidate, found.setting))
-        layer = quieter(found, made.layer, room, self.deadline)
+        layer = quieter(found, made.layer, self.room(made.candidate), self.deadline)
         other = None if layer is made.layer else self.checked(made.candidate, layer)
         return other if other is not None and other.step <= made.step else made
 
@@ -287,11 +296,8 @@ class CandidateSearch:
                 break
             if best is not None and (floor >= best.step or time.perf_counter() > self.deadline):
                 break
-            candidate = every[n]
-            found = self.layer_search(candidate)
-            room = RankRoom(self.search.room, self.search.keeps(candidate, found.setting))
-            layer = found.first(room, self.deadline)
-            made = None if layer is None else self.priced(candidate, layer)
+            layer = self.layer_search(every[n]).first(self.room(every[n]), self.deadline)
+            made = None if layer is None else self.priced(every[n], layer)
             if made is not None and (best is None or made.step < best.step):
                 best = self.dived = made
         return best
@@ -358,10 +364,8 @@ def quieter(search: LayerSearch, found: LayerMapping, room: RankRoom, deadline: 
             now = {m: o.choices.index(best.options[m]) for m, o in search.layer.options.items()}
             for place in range(len(own.choices)):
                 choice = {**now, module: place}
-                modules = tuple((m, o.axes(choice[m])) for m, o in search.layer.options.items())
-                blocks = fusion_blocks(
-                    search.setting, Layout(dict(search.setting.mesh), modules=modules), search.told
-                )
+                layout = chosen_layout(search.setting.mesh, search.layer.options, choice)
+                blocks = fusion_blocks(search.setting, layout, search.told)
                 if place == now[module] or sent_seconds(blocks) >= least * (1 - 1e-9):
                     continue
                 made = search.price(choice, room, best.time * EQUAL)

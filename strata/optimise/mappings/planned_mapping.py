@@ -21,12 +21,7 @@ from strata.optimise.fusion.fusion_graph import TILES, MapSpace, fused_space
 from strata.optimise.joint import ProgramMapping, map_settings
 from strata.optimise.layout import LayoutSetting, first_step
 from strata.optimise.layouts.layout_degrees import DegreeCandidate, group_time
-from strata.optimise.mappings.joint_problem import (
-    LayerMapping,
-    MappedBlock,
-    MapSettings,
-    block_problems,
-)
+from strata.optimise.mappings.joint_problem import LayerMapping, MappedBlock, MapSettings, block_problems
 from strata.optimise.mappings.joint_search import MappedStep
 from strata.pricing.fusion_rules import FusionRules, fusion_rules
 from strata.pricing.pipeline import pipeline_time

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.base.errors import StrataError
+from strata.base.shipped import extra_package
 from strata.search.goal import Goal
 from strata.search.samplers._learning import Genes, LearningSampler, penalised_scores, repair_points
 from strata.search.space import Space
@@ -38,16 +38,13 @@ class Cmaes(LearningSampler):
 
     def _fresh(self) -> Any:
         """A distribution that knows nothing; None where no axis has a choice."""
-        try:
-            from cmaes import CatCMAwM
-        except ImportError:
-            raise StrataError("cmaes needs cmaes: pip install 'strata[search]'") from None
+        library = extra_package("cmaes", "cmaes", "search")
         self.starts += 1
         if not self.numbers and not self.words:
             return None
         lines = [np.linspace(0.0, 1.0, self.genes.genes[k].count).tolist() for k in self.numbers]
         counts = [self.genes.genes[k].count for k in self.words]
-        return CatCMAwM(
+        return library.CatCMAwM(
             z_space=lines or None,
             c_space=counts or None,
             population_size=self.size,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.base.errors import StrataError
+from strata.base.shipped import extra_package
 from strata.search.goal import Goal
 from strata.search.samplers._learning import Genes, LearningSampler, repair_points
 from strata.search.space import Space
@@ -84,21 +84,19 @@ def _row(individual: Any) -> tuple[int, ...]:
 
 def _algorithm(genes: Genes, goals: int, size: int, seed: int) -> Any:
     """pymoo's NSGA-II over genes."""
-    try:
-        from pymoo.algorithms.moo.nsga2 import NSGA2, binary_tournament
-        from pymoo.core.duplicate import DuplicateElimination
-        from pymoo.core.mixed import MixedVariableMating, MixedVariableSampling
-        from pymoo.core.problem import Problem
-        from pymoo.core.termination import NoTermination
-        from pymoo.core.variable import Choice, Integer
-        from pymoo.operators.crossover.sbx import SBX
-        from pymoo.operators.crossover.ux import UX
-        from pymoo.operators.mutation.pm import PM
-        from pymoo.operators.mutation.rm import ChoiceRandomMutation
-        from pymoo.operators.repair.rounding import RoundingRepair
-        from pymoo.operators.selection.tournament import TournamentSelection
-    except ImportError:
-        raise StrataError("nsga2 needs pymoo: pip install 'strata[search]'") from None
+    extra_package("pymoo", "nsga2", "search")
+    from pymoo.algorithms.moo.nsga2 import NSGA2, binary_tournament
+    from pymoo.core.duplicate import DuplicateElimination
+    from pymoo.core.mixed import MixedVariableMating, MixedVariableSampling
+    from pymoo.core.problem import Problem
+    from pymoo.core.termination import NoTermination
+    from pymoo.core.variable import Choice, Integer
+    from pymoo.operators.crossover.sbx import SBX
+    from pymoo.operators.crossover.ux import UX
+    from pymoo.operators.mutation.pm import PM
+    from pymoo.operators.mutation.rm import ChoiceRandomMutation
+    from pymoo.operators.repair.rounding import RoundingRepair
+    from pymoo.operators.selection.tournament import TournamentSelection
 
     class Same(DuplicateElimination):
         """Equal digits, by hashing: pymoo's own compares every pair."""

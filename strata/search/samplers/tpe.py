@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.base.errors import StrataError
+from strata.base.shipped import extra_package
 from strata.search.goal import Goal
 from strata.search.samplers._learning import Genes, LearningSampler, penalised_scores, repair_points
 from strata.search.space import Space
@@ -103,10 +103,7 @@ class Tpe(LearningSampler):
 
 def _distributions(genes: Genes) -> dict[str, Any]:
     """Genes as optuna knows them: by their order, or as categories."""
-    try:
-        import optuna
-    except ImportError:
-        raise StrataError("tpe needs optuna: pip install 'strata[search]'") from None
+    optuna = extra_package("optuna", "tpe", "search")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     whole, words = optuna.distributions.IntDistribution, optuna.distributions.CategoricalDistribution
     return {

@@ -66,7 +66,10 @@ def _verdict(bounds: tuple[float, float] | None, others: tuple[float, float] | N
 def _intervals(
     row: ComparedRow, answer: Answer, goal: str
 ) -> tuple[dict[str, Trust], tuple[float, float] | None, int]:
-    every = _served(row, answer) if answer.served is not None else _of_step(answer)
+    if answer.served is not None:
+        every = _served(row, answer)
+    else:
+        every = {**trusts(answer.result), "tokens_per_s": trust(answer.result, "tokens_per_s")}
     time = next((name for name in ("tpot", "ttft", "step_time") if name in every), "tokens_per_s")
     behind = every[time if goal == "fastest" else "tokens_per_s"]
     value = answer.value(goal)
@@ -76,10 +79,6 @@ def _intervals(
     counted = behind.found.of_rate() if goal in ("cheapest", "efficient") else behind.found
     low, high = counted.bounds(value)
     return every, (float(low), float(high)), behind.found.points
-
-
-def _of_step(answer: Answer) -> dict[str, Trust]:
-    return {**trusts(answer.result), "tokens_per_s": trust(answer.result, "tokens_per_s")}
 
 
 def _served(row: ComparedRow, answer: Answer) -> dict[str, Trust]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field
 
 from strata import __version__
 from strata.base.errors import BadFile, BadValue, UnknownName
@@ -17,6 +17,7 @@ from strata.base.reading import json_file, toml_file
 from strata.base.units import parse
 from strata.params import leaf_paths, value_at
 from strata.validation.accuracy.trust import trust_served
+from strata.validation.measured.spec import StrictTable
 from strata.validation.questions.question import QuestionKind, question
 from strata.validation.readers.labels import Catalogue
 from strata.validation.readers.tables import read_table
@@ -24,11 +25,7 @@ from strata.validation.readers.tables import read_table
 RESULTS = "results.csv"  # beside the seals: seal, entry, measured with its unit, source, date
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Entry(_Strict):
+class Entry(StrictTable):
     """One question whose answer is not public: `like` is the measured quantity that its interval rests on."""
 
     name: str
@@ -40,7 +37,7 @@ class Entry(_Strict):
     like: str = ""
 
 
-class Seal(_Strict):
+class Seal(StrictTable):
     """The TOML of a seal."""
 
     title: str
@@ -49,12 +46,7 @@ class Seal(_Strict):
 
 def read_seal(path: Path) -> Seal:
     """The questions of a seal, checked."""
-    try:
-        return Seal.model_validate(toml_file(path, "TOML of a seal"))
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise BadFile(f"{path.name}: {place}: {first['msg'].lower()}") from None
+    return Seal.checked(toml_file(path, "TOML of a seal"), path.name)
 
 
 def digest(content: dict[str, Any]) -> str:

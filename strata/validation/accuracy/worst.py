@@ -40,17 +40,13 @@ def where_the_error_is(
         }.values()
     )
     predicted = [point for point in counted if point["predicted"] > 0 < point["measured"]]
+    predicted.sort(key=lambda p: float(abs(np.log(p["predicted"] / p["measured"]))), reverse=True)
     return {
         "by": list(by),
         "left_out": _left_out(left_out, set(by) & set(FAMILIES) or set(FAMILIES))[:count],
         "families": _families(counted, by)[:count],
-        "rows": [_row(folder, point) for point in sorted(predicted, key=_factor, reverse=True)[:count]],
+        "rows": [_row(folder, point) for point in predicted[:count]],
     }
-
-
-def _factor(point: dict[str, Any]) -> float:
-    """By which factor a point is off, either way."""
-    return float(abs(np.log(point["predicted"] / point["measured"])))
 
 
 def _families(points: list[dict[str, Any]], by: tuple[str, ...]) -> list[dict[str, Any]]:
@@ -65,14 +61,9 @@ def _families(points: list[dict[str, Any]], by: tuple[str, ...]) -> list[dict[st
     }
     whole = sum(one["mape"] * one["points"] for one in figures.values()) or 1.0
     rows = [
-        {
-            **dict(zip(by, key, strict=True)),
-            "points": one["points"],
-            "mape": one["mape"],
-            "median": one["median"],
-            "bias": one["bias"],
-            "share": one["mape"] * one["points"] / whole,
-        }
+        dict(zip(by, key, strict=True))
+        | {name: one[name] for name in ("points", "mape", "median", "bias")}
+        | {"share": one["mape"] * one["points"] / whole}
         for key, one in figures.items()
     ]
     return sorted(rows, key=lambda row: -row["share"])
@@ -109,12 +100,7 @@ def _chip(label: str) -> str:
 
 def _row(folder: Path, point: dict[str, Any]) -> dict[str, Any]:
     asked = f"strata validate {point['file']} --row {point['row']}"
-    return {
-        "file": point["file"],
-        "row": point["row"],
-        "group": point["group"],
-        "measured": point["measured"],
-        "predicted": point["predicted"],
+    return {name: point[name] for name in ("file", "row", "group", "measured", "predicted")} | {
         "error": point["predicted"] / point["measured"] - 1.0,
         "command": point["command"] or command_of_row(folder, point["file"], point["row"]) or asked,
         "unit": "SI",

@@ -264,12 +264,11 @@ def solved_energies(rows: GroupRows, fitted: Chip) -> FitSolution | None:
         if path in leaf_paths(fitted)
     }
     new = override(fitted, values, "chip")[0]
-    before, after = (_power_error(version, check or learn) for version in (fitted, new))
+    before, after = (
+        float(np.mean([abs(drawn_power(d, version) / d.power - 1.0) for d in check or learn]))
+        for version in (fitted, new)
+    )
     return FitSolution(values=values, rows=len(learn), held_out=len(check), before=before, after=after)
-
-
-def _power_error(version: Chip, draws: list[PowerDraw]) -> float:
-    return float(np.mean([abs(drawn_power(d, version) / d.power - 1.0) for d in draws]))
 
 
 def measured_draws(table: Table, chip: Chip) -> list[PowerDraw]:

@@ -158,7 +158,9 @@ def group_rows(
         table = read_table(folder, name)
         keep = np.ones(len(table), bool)
         if belongs is not None:
-            owners = _owners(table).astype(str)
+            # the system or chip of each row: as a column says, else the folder
+            stated = [table.text(column) for column in ("system", "chip") if column in table.columns]
+            owners = np.asarray(stated[0] if stated else np.full(len(table), table.chip)).astype(str)
             keep &= np.isin(owners, [owner for owner in np.unique(owners) if belongs(str(owner))])
         for column, values in group.rows.items():
             if column in table.columns:
@@ -168,14 +170,6 @@ def group_rows(
         if keep.any() and reader_of(name, catalogue or Catalogue(), folder) is not None:
             tables.append(table if keep.all() else table.keep(keep))
     return GroupRows(group, tables)
-
-
-def _owners(table: Table) -> Array:
-    """The system or chip of each row: as a column says, else the folder."""
-    for column in ("system", "chip"):
-        if column in table.columns:
-            return table.text(column)
-    return np.full(len(table), table.chip)
 
 
 def free_quantities(rows: GroupRows, records: Sequence[Any], settled: Collection[str] = ()) -> list[Quantity]:

@@ -42,9 +42,7 @@ class RunLines:
         """How the logarithm of every error moves when one quantity takes another value."""
         values = self.versions.start.copy()
         values[place] = value
-        there = _predicted(self.rows, self.versions.at(values))
-        keys = zip(_keys(self.points, self.file), self.points.predicted, strict=True)
-        moved = np.array([there.get(key, as_it_is) for key, as_it_is in keys])
+        moved = self._priced(self.versions.at(values))
         errors: Array = np.where(self.points.rate, -1.0, 1.0) * np.log(moved / self.points.predicted)
         return errors
 
@@ -61,8 +59,12 @@ class RunLines:
             upside = np.where(self.points.rate, -1.0, 1.0)
             along: Array = self.points.predicted * np.exp(upside * (self.lines.slopes @ moved))
             return along
-        version = self.versions.at(values[q.path] for q in self.versions.quantities)
-        there = _predicted(self.rows, version)
+        return self._priced(self.versions.at(values[q.path] for q in self.versions.quantities))
+
+    def _priced(self, names: Catalogue) -> Array:
+        """Predictions of all points by other versions, as they were where there is none now."""
+        points, file = _joined(self.rows, self.rows.points(names))
+        there = values_by_key(points, file, points.predicted)
         kept = zip(_keys(self.points, self.file), self.points.predicted, strict=True)
         return np.array([there.get(key, as_it_is) for key, as_it_is in kept])
 
@@ -132,8 +134,3 @@ def _keys(points: ComparedPoints, file: Array) -> list[Key]:
 def values_by_key(points: ComparedPoints, file: Array, values: Array) -> dict[Key, float]:
     """Values of some points by what tells a point: its file, line and group."""
     return dict(zip(_keys(points, file), values.tolist(), strict=True))
-
-
-def _predicted(rows: GroupRows, names: Catalogue) -> dict[Key, float]:
-    points, file = _joined(rows, rows.points(names))
-    return values_by_key(points, file, points.predicted)

@@ -13,15 +13,7 @@ import numpy as np
 
 from strata.base.drawing import keep
 from strata.base.units import parse, show
-from strata.params import (
-    Param,
-    data_folder,
-    find,
-    fitted_file,
-    read_toml,
-    stating_file,
-    unfitted,
-)
+from strata.params import Param, data_folder, find, fitted_file, read_toml, stating_file, unfitted
 from strata.validation.fit.calibrate import (
     CHIP,
     TRANSPORT,
@@ -127,13 +119,8 @@ def _wanted(names: Sequence[str], only: Sequence[str]) -> list[str]:
 
 def _calibrated(name: str, kind: str, folder: Path | str, catalogue: Catalogue) -> Calibration:
     record, outcomes = calibrate(name, folder, kind=kind, catalogue=catalogue)
-    return _calibration(record, kind, *outcomes)
-
-
-def _calibration(record: Any, kind: str, *outcomes: FitOutcome | None) -> Calibration:
-    fits = tuple(outcome for outcome in outcomes if outcome is not None)
-    entries = fitted_entries(record, fits)
-    return Calibration(file=find(kind, record.name), entries=entries, outcomes=fits, record=record)
+    entries, file = fitted_entries(record, outcomes), find(kind, record.name)
+    return Calibration(file=file, entries=entries, outcomes=tuple(outcomes), record=record)
 
 
 def shipped_calibration(name: str, kind: str) -> Calibration:
@@ -158,13 +145,12 @@ def stale_numbers(made: Calibration) -> list[str]:
     for name in sorted({*fitted, *shipped}):
         gives = show(float(fitted[name].value), fitted[name].unit, 3) if name in fitted else "none"
         ships = shipped.get(name, "none")
-        if "none" in (gives, ships) or not _same(parse(ships, fitted[name].unit), float(fitted[name].value)):
+        same = "none" not in (gives, ships) and np.isclose(
+            parse(ships, fitted[name].unit), float(fitted[name].value), rtol=SAME, atol=0.0
+        )
+        if not same:
             lines.append(f"{path.name}: {name}: {ships} is shipped, the fit gives {gives}")
     return lines
-
-
-def _same(one: float, other: float) -> bool:
-    return bool(np.isclose(one, other, rtol=SAME, atol=0.0))
 
 
 def _numbers(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

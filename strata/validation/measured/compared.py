@@ -53,7 +53,7 @@ def compared(
         if not len(table):
             return no_points(later)
     if spec.fastest:
-        measured = _measured(spec.metric[0], Columns(table, spec))
+        measured = _in_unit(spec.metric[0].measured, spec.metric[0], Columns(table, spec))
         table = table.keep(fastest_rows(table, spec.fastest, measured))
     asked = question(spec.question)
     if asked.slow and len(table) >= FEW:
@@ -77,11 +77,10 @@ def compared(
 
 def _asked_alike(spec: MeasuredSpec) -> list[list[int]]:
     """Places of the metrics that share what is asked."""
-    asks: list[dict[str, str]] = []
-    for metric in spec.metric:
-        if metric.ask not in asks:
-            asks.append(metric.ask)
-    return [[i for i, metric in enumerate(spec.metric) if metric.ask == ask] for ask in asks]
+    places: dict[Any, list[int]] = {}
+    for i, metric in enumerate(spec.metric):
+        places.setdefault(frozenset(metric.ask.items()), []).append(i)
+    return list(places.values())
 
 
 def asked_for(spec: MeasuredSpec, metric: MeasuredMetric) -> MeasuredSpec:
@@ -188,10 +187,6 @@ def row_command(table: Table, spec: MeasuredSpec, row: int = 0) -> str:
     return asked.command(one_row(asked, row_arguments(asked, spec, Columns(table, spec)), row))
 
 
-def _measured(metric: MeasuredMetric, columns: Columns) -> Array:
-    return _in_unit(metric.measured, metric, columns)
-
-
 def _in_unit(formula: str, metric: MeasuredMetric, columns: Columns) -> Array:
     """A formula in the unit of a metric: a number for each row, in SI."""
     written = f"{formula} [{metric.unit}]" if metric.unit != "1" else formula
@@ -240,7 +235,8 @@ def _metric_points(
     was measured as zero or less cannot be compared, and is told with the failures.
     """
     table, head = columns.table, metric.headline
-    measured = np.where(condition(metric.rows, columns, "rows"), _measured(metric, columns), np.nan)
+    own = _in_unit(metric.measured, metric, columns)
+    measured = np.where(condition(metric.rows, columns, "rows"), own, np.nan)
     headline = condition(head, columns, "headline") if isinstance(head, str) else np.full(len(table), head)
     kept = np.flatnonzero(np.isfinite(measured) & (measured > 0))
     values, lines = predicted[place][kept], table.lines[kept]

@@ -94,7 +94,9 @@ def own_points(table: Table, catalogue: Catalogue) -> ComparedPoints:
     why: dict[int, str] = {}
     whole = KIND in table.columns and spec_of(table.folder, table.name, catalogue.has_chip) is None
     if whole:
-        why = _unknown_kinds(table)
+        known, asked_by = questions(), zip(table.lines.tolist(), table.text(KIND), strict=True)
+        names = ", ".join(known)
+        why = {n: str(UnknownName(KIND, kind, known, names)) for n, kind in asked_by if kind not in known}
     for rows, spec in described_rows(table, catalogue):
         if whole:
             wrong = _wrong_rows(table, rows, question(spec.question))
@@ -110,14 +112,6 @@ def own_points(table: Table, catalogue: Catalogue) -> ComparedPoints:
         kept = replace(points.keep(~np.isin(points.line, list(why))), why={})
         raise BadRows(table.name, why, kept)
     return points
-
-
-def _unknown_kinds(table: Table) -> dict[int, str]:
-    known, why = questions(), {}
-    for line, kind in zip(table.lines.tolist(), table.text(KIND), strict=True):
-        if kind not in known:
-            why[line] = str(UnknownName(KIND, kind, known, ", ".join(known)))
-    return why
 
 
 def _named(asked: QuestionKind, name: str) -> str:

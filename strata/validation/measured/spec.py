@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
@@ -21,11 +21,28 @@ Formula = Annotated[
 ]
 
 
-class _Strict(BaseModel):
+class StrictTable(BaseModel):
+    """A table of a TOML: no key that nobody reads."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @classmethod
+    def checked(cls, table: dict[str, Any], name: str) -> Self:
+        """The table of a file, checked; what is wrong is one line."""
+        try:
+            return cls.model_validate(table)
+        except ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden" and cls is MeasuredSpec:
+                known = ", ".join(cls.model_fields)
+                raise BadFile(
+                    f"{name}: no key '{place}' in the TOML of a measured file; there are: {known}"
+                ) from None
+            raise BadFile(f"{name}: {place}: {first['msg'].lower()}") from None
 
-class Given(_Strict):
+
+class Given(StrictTable):
     """A condition of the runs that the file does not tell: a number with its unit and source."""
 
     value: str | float
@@ -37,7 +54,7 @@ class Given(_Strict):
         return parse(self.value, self.unit)
 
 
-class Stated(_Strict):
+class Stated(StrictTable):
     """Arguments of some rows, later entries over earlier ones: `rows` is a condition; empty: all."""
 
     ask: dict[str, Formula]
@@ -45,7 +62,7 @@ class Stated(_Strict):
     rows: str = ""
 
 
-class MeasuredMetric(_Strict):
+class MeasuredMetric(StrictTable):
     """A number that was measured, and the answer, or formula of answers, that predicts it.
 
     `measured` and `rows` are formulas over columns, `group` is a template. `like` is a template of the kind
@@ -66,7 +83,7 @@ class MeasuredMetric(_Strict):
     rivals: dict[str, Formula] = Field(default_factory=dict)
 
 
-class RowFamily(_Strict):
+class RowFamily(StrictTable):
     """Templates of what a row is of: families that are left out whole."""
 
     chip: str = ""
@@ -75,7 +92,7 @@ class RowFamily(_Strict):
     network: str = ""
 
 
-class Elsewhere(_Strict):
+class Elsewhere(StrictTable):
     """Another file of the folder that has some of the rows too: `same` are formulas over columns here, and
     the columns there that hold the same numbers, `within` a relative difference. `of` are the files here
     whose rows it has, all where none is named.
@@ -87,7 +104,7 @@ class Elsewhere(_Strict):
     within: float = 1e-4
 
 
-class MeasuredSpec(_Strict):
+class MeasuredSpec(StrictTable):
     """A kind of measured file.
 
     `files` are names below the data folder. `columns` are names for columns whose header is none. `text` are
@@ -129,21 +146,7 @@ class MeasuredSpec(_Strict):
 
 def read_spec(path: Path) -> MeasuredSpec:
     """The TOML at a path, checked; what is wrong is one line."""
-    return checked_spec(toml_file(path, "TOML of a measured file"), path.name)
-
-
-def checked_spec(table: dict[str, Any], name: str) -> MeasuredSpec:
-    try:
-        return MeasuredSpec.model_validate(table)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
-            known = ", ".join(MeasuredSpec.model_fields)
-            raise BadFile(
-                f"{name}: no key '{place}' in the TOML of a measured file; there are: {known}"
-            ) from None
-        raise BadFile(f"{name}: {place}: {first['msg'].lower()}") from None
+    return MeasuredSpec.checked(toml_file(path, "TOML of a measured file"), path.name)
 
 
 @lru_cache(maxsize=1)

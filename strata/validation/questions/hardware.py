@@ -19,7 +19,7 @@ from strata.hardware.thermal.cooling import ARRANGEMENTS, assembly, cooling, dra
 from strata.hardware.thermal.grid import as_single_nodes
 from strata.hardware.thermal.solve import steady
 from strata.params import leaf_paths
-from strata.validation.questions.question import Argument, QuestionKind, number, word
+from strata.validation.questions.question import Argument, QuestionKind, number, set_words, word
 from strata.validation.readers.labels import Catalogue
 
 
@@ -34,12 +34,7 @@ def _set(given: dict[str, Any], names: dict[str, Argument]) -> dict[str, Any]:
 
 
 def _typed_settings(given: dict[str, Any], names: dict[str, Argument]) -> list[str]:
-    """Quantities that a row sets, as `--set` takes them."""
-    words: list[str] = []
-    for path, value in _set(given, names).items():
-        unit = names[path].unit or "1"
-        words += ["--set", f"{path}={float(value):.12g}" + (f" {unit}" if unit != "1" else "")]
-    return words
+    return set_words(_set(given, names), {path: one.unit for path, one in names.items()})
 
 
 def _dram_typed(given: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ from strata.params import dashed, override
 from strata.pricing.kernel import kernel
 from strata.pricing.kernel_kinds import KINDS
 from strata.pricing.kernel_request import ALWAYS, FLAGS, OPTIONS, SIZES
-from strata.validation.questions.question import Argument, QuestionKind, number, word
+from strata.validation.questions.question import Argument, QuestionKind, number, set_words, word
 from strata.validation.readers.labels import Catalogue, kernel_format
 
 _IN_FORMAT = ("activations", "weight_only")  # options that the name of a kernel's format tells
@@ -88,9 +88,7 @@ def _typed(given: dict[str, Any]) -> str:
             words += ([f"--{off}"] if off else [typed]) if bool(value) != bool(off) else []
         else:
             words += [typed, value if isinstance(value, str) else f"{float(value):.12g}"]
-    for path, value in _changes(given).items():
-        words += ["--set", f"{path}={value}"]
-    return shlex.join(words)
+    return shlex.join(words + set_words(_changes(given), {}))
 
 
 def _is_told(value: Any) -> bool:

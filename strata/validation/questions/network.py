@@ -147,15 +147,15 @@ def setting_of(setting: str) -> LibrarySetting:
 
 
 def _collective(given: dict[str, Any], catalogue: Catalogue) -> dict[str, Any]:
-    system = catalogue.system(given["system"])
+    """Of a system, or of the cluster that a run's words tell."""
     cost = collective(
-        system,
+        catalogue.system(given["system"]) if "system" in given else run_cluster(given, catalogue),
         pattern_of_test(given["pattern"]),
         bytes=given["bytes"],
         ranks=given["ranks"],
         engine=catalogue.engine(given["engine"]),
         setting=_setting(given),
-        launches=given["launches"],
+        launches=given.get("launches", 0.0),
     )
     return {"time": cost.time, "bus_bandwidth": cost.bus_bandwidth}
 
@@ -194,18 +194,6 @@ def run_cluster(given: dict[str, Any], catalogue: Catalogue) -> Fabric:
         over_nodes=over_nodes,
         sockets=catalogue.transport("sockets") if sockets else None,
     )
-
-
-def _cluster_collective(given: dict[str, Any], catalogue: Catalogue) -> dict[str, Any]:
-    cost = collective(
-        run_cluster(given, catalogue),
-        pattern_of_test(given["pattern"]),
-        bytes=given["bytes"],
-        ranks=given["ranks"],
-        engine=catalogue.engine(given["engine"]),
-        setting=_setting(given),
-    )
-    return {"time": cost.time, "bus_bandwidth": cost.bus_bandwidth}
 
 
 def _expert_exchange(given: dict[str, Any], catalogue: Catalogue) -> dict[str, Any]:
@@ -300,7 +288,7 @@ QUESTIONS = {
         name="cluster_collective",
         arguments={**_CLUSTER, **_OF_LIBRARY},
         answers=_COST,
-        ask=_cluster_collective,
+        ask=_collective,
         rates=("bus_bandwidth",),
     ),
     "expert_exchange": QuestionKind(

@@ -75,8 +75,6 @@ class QuestionKind:
         if self.sets and "." in name:
             return word(self.sets, "")
         if name not in self.arguments:
-            from strata.base.errors import UnknownName
-
             raise UnknownName(
                 f"argument of {self.name} in {where}",
                 name,
@@ -99,6 +97,16 @@ class QuestionKind:
                     return nan
                 raise BadValue(f"{self.name} answers with {', '.join(self.answers)}, not {path}") from None
         return found() if callable(found) else found
+
+
+def set_words(values: Mapping[str, Any], units: Mapping[str, str | None]) -> list[str]:
+    """Quantities and words of a row as `--set` takes them."""
+    words: list[str] = []
+    for path, value in values.items():
+        unit = units.get(path) or "1"
+        typed = value if isinstance(value, str) else f"{float(value):.12g} {unit}".removesuffix(" 1")
+        words += ["--set", f"{path}={typed}"]
+    return words
 
 
 # Modules that hold questions, each in a table QUESTIONS by name.

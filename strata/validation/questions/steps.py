@@ -23,7 +23,7 @@ from strata.pricing.step import Step
 from strata.pricing.training_memory import OUTSIDE
 from strata.search.inputs import model_value
 from strata.software.engine import Engine, engine
-from strata.validation.questions.question import Argument, QuestionKind, number, word
+from strata.validation.questions.question import Argument, QuestionKind, number, set_words, word
 from strata.validation.readers.labels import Catalogue, trained_format
 from strata.workload.lora import Lora
 from strata.workload.model import LAYERS, Model, changed_model
@@ -156,12 +156,8 @@ def _typed(phase: str, given: dict[str, Any], input: float) -> str:
     words += ["--plan", plan_text(degrees), "--engine", given["engine"], "--batch", f"{given['batch']:g}"]
     words += ["--input", f"{input:g}"] + (["--fabric", given["fabric"]] if given["fabric"] else [])
     for prefix, names in (("chip", _CHIP), ("engine", _ENGINE), ("model", _MODEL)):
-        for path, value in _settings(given, names).items():
-            unit = names[f"{prefix}.{path}"].unit or "1"
-            written = (
-                value if isinstance(value, str) else f"{value:.12g}" + (f" {unit}" if unit != "1" else "")
-            )
-            words += ["--set", f"{prefix}.{path}={written}"]
+        values = {f"{prefix}.{path}": value for path, value in _settings(given, names).items()}
+        words += set_words(values, {name: one.unit for name, one in names.items()})
     return shlex.join(str(word) for word in words)
 
 

@@ -132,20 +132,12 @@ class KernelFormat:
 
 KERNEL_FORMATS = {
     **{name: KernelFormat(name, name) for name in ("fp64", "fp32", "tf32")},
-    "bf16": KernelFormat("bf16"),
-    "bfloat16": KernelFormat("bf16"),
-    "float16": KernelFormat("bf16"),
-    "fp16": KernelFormat("bf16"),
-    "half": KernelFormat("bf16"),
-    "fp8": KernelFormat("fp8"),
-    "fp8_static": KernelFormat("fp8"),
+    **dict.fromkeys(("bf16", "bfloat16", "float16", "fp16", "half"), KernelFormat("bf16")),
+    **dict.fromkeys(("fp8", "fp8_static"), KernelFormat("fp8")),
     "fp8_block": KernelFormat("fp8_block"),
     "nvfp4": KernelFormat("fp4"),
-    "mxfp4": KernelFormat("mxfp4"),
-    "mxfp6": KernelFormat("mxfp6"),
-    "mxfp8": KernelFormat("mxfp8"),
-    "sq": KernelFormat("int8"),
-    "int8": KernelFormat("int8"),
+    **{name: KernelFormat(name) for name in ("mxfp4", "mxfp6", "mxfp8")},
+    **dict.fromkeys(("sq", "int8"), KernelFormat("int8")),
     "int8_wo": KernelFormat("int8", weight_only=True),
     "int4_wo": KernelFormat("int4", weight_only=True),
     "w4afp8": KernelFormat("int4", "fp8", weight_only=True),
@@ -153,10 +145,8 @@ KERNEL_FORMATS = {
     "w4a8_mxfp4_mxfp8": KernelFormat("mxfp4", "fp8", weight_only=True),
 }
 # Weights as served: those of kernels, and narrow ones of which no more is said.
-WEIGHT_FORMATS = {name: known.weight for name, known in KERNEL_FORMATS.items()} | {
-    "fp4": "fp4",
-    "int4": "int4",
-}
+WEIGHT_FORMATS = {name: known.weight for name, known in KERNEL_FORMATS.items()}
+WEIGHT_FORMATS |= {name: name for name in ("fp4", "int4")}
 # Formats of one width that differ in how elements share their scales: a chip multiplies one of them.
 FOUR_BITS = ("fp4", "mxfp4")
 
@@ -191,15 +181,9 @@ def multiplied_format(name: str, chip: Chip) -> str:
 
 # What a trainer multiplies in: weights and activations, gradients alike.
 TRAINED_FORMATS = {
-    "bf16": "bf16",
-    "fp16": "bf16",
-    "fp8": "fp8",
-    "fp8-cs": "fp8",
-    "fp8-ds": "fp8",
-    "fp8-mx": "fp8",
-    "mxfp8": "fp8",
-    "fp4": "fp4",
-    "nvfp4": "nvfp4",
+    **dict.fromkeys(("bf16", "fp16"), "bf16"),
+    **dict.fromkeys(("fp8", "fp8-cs", "fp8-ds", "fp8-mx", "mxfp8"), "fp8"),
+    **{name: name for name in ("fp4", "nvfp4")},
 }
 
 
@@ -288,17 +272,13 @@ def model_family(name: str) -> str:
     return next((k for k in MODEL_FAMILIES if k in lower), lower.split("-")[0])
 
 
-def case_key(catalogue: Catalogue, metric: str, chip_name: str, kind: str, family: str, engine: str) -> str:
-    """The key of a whole-model point; chips by their own names."""
-    return "|".join((metric, catalogue.chip(chip_name).name, kind, family, engine))
-
-
 def case_key_of(catalogue: Catalogue, metric: str, chip_name: str, model_name: str, engine: str) -> str:
-    """The key of a point by its chip, model ("" of a kernel) and engine; "" where a name is unknown."""
+    """The key of a point by its chip (by its own name), model ("" of a kernel or a collective) and engine; ""
+    where a name is unknown.
+    """
     try:
-        if not model_name:  # a kernel or a collective
-            return case_key(catalogue, metric, chip_name, "", "", engine)
-        kind = model_kind(catalogue.model(model_name))
-        return case_key(catalogue, metric, chip_name, kind, model_family(model_name), engine)
+        kind = model_kind(catalogue.model(model_name)) if model_name else ""
+        family = model_family(model_name) if model_name else ""
+        return "|".join((metric, catalogue.chip(chip_name).name, kind, family, engine))
     except ValueError:
         return ""

@@ -108,16 +108,11 @@ def _read_records(folder: Path, name: str) -> Table:
         if set(row) != set(records[0]):
             other = ", ".join(sorted(set(row) ^ set(records[0])))
             raise BadFile(f"{name} record {i} has other keys than the first: {other}")
-    cells = {
-        key: [row[key] if isinstance(row[key], str) else json.dumps(row[key]) for row in records]
-        for key in records[0]
-    }
-    return Table(
-        name,
-        folder,
-        {key: np.array(column, dtype=object) for key, column in cells.items()},
-        np.arange(1, len(records) + 1),
-    )
+    columns = {}
+    for key in records[0]:
+        cells = [row[key] if isinstance(row[key], str) else json.dumps(row[key]) for row in records]
+        columns[key] = np.array(cells, dtype=object)
+    return Table(name, folder, columns, np.arange(1, len(records) + 1))
 
 
 def matches(name: str, *patterns: str) -> bool:
