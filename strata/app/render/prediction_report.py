@@ -13,7 +13,6 @@ from strata.app.render import page
 from strata.app.render.explanation import BOUND_LABELS, SHOWN, busy_text, op_rows, step_text
 from strata.app.render.prediction import headline_rows, inputs_digest, prediction_title, sourced_numbers
 from strata.app.render.ranking import SEEN_COLUMNS, ranking_table
-from strata.base.drawing import keep
 from strata.base.units import show
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, plan_text
@@ -84,7 +83,7 @@ def _buys(result: Result) -> str:
 def prediction_report(result: Result, path: Path, lines: list[str] | None = None) -> Path:
     """One prediction as a page; `lines` are said beside its numbers."""
     title = f"{result.model.name} on {result.system.name}"
-    return keep(path, page.html_page(f"Strata prediction: {title}", prediction_parts(result, lines)))
+    return page.write_page(path, f"Strata prediction: {title}", prediction_parts(result, lines))
 
 
 def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None) -> Path:
@@ -99,7 +98,7 @@ def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None
         page.section(closer, *prediction_parts(best, sources=False)),
         sources_html(result_records(best)),
     ]
-    return keep(path, page.html_page(f"Strata plans: {best.model.name} on {best.system.name}", parts))
+    return page.write_page(path, f"Strata plans: {best.model.name} on {best.system.name}", parts)
 
 
 def _name(choice: RankedPlan) -> str:

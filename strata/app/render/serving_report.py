@@ -13,7 +13,6 @@ from strata.app.render.prediction_report import printed_html, sources_html
 from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
 from strata.app.render.tables import cells_of
-from strata.base.drawing import keep
 from strata.base.units import show
 from strata.mapping.plan import plan_text
 from strata.serving.load import most_rate, open_load
@@ -37,7 +36,7 @@ def serving_report(found: UnderLoad, path: Path) -> Path:
         sources_html(records),
     ]
     title = f"Strata serving: {made.model.name} on {made.system.name}"
-    return keep(path, page.html_page(title, parts, found.question))
+    return page.write_page(path, title, parts, found.question)
 
 
 def _headline(found: UnderLoad) -> list[tuple[str, str, str]]:
@@ -125,7 +124,7 @@ def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Pa
     if path.suffix.lower() != ".html":
         return draw_frontier(frontier, question, path)
     parts = [_frontier(frontier)]
-    return keep(path, page.html_page("Strata: throughput against interactivity", parts, question))
+    return page.write_page(path, "Strata: throughput against interactivity", parts, question)
 
 
 def frontier_figure(frontier: ServingFrontier) -> Any:

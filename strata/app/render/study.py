@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.figures import colour_of
-from strata.app.render.page import cards_html, html_page, paragraphs, picture_html, section
+from strata.app.render.page import cards_html, paragraphs, picture_html, section, write_page
 from strata.app.render.tables import rows_table, table
 from strata.app.terminal import words
-from strata.base.drawing import STYLE, keep, pyplot_of, save
+from strata.base.drawing import STYLE, pyplot_of, save
 from strata.base.errors import BadValue, UnknownName, require
 from strata.base.expression import Names, calculate
 from strata.base.shipped import needed_model, paper_offers
@@ -81,7 +81,7 @@ def study_report(outcome: StudyOutcome, path: Path) -> Path:
         section("Claim by claim", _claims(outcome)),
         section("Source", paragraphs([paper])),
     ]
-    return keep(path, html_page(outcome.study.title, parts, paper))
+    return write_page(path, outcome.study.title, parts, paper)
 
 
 def _claims(outcome: StudyOutcome) -> str:

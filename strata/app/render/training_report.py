@@ -14,7 +14,7 @@ import numpy as np
 from strata.app.render import page, training
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction_report import printed_html, result_records, sources_html
-from strata.base.drawing import COLOURS, DARK, GREY, keep
+from strata.base.drawing import COLOURS, DARK, GREY
 from strata.base.units import show
 from strata.mapping.plan import plan_text
 from strata.one_step import stage_memory
@@ -46,10 +46,8 @@ def train_report(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
         *(_others(run) if run.search is not None else []),
         sources_html(result_records(r)),
     ]
-    return keep(
-        path,
-        page.html_page(f"Strata training: {r.model.name} on {r.system.name}", parts, training.run_title(run)),
-    )
+    title = f"Strata training: {r.model.name} on {r.system.name}"
+    return page.write_page(path, title, parts, training.run_title(run))
 
 
 def _memory(run: TrainRun) -> str:
