@@ -159,10 +159,8 @@ def _gains(title: str, gains: list[Gain]) -> Any:
 
 def why_no_design(outcome: SearchOutcome) -> str:
     """Why there is no answer, in one line."""
-    kept, levers = (
-        f"fits and keeps the limits ({outcome.goal.words()})",
-        "levers: looser limits, more choices",
-    )
+    kept = f"fits and keeps the limits ({outcome.goal.words()})"
+    levers = "levers: looser limits, more choices"
     if outcome.bound == -outcome.goal.value(float("inf")):
         return f"proven: no point of {outcome.space.name} {kept}; {levers}"
     if not outcome.rows:
@@ -181,12 +179,9 @@ def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | 
         parts += _pictures_html(outcome, seen, worth, kinds)
     known = np.isfinite([h.best for h in history or []])
     if history and known.any():
-        # a single round is no line
-        drawn = (
-            page.figure_html(search_figures.came_figure(outcome.goal, history), 340, "progress")
-            if known.sum() > 1
-            else ""
-        )
+        drawn = ""  # a single round is no line
+        if known.sum() > 1:
+            drawn = page.figure_html(search_figures.came_figure(outcome.goal, history), 340, "progress")
         parts.append(
             page.section("How the answer came", page.paragraphs([_came_words(outcome)], "dim"), drawn)
         )
@@ -211,13 +206,11 @@ def _pictures_html(
     """What shows the points: the cloud, what matters, choices alone and in pairs, designs."""
     first, second = search_figures.trade_metrics(outcome.goal)
     several = len(outcome.goal.metrics) > 1
-    legend = (
-        "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
-    )
-    legend += "The frame holds the line and most of the dots; a double click shows all."
+    legend = "Dots are points that fit and keep the limits; the line joins those that no other beats in "
+    legend += "both. The frame holds the line and most of the dots; a double click shows all."
     heading = f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}"
-    drawn = page.figure_html(search_figures.cloud_figure(outcome, seen, first, second), 460, "frontier")
-    cloud = [page.section(heading, page.paragraphs([legend], "dim"), drawn)]
+    chart = page.figure_html(search_figures.cloud_figure(outcome, seen, first, second), 460, "frontier")
+    cloud = [page.section(heading, page.paragraphs([legend], "dim"), chart)]
     if not kinds:
         return cloud
     matters = sorted(((search_figures.importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
@@ -231,13 +224,10 @@ def _pictures_html(
     pair, heat = search_figures.pair_html(ordered, worth)
     choices = search_figures.choices_html(ordered, worth)
     shown = min(search_figures.THREADS, int(np.sum(worth > 0)))
-    lines = (
-        f"A line a design, the {shown:,} best of those evaluated over the {search_figures.AXES} axes that "
-    )
-    lines += "matter most at most; strong is best. Drag along an axis to keep part of it."
-    threads = page.figure_html(
-        search_figures.threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760
-    )
+    lines = f"A line a design, the {shown:,} best of those evaluated over the {search_figures.AXES} axes "
+    lines += "that matter most at most; strong is best. Drag along an axis to keep part of it."
+    drawn = search_figures.threads_figure(outcome.goal, ordered, seen, worth)
+    threads = page.figure_html(drawn, 480, "designs", least=760)
     shares = [(t.name, max(share, 0.0) * 100) for share, t in matters]
     bars = page.bars_html([(name, share, f"{share:.0f} %") for name, share in shares])
     return [
