@@ -184,9 +184,14 @@ def html_table(
             f"<{tag} class={'w' if i in words else 'n'}>{html.escape(c)}</{tag}>" for i, c in enumerate(row)
         )
 
-    head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
-    body = "".join(f"<tr{' class=best' * (i == best)}>{cells('td', row)}</tr>" for i, row in enumerate(rows))
-    return f"<div class='wide'><table>{head}<tbody>{body}</tbody></table></div>"
+    body = (f"<tr{' class=best' * (i == best)}>{cells('td', row)}</tr>" for i, row in enumerate(rows))
+    return wide_table(cells("th", header) if any(header) else "", body)
+
+
+def wide_table(head: str, rows: Iterable[str]) -> str:
+    """A table of rows that are HTML already, scrolled where it is wider than the page."""
+    above = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f"<div class='wide'><table>{above}<tbody>{''.join(rows)}</tbody></table></div>"
 
 
 def resource_colour(name: str) -> str:

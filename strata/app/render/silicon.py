@@ -198,8 +198,9 @@ def system_cost_table(system: System, cost: SystemCost) -> Any:
     parts |= {"fabric, as priced": cost.fabric, "hosts": cost.hosts}
     rows = []
     for name, value in parts.items():
-        known = value is not None
-        each = (f"{float(value):,.0f}", f"{float(value / cost.devices):,.2f}") if known else ("unknown", "")
+        each = ("unknown", "")
+        if value is not None:
+            each = (f"{float(value):,.0f}", f"{float(value / cost.devices):,.2f}")
         rows.append((name, *each))
     for name, hourly in zip(("at rest", "at its power limit"), cost.device_hour, strict=True):
         price = "unknown" if np.isnan(hourly) else f"{float(hourly):,.2f}"

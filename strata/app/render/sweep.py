@@ -196,20 +196,17 @@ def sweep_report(swept: Sweep, path: Path) -> Path:
     said = page.paragraphs([swept.question, *(r.removeprefix("- : ") for r in sweep_remarks(swept))])
     best, rest = [], []
     if (found := swept.best_point()) is not None:
-        chosen = ", ".join(f"{name} {label}" for name, label in found["at"].items())
+        at = found["at"].items()
         rows = [(f"best {metric_label(swept.metric)}", metric_text(found[swept.metric], swept.metric), "")]
-        rows += [(name, label, "") for name, label in found["at"].items()]
-        best = [page.cards_html(rows)]
+        best = [page.cards_html([*rows, *((name, value, "") for name, value in at)])]
+        chosen = ", ".join(f"{name} {value}" for name, value in at)
         rest = [page.section(f"The best point: {chosen}", *prediction_parts(swept.best()))]
     along = next((a for a in swept.axes if a.numeric), swept.axes[0])
     others = ", ".join(a.name for a in swept.axes if a is not along)
     lines = page.paragraphs([f"A line for each {others}."] if others else [], "dim")
-    drawn = page.section(
-        f"{metric_label(swept.metric)} over {along.name}",
-        lines,
-        page.figure_html(sweep_figure(swept), 440, "sweep"),
-    )
-    title = f"Strata sweep: {metric_label(swept.metric)} over {' and '.join(a.name for a in swept.axes)}"
+    chart, label = page.figure_html(sweep_figure(swept), 440, "sweep"), metric_label(swept.metric)
+    drawn = page.section(f"{label} over {along.name}", lines, chart)
+    title = f"Strata sweep: {label} over {' and '.join(a.name for a in swept.axes)}"
     return page.write_page(path, title, [said, *best, drawn, sweep_heat(swept), *rest])
 
 

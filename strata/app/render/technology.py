@@ -198,8 +198,7 @@ def _trends(axes: Any, labels: list[str], series: dict[str, list[float]], unit: 
         look = {"va": "center", "fontsize": 7.5, "color": colour, "annotation_clip": False}
         end, beside = (len(labels) - 1, relative[-1]), (len(labels) - 0.75, 10.0 ** places[name])
         axes.annotate(f"{name}\n{first} to {last} {unit}", end, xytext=beside, **look)
-    axes.set_yscale("log")
-    axes.set_title(f"{title}, relative to {labels[0]}")
+    axes.set(yscale="log", title=f"{title}, relative to {labels[0]}")
     axes.margins(x=0.03)
     axes.set_yticks([1.0, 0.5, 0.2, 0.1], ["1", "1/2", "1/5", "1/10"])
     axes.minorticks_off()
