@@ -9,22 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from strata.app.render import page
 from strata.app.render.figures import colour_of
-from strata.app.render.page import (
-    bars_html,
-    bars_section,
-    cards_html,
-    figure_html,
-    html_page,
-    html_table,
-    log_axis,
-    paragraphs,
-    plotly_graphs,
-    section,
-    series_colour,
-)
 from strata.base.arrays import Array
-from strata.base.drawing import COLOURS, STYLE, keep, pyplot_of, save
+from strata.base.drawing import COLOURS, STYLE, pyplot_of, save
 from strata.base.units import factor
 from strata.validation.accuracy.headline import HEADLINE, headline_cells, percent
 from strata.validation.measured.spec import spec_of
@@ -232,25 +220,25 @@ def accuracy_report(outcome: dict[str, Any], points: list[dict[str, Any]], path:
         if mine:
             said = f"{entry['points']} points, MAPE {entry['mape']:.1%}, median {entry['median']:.1%}, "
             said += f"bias {entry['bias']:+.1%}"
-            drawn = figure_html(_scatter(mine), 420, picture_name(entry["file"]))
-            parts.append(section(entry["file"], paragraphs([said], "dim"), drawn))
+            drawn = page.figure_html(_scatter(mine), 420, picture_name(entry["file"]))
+            parts.append(page.section(entry["file"], page.paragraphs([said], "dim"), drawn))
     keys = ("mape", "median", "p90", "worst", "bias", "weighted")
     rows = []
     for e in outcome["files"]:
         rows.append([e["file"], str(e["points"]), str(e["failed"] or ""), *(percent(e.get(k)) for k in keys)])
     said = "".join(
-        paragraphs([f"{what}: {', '.join(outcome[key])}"], "dim")
+        page.paragraphs([f"{what}: {', '.join(outcome[key])}"], "dim")
         for key, what in (("not_yet", "not predicted yet"), ("unknown", "unknown files"))
         if outcome[key]
     )
     header = ["file", "points", "failed", "MAPE", "median", "P90", "worst", "bias", "weighted"]
-    table = section("File by file", html_table(header, rows), said)
+    table = page.section("File by file", page.html_table(header, rows), said)
     lead = "error = predicted / measured - 1"
-    page = [cards_html(_cards(outcome)), _by_file(outcome), table, *parts]
+    shown = [page.cards_html(_cards(outcome)), _by_file(outcome), table, *parts]
     if outcome.get("families"):
-        left_out = html_table(list(HEADLINE), headline_cells(outcome))
-        page.insert(0, section("Families left out, numbers refitted without each", left_out))
-    return keep(path, html_page("Strata: predicted against measured", page, lead))
+        left_out = page.html_table(list(HEADLINE), headline_cells(outcome))
+        shown.insert(0, page.section("Families left out, numbers refitted without each", left_out))
+    return page.write_page(path, "Strata: predicted against measured", shown, lead)
 
 
 def _cards(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -272,22 +260,22 @@ def _cards(outcome: dict[str, Any]) -> list[tuple[str, str, str]]:
 def _by_file(outcome: dict[str, Any]) -> str:
     scored = (e for e in outcome["files"] if e.get("mape") is not None)
     files = sorted(scored, key=lambda e: float(e["mape"]))
-    bars = bars_html([(e["file"], float(e["mape"]), f"{e['mape']:.1%}") for e in files])
-    return bars_section("MAPE of each file", "Mean of the absolute errors.", bars)
+    bars = page.bars_html([(e["file"], float(e["mape"]), f"{e['mape']:.1%}") for e in files])
+    return page.bars_section("MAPE of each file", "Mean of the absolute errors.", bars)
 
 
 def _scatter(points: list[dict[str, Any]]) -> Any:
     """Predicted over measured on logarithmic axes, a colour a group, at most 2000 points each."""
-    figure = plotly_graphs().Figure()
+    figure = page.plotly_graphs().Figure()
     for place, group in enumerate(dict.fromkeys(p["group"] for p in points)):
         chosen = [p for p in points if p["group"] == group]
         chosen = chosen[:: -(-len(chosen) // 2000)]
         x, y = ([float(f"{p[k]:.4g}") for p in chosen] for k in ("measured", "predicted"))
-        look = {"size": 6, "opacity": 0.75, "color": series_colour(place)}
+        look = {"size": 6, "opacity": 0.75, "color": page.series_colour(place)}
         figure.add_scatter(x=x, y=y, mode="markers", name=str(group), marker=look)
     ends = [f(p["measured"] for p in points) for f in (min, max)]
     dashed = {"color": "var(--faint)", "dash": "dash"}
     figure.add_scatter(x=ends, y=ends, mode="lines", line=dashed, name="equal")
     for update, key in ((figure.update_xaxes, "measured"), (figure.update_yaxes, "predicted")):
-        update(title=key, **log_axis(*(float(f(p[key] for p in points)) for f in (min, max))))
+        update(title=key, **page.log_axis(*(float(f(p[key] for p in points)) for f in (min, max))))
     return figure

@@ -14,7 +14,6 @@ from strata.app.render.prediction_report import sources_html
 from strata.app.render.ranking import dollars_text, joules_text, seconds_text
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import plain_json, titled, words
-from strata.base.drawing import keep
 from strata.base.units import show
 from strata.search.compare import Comparison
 from strata.search.compared_rows import Answer, ComparedRow
@@ -27,15 +26,6 @@ PHASES_OF = {
     "prefill": ("ttft",),
     "decode": ("tpot",),
     "train": ("step_time", "train_days", "train_cost"),
-}
-COMPARED_UNITS = {
-    **dict.fromkeys(("tokens_per_s", "tokens_per_s_per_device"), "1/s"),
-    **dict.fromkeys(("ttft", "ttft_p95", "tpot", "step_time"), "s"),
-    "train_days": "1",
-    **dict.fromkeys(("train_cost", "cost_per_mtoken"), "USD"),
-    "energy_per_mtoken": "J",
-    "cost_per_device_hour": "USD",
-    "power": "W",
 }
 NAMES = ("model", "system", "engine")
 SPENT = ("cost_per_mtoken", "energy_per_mtoken", "cost_per_device_hour", "power")
@@ -50,19 +40,21 @@ TITLES = {
 }
 INTERVALS_OF = ("tokens_per_s", "ttft", "tpot")  # bars with the interval of like cases measured
 WORD_COLUMNS = (*NAMES, "plan", "by")
-COLUMNS: dict[str, tuple[str, Callable[[float], str]]] = {
-    "tokens_per_s": ("tokens/s", show),
-    "tokens_per_s_per_device": ("/device", show),
-    "ttft": ("TTFT", seconds_text),
-    "ttft_p95": ("95 %", seconds_text),
-    "tpot": ("TPOT", seconds_text),
-    "step_time": ("step", seconds_text),
-    "train_days": ("days/Ttok", lambda v: f"{v:.3g}"),
-    "train_cost": ("USD/Ttok", lambda v: show(v) if np.isfinite(v) else "-"),
-    "cost_per_mtoken": ("USD/Mtok", dollars_text),
-    "energy_per_mtoken": ("J/Mtok", joules_text),
-    "cost_per_device_hour": ("USD/dev-h", dollars_text),
+# Metrics by their headings, with how people read them and their units.
+COLUMNS: dict[str, tuple[str, Callable[[float], str], str]] = {
+    "tokens_per_s": ("tokens/s", show, "1/s"),
+    "tokens_per_s_per_device": ("/device", show, "1/s"),
+    "ttft": ("TTFT", seconds_text, "s"),
+    "ttft_p95": ("95 %", seconds_text, "s"),
+    "tpot": ("TPOT", seconds_text, "s"),
+    "step_time": ("step", seconds_text, "s"),
+    "train_days": ("days/Ttok", lambda v: f"{v:.3g}", "1"),
+    "train_cost": ("USD/Ttok", lambda v: show(v) if np.isfinite(v) else "-", "USD"),
+    "cost_per_mtoken": ("USD/Mtok", dollars_text, "USD"),
+    "energy_per_mtoken": ("J/Mtok", joules_text, "J"),
+    "cost_per_device_hour": ("USD/dev-h", dollars_text, "USD"),
 }
+COMPARED_UNITS = {name: unit for name, (_, _, unit) in COLUMNS.items()} | {"power": "W"}
 
 
 def compared_metrics(row: ComparedRow, answer: Answer, phase: str) -> dict[str, float]:
@@ -117,14 +109,8 @@ def _row_dict(found: Comparison, index: int, told: RowTrust | None) -> dict[str,
     data["confidence"] = told.verdict
     if why is not None:
         data |= {"ratio": why.ratio, "reason": why.text, "common_batch": why.common_batch}
-        data["reasons"] = [
-            {
-                "what": r.what,
-                "bound": r.bound or None,
-                **picked(r, "log_share=share factor before after said"),
-            }
-            for r in why.reasons
-        ]
+        own = "log_share=share factor before after said"
+        data["reasons"] = [{"what": r.what, "bound": r.bound or None, **picked(r, own)} for r in why.reasons]
     return data
 
 
@@ -293,10 +279,8 @@ def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
     texts = [i for i, name in enumerate(header) if name in WORD_COLUMNS]
     best = found.ranking[0] if found.ranking else -1
     remarks = page.paragraphs(remark_text(found, trusted).splitlines(), "dim")
-    records: dict[str, Any] = {}  # chips, fabrics and engines of all rows, each once
-    for row in found.rows:
-        for record in (row.system.chip, row.system.fabric, row.engine):
-            records[record.name] = record
+    every = (part for row in found.rows for part in (row.system.chip, row.system.fabric, row.engine))
+    records: dict[str, Any] = {part.name: part for part in every}  # each once
     parts = [
         page.cards_html(_headline(found, trusted)) if found.ranking else "",
         _panels(found, trusted),
@@ -304,7 +288,7 @@ def comparison_report(found: Comparison, trusted: Trusted, path: Path) -> Path:
         page.section("Why they differ", page.paragraphs(reason_lines(found, trusted)), _factors(found)),
         sources_html(records),
     ]
-    return keep(path, page.html_page(f"Strata: {found.means} side by side", parts, question_text(found)))
+    return page.write_page(path, f"Strata: {found.means} side by side", parts, question_text(found))
 
 
 def _headline(found: Comparison, trusted: Trusted) -> list[tuple[str, str, str]]:

@@ -182,7 +182,11 @@ def simulation_table(made: Simulation) -> list[Any]:
         ("evaluation", show(made.step_time, "s"), "what strata predict says"),
         ("bubble", f"{made.bubble:.1%}", "of the step the mean stage waits"),
     )
-    why = ((what, _signed(seconds, made.step_time)) for what, seconds in made.why)
+    rounding = 1e-9 * made.step_time  # such a difference is none
+    why = [
+        (what, f"{'+' if s > 0 else '-'}{show(abs(s), 's')}" if abs(s) > rounding else "0")
+        for what, s in made.why
+    ]
     names = sorted(made.utilisation, key=by_place)
     busy = ((name, f"{made.utilisation[name]:.1%}") for name in names[:MOST_RESOURCES])
     left = len(names) - MOST_RESOURCES
@@ -192,13 +196,6 @@ def simulation_table(made: Simulation) -> list[Any]:
         bare("from the evaluation's time to this one", why),
         table("busy", "resource|>busy", busy, below),
     ]
-
-
-def _signed(seconds: float, whole: float) -> str:
-    """A difference; roundings are none."""
-    if abs(seconds) <= 1e-9 * whole:
-        return "0"
-    return f"{'+' if seconds > 0 else '-'}{show(abs(seconds), 's')}"
 
 
 def comparison_dict(result: Result, found: dict[str, Simulation | str]) -> dict[str, Any]:

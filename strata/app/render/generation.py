@@ -60,10 +60,10 @@ def generation_tables(found: Generation) -> list[Any]:
     said = f"{show(made.running.core.rate, 'FLOP/s')} {made.template.format}"
     if made.cost is not None:
         said += f", costs about {float(made.cost):,.0f} USD to make"
-    notes = {"stated": "power: all at once"}
     own = "power: of a large product; memory and networks reach their bandwidth in turn"
+    own = "power: all at once" if made.budget.split == "stated" else own
     title = f"{found.chip.name}: {made.template.title}, {made.technology.title}; {said}"
-    return [titled(title, _components(found), notes.get(made.budget.split, own)), "", _worth(found)]
+    return [titled(title, _components(found), own), "", _worth(found)]
 
 
 def _components(found: Generation) -> Any:
@@ -99,17 +99,13 @@ def _rows(found: Generation) -> list[list[str]]:
     return rows
 
 
-def _share(value: float, parts: dict[str, Any]) -> str:
-    return f"{100.0 * value / float(parts['total']):.1f} %"
-
-
 def _part(parts: dict[str, Any], name: str) -> str:
-    return _share(float(parts[name]), parts) if name in parts else ""
+    return f"{100.0 * float(parts[name]) / float(parts['total']):.1f} %" if name in parts else ""
 
 
 def _left(parts: dict[str, Any]) -> str:
     spent = sum(float(value) for name, value in parts.items() if name != "total")
-    return _share(float(parts["total"]) - spent, parts)
+    return _part(parts | {"": float(parts["total"]) - spent}, "")
 
 
 def _worth(found: Generation) -> Any:

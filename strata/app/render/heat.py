@@ -223,10 +223,8 @@ def draw_scale(canvas: HeatCanvas, temperatures: Temperatures, corner: Point) ->
         place = x + (kelvin - low) / (high - low) * WIDE
         canvas.text((place, y + 26), celsius(float(kelvin)), 10, GREY, centred=True)
     cooling = temperatures.cooling
-    for said, limit in (
-        ("DRAM limit", float(cooling.dram_limit)),
-        ("logic limit", float(cooling.logic_limit)),
-    ):
+    limits = {"DRAM limit": float(cooling.dram_limit), "logic limit": float(cooling.logic_limit)}
+    for said, limit in limits.items():
         if low < limit < high:
             place = x + (limit - low) / (high - low) * WIDE
             canvas.line((place, y - 5), (place, y + 14), DARK, width=1.4, alpha=1.0)

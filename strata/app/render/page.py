@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from strata import __version__
+from strata.base.drawing import keep
 from strata.base.shipped import extra_package
 
 OWN = Path(__file__).parent
@@ -30,6 +31,10 @@ PAPER_COLOURS = {
 RESOURCE_COLOURS = ("compute", "memory", "network", "cache", "overhead", "bubble", "host", "throttling")
 MOST_ACROSS, MOST_DOWN = 14, 40  # cells of a heat map that are written out; larger ones are drawn
 LONG = 46  # names longer than this stand above their bars
+ACCENT = "var(--accent)"
+Axis = tuple[str, Sequence[str]]  # of a heat map: its title and its words
+Bar = tuple[str, float, str]  # its name, value and text
+Spans = Sequence[tuple[float, float] | None]
 
 
 def plotly_graphs() -> Any:
@@ -61,12 +66,16 @@ def html_page(heading: str, parts: Sequence[str], lead: str = "") -> str:
     head = "<meta charset='utf-8'><meta name='viewport' content='width=device-width, initial-scale=1'>"
     head += f"<title>{html.escape(heading)}</title><style>{_style()}</style>"
     said = f"<p class='lead dim'>{html.escape(lead)}</p>" if lead else ""
-    foot = (
-        f"<footer>Strata {html.escape(__version__)}. This file holds all it shows; it opens offline.</footer>"
-    )
-    main = f"<main class='report'><header><h1>{html.escape(heading)}</h1>{said}</header>{body}{foot}</main>"
+    foot = f"Strata {html.escape(__version__)}. This file holds all it shows; it opens offline."
+    main = f"<main class='report'><header><h1>{html.escape(heading)}</h1>{said}</header>{body}"
+    main += f"<footer>{foot}</footer></main>"
     scripts = _scripts() if "class='figure'" in body else ""
     return f"<!doctype html><html lang='en'><head>{head}</head><body>{main}{scripts}</body></html>"
+
+
+def write_page(path: Path, heading: str, parts: Sequence[str], lead: str = "") -> Path:
+    """A whole page as a file."""
+    return keep(path, html_page(heading, parts, lead))
 
 
 def section(heading: str, *parts: str, level: int = 2) -> str:
@@ -175,9 +184,14 @@ def html_table(
             f"<{tag} class={'w' if i in words else 'n'}>{html.escape(c)}</{tag}>" for i, c in enumerate(row)
         )
 
-    head = f"<thead><tr>{cells('th', header)}</tr></thead>" if any(header) else ""
-    body = "".join(f"<tr{' class=best' * (i == best)}>{cells('td', row)}</tr>" for i, row in enumerate(rows))
-    return f"<div class='wide'><table>{head}<tbody>{body}</tbody></table></div>"
+    body = (f"<tr{' class=best' * (i == best)}>{cells('td', row)}</tr>" for i, row in enumerate(rows))
+    return wide_table(cells("th", header) if any(header) else "", body)
+
+
+def wide_table(head: str, rows: Iterable[str]) -> str:
+    """A table of rows that are HTML already, scrolled where it is wider than the page."""
+    above = f"<thead><tr>{head}</tr></thead>" if head else ""
+    return f"<div class='wide'><table>{above}<tbody>{''.join(rows)}</tbody></table></div>"
 
 
 def resource_colour(name: str) -> str:
@@ -194,13 +208,9 @@ def series_colour(place: int) -> str:
     return resource_colour(RESOURCE_COLOURS[place % len(RESOURCE_COLOURS)])
 
 
-def bars_html(
-    rows: Sequence[tuple[str, float, str]],
-    colours: Sequence[str] | str = "var(--accent)",
-    spans: Sequence[tuple[float, float] | None] | None = None,
-) -> str:
+def bars_html(rows: Sequence[Bar], colours: Sequence[str] | str = ACCENT, spans: Spans = ()) -> str:
     """Bars that lie, each with its name, value and text; a span is a line over its bar."""
-    shown = [abs(v) for _, v, _ in rows if np.isfinite(v)] + [s[1] for s in spans or [] if s is not None]
+    shown = [abs(v) for _, v, _ in rows if np.isfinite(v)] + [s[1] for s in spans if s is not None]
     whole = max([*shown, 1e-300])
     told = []
     for place, (name, value, text) in enumerate(rows):
@@ -216,10 +226,8 @@ def bars_html(
 
 
 def _bar(name: str, inner: str, text: str) -> str:
-    named, said = html.escape(name), html.escape(text)
-    return (
-        f"<span class='name'>{named}</span><span class='track'>{inner}</span><span class='says'>{said}</span>"
-    )
+    named, track = f"<span class='name'>{html.escape(name)}</span>", f"<span class='track'>{inner}</span>"
+    return f"{named}{track}<span class='says'>{html.escape(text)}</span>"
 
 
 def _bars(told: list[str], names: Sequence[str]) -> str:
@@ -261,18 +269,13 @@ def legend_html(colours: dict[str, str]) -> str:
 
 
 def heat_html(
-    across: tuple[str, Sequence[str]],
-    down: tuple[str, Sequence[str]],
-    values: np.ndarray,
-    texts: Sequence[Sequence[str]],
-    *,
-    more: bool = True,
+    across: Axis, down: Axis, values: np.ndarray, texts: Sequence[Sequence[str]], *, more: bool = True
 ) -> str:
     """A heat map: a cell for each pair, stronger where it is better; the best has a frame, what is out a
     dash. Where there are too many cells to write them out, a chart.
     """
     if len(across[1]) > MOST_ACROSS or len(down[1]) > MOST_DOWN:
-        return _heat_chart(across, down, values, texts, more)
+        return _heat_chart(across, down, values, {"text": [list(line) for line in texts]}, more)
     inside = values[np.isfinite(values)]
     if not len(inside):
         return ""
@@ -304,17 +307,11 @@ def heat_html(
     )
 
 
-def _heat_chart(
-    across: tuple[str, Sequence[str]],
-    down: tuple[str, Sequence[str]],
-    values: np.ndarray,
-    texts: Sequence[Sequence[str]],
-    more: bool,
-) -> str:
+def _heat_chart(across: Axis, down: Axis, values: np.ndarray, words: dict[str, Any], more: bool) -> str:
     z = [[float(v) if np.isfinite(v) else None for v in line] for line in values]
     scale = [[0.0, "var(--accent-soft)"], [1.0, "var(--accent)"]]
     figure = plotly_graphs().Figure()
-    hover = {"text": [list(line) for line in texts], "hovertemplate": "%{x}, %{y}: %{text}<extra></extra>"}
+    hover = words | {"hovertemplate": "%{x}, %{y}: %{text}<extra></extra>"}
     bar = {"thickness": 12, "outlinewidth": 0, "exponentformat": "SI"}
     look = {"colorscale": scale, "reversescale": not more, "colorbar": bar}
     figure.add_heatmap(x=list(across[1]), y=list(down[1]), z=z, **hover, **look)

@@ -13,11 +13,10 @@ from strata.app.render import page
 from strata.app.render.explanation import BOUND_LABELS, SHOWN, busy_text, op_rows, step_text
 from strata.app.render.prediction import headline_rows, inputs_digest, prediction_title, sourced_numbers
 from strata.app.render.ranking import SEEN_COLUMNS, ranking_table
-from strata.base.drawing import keep
 from strata.base.units import show
 from strata.mapping.layout import Layout
 from strata.mapping.plan import division_text, plan_text
-from strata.result import RankedPlan, Result
+from strata.result import Result
 from strata.search.plan_for import PlanRanking
 from strata.search.sensitivity import sensitivity
 
@@ -84,7 +83,7 @@ def _buys(result: Result) -> str:
 def prediction_report(result: Result, path: Path, lines: list[str] | None = None) -> Path:
     """One prediction as a page; `lines` are said beside its numbers."""
     title = f"{result.model.name} on {result.system.name}"
-    return keep(path, page.html_page(f"Strata prediction: {title}", prediction_parts(result, lines)))
+    return page.write_page(path, f"Strata prediction: {title}", prediction_parts(result, lines))
 
 
 def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None) -> Path:
@@ -99,13 +98,7 @@ def plan_report(ranking: PlanRanking, path: Path, lines: list[str] | None = None
         page.section(closer, *prediction_parts(best, sources=False)),
         sources_html(result_records(best)),
     ]
-    return keep(path, page.html_page(f"Strata plans: {best.model.name} on {best.system.name}", parts))
-
-
-def _name(choice: RankedPlan) -> str:
-    if choice.served is not None:
-        return f"{plan_text(choice.served.plan)}, batch {choice.served.clients:g}"
-    return f"{division_text(choice.result.plan)}, batch {choice.result.workload.batch:g}"
+    return page.write_page(path, f"Strata plans: {best.model.name} on {best.system.name}", parts)
 
 
 def _headline(ranking: PlanRanking) -> list[tuple[str, str, str]]:
@@ -128,12 +121,14 @@ def _headline(ranking: PlanRanking) -> list[tuple[str, str, str]]:
 def _bars(ranking: PlanRanking) -> str:
     """Throughput of each plan listed, the best in the accent."""
     of_items = isinstance(ranking.choices[0].result.plan, Layout) and ranking.served is None
-    values = []
-    for choice in ranking.choices:
-        of: Any = choice.result.metrics if choice.served is None else choice.served.load
-        values.append(float(of.items_per_s if of_items else of.tokens_per_s))
-    colours = ["var(--accent)", *["var(--c-overhead)"] * (len(values) - 1)]
-    rows = [(_name(c), value, show(value)) for c, value in zip(ranking.choices, values, strict=True)]
+    rows = []
+    for r, served in ((choice.result, choice.served) for choice in ranking.choices):
+        plan, batch, of = division_text(r.plan), r.workload.batch, r.metrics
+        if served is not None:
+            plan, batch, of = plan_text(served.plan), served.clients, served.load
+        value = float(of.items_per_s if of_items else of.tokens_per_s)
+        rows.append((f"{plan}, batch {batch:g}", value, show(value)))
+    colours = [page.ACCENT, *["var(--c-overhead)"] * (len(rows) - 1)]
     what = "items/s" if of_items else "tokens/s"
     order = "Best first, by the goal and under the limits."
     return page.bars_section(f"{what} of the best plans", order, page.bars_html(rows, colours))
@@ -167,14 +162,10 @@ def printed_html(part: Any) -> str:
 
 def _table(table: Any) -> str:
     """A printed table: its header, its cells, which columns hold numbers."""
-    columns = [[_said(cell) for cell in column.cells] for column in table.columns]
-    header = [_said(column.header) for column in table.columns] if table.show_header else []
+    columns = [[getattr(cell, "plain", cell) for cell in column.cells] for column in table.columns]
+    header = [getattr(column.header, "plain", column.header) for column in table.columns]
     words = [i for i, column in enumerate(table.columns) if column.justify != "right"]
-    return page.html_table(header, list(zip(*columns, strict=True)), words)
-
-
-def _said(cell: Any) -> str:
-    return cell if isinstance(cell, str) else str(cell.plain)
+    return page.html_table(header if table.show_header else [], list(zip(*columns, strict=True)), words)
 
 
 def sources_html(records: dict[str, Any], said: Iterable[str] = ()) -> str:
@@ -195,18 +186,14 @@ def sources_html(records: dict[str, Any], said: Iterable[str] = ()) -> str:
             assumed += [row] if guess else []
     if not rows:
         return ""
-    head = "<thead><tr><th>number</th><th class='n'>value</th><th>source</th></tr></thead>"
-
-    def table(some: list[str]) -> str:
-        return f"<div class='wide'><table>{head}<tbody>{''.join(some)}</tbody></table></div>"
-
+    head = "<th>number</th><th class='n'>value</th><th>source</th>"
     guesses = f"<p>All {len(rows)} numbers have a source.</p>"
     if assumed:
         guesses = f"<p><span class='mark assumed'>assumed</span> {len(assumed)} of {len(rows)} numbers are "
         guesses += "assumed, not published or measured: the answer changes with them.</p>"
         few = {"shown": len(assumed) <= 12, "printed": True}
-        guesses += page.folded_html(f"{len(assumed)} assumptions", table(assumed), **few)
-    every = page.folded_html(f"{len(rows)} numbers with their sources", table(rows))
+        guesses += page.folded_html(f"{len(assumed)} assumptions", page.wide_table(head, assumed), **few)
+    every = page.folded_html(f"{len(rows)} numbers with their sources", page.wide_table(head, rows))
     known = f"<p class='dim'>hashes: {html.escape(', '.join(hashes))}</p>"
     return page.section(
         "Inputs, sources and assumptions", page.paragraphs(said, "dim"), guesses, every, known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from dataclasses import fields
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -42,11 +43,8 @@ def kernel_rows(graph: Graph) -> list[dict[str, Any]]:
     """Every kernel with what it reads, its operations [FLOP], weights and what it writes [B], once."""
     rows = []
     for block, op in graph.ops():
-        sizes = {
-            "flop": op_work(op),
-            "weight_bytes": held_weight(op),
-            "output_bytes": float(op.output_bytes()),
-        }
+        sizes = {"flop": op_work(op), "weight_bytes": held_weight(op)}
+        sizes |= {"output_bytes": float(op.output_bytes())}
         place = {"block": block.name, "times": float(block.times)}
         rows.append({**place, "name": op.name, "kind": op.kind, "reads": list(op.inputs), **sizes})
     return rows
@@ -107,12 +105,7 @@ def layer_kinds(period: tuple[tuple[str, str], ...]) -> str:
     >>> layer_kinds((("linear", "moe"),) * 3 + (("full", "moe"),))
     '3 x linear/moe full/moe'
     """
-    runs: list[list[Any]] = []
-    for kind in ("/".join(k) for k in period):
-        if runs and runs[-1][1] == kind:
-            runs[-1][0] += 1
-        else:
-            runs.append([1, kind])
+    runs = ((len(list(run)), "/".join(kind)) for kind, run in groupby(period))
     return " ".join(f"{count} x {kind}" if count > 1 else kind for count, kind in runs)
 
 

@@ -226,9 +226,8 @@ def simulated_text(found: ServedPlans) -> str:
         many = found.choices[0].clients > MOST_CLIENTS
         why = f"more than {MOST_CLIENTS:,} clients" if many else "--quick"
         return f"in closed form, not simulated ({why})"
-    few = len(found.choices) > len(shown)
-    lines = ["simulated request by request"]
-    lines[0] += f": the first {len(shown)}, the others in closed form" if few else ""
+    rest = f": the first {len(shown)}, the others in closed form" if len(found.choices) > len(shown) else ""
+    lines = [f"simulated request by request{rest}"]
     words = {"ttft": "TTFT", "tpot": "TPOT", "rate": "requests/s"}
     for one in shown:
         off = [f"{words[name]} {value:+.0%}" for name, value in closed_form_errors(one).items()]

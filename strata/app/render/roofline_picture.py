@@ -103,7 +103,9 @@ def shared_area(a: Box, b: Box) -> float:
 def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:
     """Write the picture as SVG."""
     with picture(path, (9.6, 5.6), layout=None) as (figure, axes):
-        low, high = _span(roofline)
+        ridge = roofline.ceilings[0].peak / roofline.roofs[-1].bandwidth  # of the slowest level
+        seen = [ridge, *(p.intensity for p in roofline.points)]
+        low, high = 0.3 * min(0.5, *seen), 6.0 * max(seen)
         axes.set(xscale="log", yscale="log", xlim=(low, high))
         least = min([p.rate for p in roofline.points] + [roofline.roofs[-1].bandwidth * low])
         axes.set_ylim(0.4 * least, 3.0 * roofline.ceilings[0].peak)
@@ -111,20 +113,12 @@ def draw_roofline(roofline: Roofline, question: str, path: Path) -> Path:
         for p in reversed(roofline.points):
             axes.scatter([p.intensity], [p.rate], s=_area(p), color=BOUND[p.bound_by], **look)
         _explain(axes, roofline)
-        axes.set_xlabel("operations for each byte of the level that binds [FLOP/B]")
-        axes.set_ylabel("rate [FLOP/s]")
+        axes.set(xlabel="operations for each byte of the level that binds [FLOP/B]", ylabel="rate [FLOP/s]")
         axes.set_title(f"Roofline of {roofline.chip}: {question}")
         figure.tight_layout()  # where things are on the page is known from here on
         said = _draw_roofs(axes, roofline, low, high)
         _name_points(axes, roofline, said, _lines(axes, roofline, low, high))
     return path
-
-
-def _span(roofline: Roofline) -> tuple[float, float]:
-    """Ends of the x axis: all dots, and the ridge of the slowest level."""
-    ridge = roofline.ceilings[0].peak / roofline.roofs[-1].bandwidth
-    at = [p.intensity for p in roofline.points] + [ridge]
-    return 0.3 * min([0.5, *at]), 6.0 * max(at)
 
 
 def _area(point: RooflinePoint) -> float:
@@ -156,9 +150,8 @@ def _draw_roofs(axes: Any, roofline: Roofline, low: float, high: float) -> list[
     slope = float(np.degrees(np.arctan2(end[1] - start[1], end[0] - start[0])))
     along, up = np.cos(np.radians(slope)), np.sin(np.radians(slope))
     above, room = np.inf, 0.0
-    shades = np.linspace(60, 165, len(roofline.roofs)).astype(
-        int
-    )  # from DRAM inwards: the slowest is darkest
+    # from DRAM inwards: the slowest is darkest
+    shades = np.linspace(60, 165, len(roofline.roofs)).astype(int)
     colours = [f"#{v:02x}{v:02x}{v + 12:02x}" for v in shades][::-1]
     for roof, colour in zip(roofline.roofs, colours, strict=True):
         begin = (low, low * roof.bandwidth)
@@ -221,9 +214,9 @@ def named_groups(roofline: Roofline) -> list[list[RooflinePoint]]:
             groups.append([point])
         else:
             group.append(point)
-    shares = [sum(point.share for point in group) for group in groups]
-    order = sorted(range(len(groups)), key=lambda i: -shares[i])
-    return [groups[i] for i in order[:NAMED] if shares[i] >= LEAST_SHARE]
+    shares = [(sum(point.share for point in group), group) for group in groups]
+    largest = sorted(shares, key=lambda pair: -pair[0])[:NAMED]
+    return [group for share, group in largest if share >= LEAST_SHARE]
 
 
 def _explain(axes: Any, roofline: Roofline) -> None:

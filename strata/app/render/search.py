@@ -8,21 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from strata.app.render import search_figures
-from strata.app.render.page import (
-    bars_html,
-    cards_html,
-    figure_html,
-    html_page,
-    html_table,
-    paragraphs,
-    section,
-)
+from strata.app.render import page, search_figures
 from strata.app.render.prediction import metric_label, metric_text, shown_metrics
 from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import picked, rows_table
 from strata.app.terminal import titled, words
-from strata.base.drawing import keep
 from strata.base.units import show
 from strata.search.goal import GOAL_METRICS, metric_column
 
@@ -169,10 +159,8 @@ def _gains(title: str, gains: list[Gain]) -> Any:
 
 def why_no_design(outcome: SearchOutcome) -> str:
     """Why there is no answer, in one line."""
-    kept, levers = (
-        f"fits and keeps the limits ({outcome.goal.words()})",
-        "levers: looser limits, more choices",
-    )
+    kept = f"fits and keeps the limits ({outcome.goal.words()})"
+    levers = "levers: looser limits, more choices"
     if outcome.bound == -outcome.goal.value(float("inf")):
         return f"proven: no point of {outcome.space.name} {kept}; {levers}"
     if not outcome.rows:
@@ -191,13 +179,12 @@ def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | 
         parts += _pictures_html(outcome, seen, worth, kinds)
     known = np.isfinite([h.best for h in history or []])
     if history and known.any():
-        # a single round is no line
-        drawn = (
-            figure_html(search_figures.came_figure(outcome.goal, history), 340, "progress")
-            if known.sum() > 1
-            else ""
+        drawn = ""  # a single round is no line
+        if known.sum() > 1:
+            drawn = page.figure_html(search_figures.came_figure(outcome.goal, history), 340, "progress")
+        parts.append(
+            page.section("How the answer came", page.paragraphs([_came_words(outcome)], "dim"), drawn)
         )
-        parts.append(section("How the answer came", paragraphs([_came_words(outcome)], "dim"), drawn))
     if len(outcome.goal.metrics) > 1 and outcome.found:
         parts.append(_frontier_table(outcome))
     if len(seen):
@@ -205,10 +192,12 @@ def search_report(outcome: SearchOutcome, path: Path, history: list[Progress] | 
     if outcome.found:
         first = metric_label(outcome.goal.metrics[0])
         parts += [
-            section(f"What 10 % more of each axis buys in {first} at the best point", _gains_html(outcome)),
-            section("The best point as a prediction", *prediction_parts(outcome.result())),
+            page.section(
+                f"What 10 % more of each axis buys in {first} at the best point", _gains_html(outcome)
+            ),
+            page.section("The best point as a prediction", *prediction_parts(outcome.result())),
         ]
-    return keep(path, html_page(f"Strata search: {outcome.space.title or outcome.space.name}", parts))
+    return page.write_page(path, f"Strata search: {outcome.space.title or outcome.space.name}", parts)
 
 
 def _pictures_html(
@@ -217,13 +206,11 @@ def _pictures_html(
     """What shows the points: the cloud, what matters, choices alone and in pairs, designs."""
     first, second = search_figures.trade_metrics(outcome.goal)
     several = len(outcome.goal.metrics) > 1
-    legend = (
-        "Dots are points that fit and keep the limits; the line joins those that no other beats in both. "
-    )
-    legend += "The frame holds the line and most of the dots; a double click shows all."
+    legend = "Dots are points that fit and keep the limits; the line joins those that no other beats in "
+    legend += "both. The frame holds the line and most of the dots; a double click shows all."
     heading = f"{'Frontier' if several else 'Trade'}: {metric_label(first)} against {metric_label(second)}"
-    drawn = figure_html(search_figures.cloud_figure(outcome, seen, first, second), 460, "frontier")
-    cloud = [section(heading, paragraphs([legend], "dim"), drawn)]
+    chart = page.figure_html(search_figures.cloud_figure(outcome, seen, first, second), 460, "frontier")
+    cloud = [page.section(heading, page.paragraphs([legend], "dim"), chart)]
     if not kinds:
         return cloud
     matters = sorted(((search_figures.importance(t, worth), t) for t in kinds), key=lambda pair: -pair[0])
@@ -237,21 +224,18 @@ def _pictures_html(
     pair, heat = search_figures.pair_html(ordered, worth)
     choices = search_figures.choices_html(ordered, worth)
     shown = min(search_figures.THREADS, int(np.sum(worth > 0)))
-    lines = (
-        f"A line a design, the {shown:,} best of those evaluated over the {search_figures.AXES} axes that "
-    )
-    lines += "matter most at most; strong is best. Drag along an axis to keep part of it."
-    threads = figure_html(
-        search_figures.threads_figure(outcome.goal, ordered, seen, worth), 480, "designs", least=760
-    )
+    lines = f"A line a design, the {shown:,} best of those evaluated over the {search_figures.AXES} axes "
+    lines += "that matter most at most; strong is best. Drag along an axis to keep part of it."
+    drawn = search_figures.threads_figure(outcome.goal, ordered, seen, worth)
+    threads = page.figure_html(drawn, 480, "designs", least=760)
     shares = [(t.name, max(share, 0.0) * 100) for share, t in matters]
-    bars = bars_html([(name, share, f"{share:.0f} %") for name, share in shares])
+    bars = page.bars_html([(name, share, f"{share:.0f} %") for name, share in shares])
     return [
         *cloud,
-        section("What matters", paragraphs([explained], "dim"), bars),
-        section(f"Best {goal} with each choice", paragraphs([relative], "dim"), choices),
-        section(f"Best {goal} over {pair}", paragraphs([relative], "dim"), heat) if heat else "",
-        section("Designs", paragraphs([lines], "dim"), threads),
+        page.section("What matters", page.paragraphs([explained], "dim"), bars),
+        page.section(f"Best {goal} with each choice", page.paragraphs([relative], "dim"), choices),
+        page.section(f"Best {goal} over {pair}", page.paragraphs([relative], "dim"), heat) if heat else "",
+        page.section("Designs", page.paragraphs([lines], "dim"), threads),
     ]
 
 
@@ -268,14 +252,14 @@ def _headline(outcome: SearchOutcome) -> str:
         f"{outcome.goal.words()}, of {size_text(outcome)} points in the space {outcome.space.name}.",
         f"{outcome.rows:,} points evaluated in {rounds}. {_came_words(outcome)}",
     ]
-    return paragraphs([*lines, outcome.space.note or ""])
+    return page.paragraphs([*lines, outcome.space.note or ""])
 
 
 def _best(outcome: SearchOutcome) -> str:
     """The best design: what each axis chose, of what, and what that delivers."""
     if not outcome.found:
         text = "Why, is said below. Levers: looser limits, more choices, a larger budget."
-        return section("No point fits and keeps the limits", paragraphs([text]))
+        return page.section("No point fits and keeps the limits", page.paragraphs([text]))
     rows = []
     for axis in outcome.space.axes:
         ends = "fixed"
@@ -291,8 +275,8 @@ def _best(outcome: SearchOutcome) -> str:
             metrics.append([metric_label(name), metric_text(value, name), ""])
     several = f"The design with the best {metric_label(outcome.goal.metrics[0])}"
     heading = "Best design" if len(outcome.goal.metrics) == 1 else several
-    table = html_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3))
-    return section(heading, cards_html(metrics), table)
+    table = page.html_table(["axis", "choice", "from", "field"], rows, (0, 1, 2, 3))
+    return page.section(heading, page.cards_html(metrics), table)
 
 
 def _frontier_table(outcome: SearchOutcome) -> str:
@@ -307,16 +291,20 @@ def _frontier_table(outcome: SearchOutcome) -> str:
     header = [*(metric_label(m) for m in goal), *varied]
     few = f", {len(points)} of them" if len(points) < many else ""
     heading = f"{many:,} points that no other beats{few}"
-    return section(heading, html_table(header, rows, range(len(goal), len(header))))
+    return page.section(heading, page.html_table(header, rows, range(len(goal), len(header))))
 
 
 def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[search_figures.Trait]) -> str:
     """Why points are out, and the choices with which all or most are."""
     heading, total = "Why regions are empty", sum(outcome.counts.values())
     if not total:
-        return section(heading, paragraphs(["None is: every point evaluated fits and keeps the limits."]))
+        return page.section(
+            heading, page.paragraphs(["None is: every point evaluated fits and keeps the limits."])
+        )
     most = list(outcome.counts.items())[:REASON_BARS]
-    bars = bars_html([(why, c, f"{c:,} points, {c / outcome.rows:.1%}") for why, c in most], "var(--bad)")
+    bars = page.bars_html(
+        [(why, c, f"{c:,} points, {c / outcome.rows:.1%}") for why, c in most], "var(--bad)"
+    )
     reasons = np.asarray(outcome.goal.reasons(seen), dtype=object)
     out = np.array([bool(words) for words in reasons])
     usual = float(out.mean()) * 1.1  # a choice that is told is worse than most
@@ -332,11 +320,13 @@ def _empty(outcome: SearchOutcome, seen: Evaluated, kinds: list[search_figures.T
     rows.sort(key=lambda row: (-row[0], -row[1]))
     told = f"{total:,} of {outcome.rows:,} points are out."
     if not rows:
-        return section(heading, bars, paragraphs([f"{told} No choice by itself makes the difference."]))
+        return page.section(
+            heading, bars, page.paragraphs([f"{told} No choice by itself makes the difference."])
+        )
     told += " Choices with which most of them are:"
     header = ["choice", "points", "out", "most often because"]
-    table = html_table(header, [cells for *_, cells in rows[:EMPTY_ROWS]], (0, 3))
-    return section(heading, bars, paragraphs([told]), table)
+    table = page.html_table(header, [cells for *_, cells in rows[:EMPTY_ROWS]], (0, 3))
+    return page.section(heading, bars, page.paragraphs([told]), table)
 
 
 def _gains_html(outcome: SearchOutcome) -> str:
@@ -344,4 +334,4 @@ def _gains_html(outcome: SearchOutcome) -> str:
     rows = []
     for g in outcome.gains()[0]:
         rows.append([g.resource, f"{g.more:+.0%}", "out" if g.note else f"{g.speedup:+.1%}", g.note])
-    return html_table(["axis", "more", "buys", ""], rows, (0, 3))
+    return page.html_table(["axis", "more", "buys", ""], rows, (0, 3))

@@ -147,15 +147,13 @@ def choices_html(ordered: list[Trait], worth: np.ndarray) -> str:
     for trait in ordered:
         best = np.zeros(len(trait.labels))
         np.maximum.at(best, trait.of, worth)
-        cells = "".join(_choice(label, float(b)) for label, b in zip(trait.labels, best, strict=True))
+        cells = ""
+        for label, share in zip(trait.labels, best.tolist(), strict=True):
+            style = f" style='background:{tint(share)}'" if share else " class='out'"
+            worth_text = f"{share:.0%}" if share else "out"
+            cells += f"<span{style}>{html.escape(label)}<small>{worth_text}</small></span>"
         lines.append(f"<div class='strip'><h3>{html.escape(trait.name)}</h3><div>{cells}</div></div>")
     return "".join(lines)
-
-
-def _choice(label: str, best: float) -> str:
-    said = f"{best:.0%}" if best else "out"
-    style = f" style='background:{tint(best)}'" if best else " class='out'"
-    return f"<span{style}>{html.escape(label)}<small>{said}</small></span>"
 
 
 def pair_html(ordered: list[Trait], worth: np.ndarray) -> tuple[str, str]:

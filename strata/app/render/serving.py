@@ -312,7 +312,6 @@ def _heat_map(axes: Any, found: DraftComparison, name: str, high: float) -> Any:
         axes.plot(*corners, color="#c44e52", linewidth=1.4, clip_on=False)
     axes.set_xticks(np.arange(len(found.acceptances)) + 0.5, [f"{a:g}" for a in found.acceptances])
     axes.set_yticks(np.arange(len(found.windows)) + 0.5, [f"{w:g}" for w in found.windows])
-    axes.set_xlabel("acceptance")
-    axes.set_title(f"{name} guesses")
+    axes.set(xlabel="acceptance", title=f"{name} guesses")
     axes.grid(visible=False)
     return shown

@@ -13,7 +13,6 @@ from strata.app.render.prediction_report import printed_html, sources_html
 from strata.app.render.ranking import SEEN_COLUMNS
 from strata.app.render.serving import under_load_tables
 from strata.app.render.tables import cells_of
-from strata.base.drawing import keep
 from strata.base.units import show
 from strata.mapping.plan import plan_text
 from strata.serving.load import most_rate, open_load
@@ -37,7 +36,7 @@ def serving_report(found: UnderLoad, path: Path) -> Path:
         sources_html(records),
     ]
     title = f"Strata serving: {made.model.name} on {made.system.name}"
-    return keep(path, page.html_page(title, parts, found.question))
+    return page.write_page(path, title, parts, found.question)
 
 
 def _headline(found: UnderLoad) -> list[tuple[str, str, str]]:
@@ -125,7 +124,7 @@ def frontier_picture(frontier: ServingFrontier, question: str, path: Path) -> Pa
     if path.suffix.lower() != ".html":
         return draw_frontier(frontier, question, path)
     parts = [_frontier(frontier)]
-    return keep(path, page.html_page("Strata: throughput against interactivity", parts, question))
+    return page.write_page(path, "Strata: throughput against interactivity", parts, question)
 
 
 def frontier_figure(frontier: ServingFrontier) -> Any:
@@ -137,7 +136,7 @@ def frontier_figure(frontier: ServingFrontier) -> Any:
     for i, (name, points) in enumerate(groups.items()):
         if points:
             _add_dots(figure, name, points, colour_of(i - 1) if i else "var(--faint)")
-    x, y = [p.per_user for p in frontier.best], [p.per_device for p in frontier.best]
+    x, y = _places(frontier.best)
     look = {"mode": "lines", "line": {"color": "var(--ink)", "width": 1.5}, "hoverinfo": "skip"}
     figure.add_scatter(x=x, y=y, name="frontier", **look)
     figure.update_xaxes(title=XLABEL, rangemode="tozero")
@@ -147,10 +146,9 @@ def frontier_figure(frontier: ServingFrontier) -> Any:
 
 def _add_dots(figure: Any, name: str, points: list[ServingPoint], colour: str) -> None:
     """Points of one plan, or of several, with what they are when pointed at."""
-    x, y, texts = [p.per_user for p in points], [p.per_device for p in points], []
-    for p in points:
-        ttft, tpot = cells_of(p, "ttft:s tpot:s")
-        texts.append(f"{p.plan}, {p.clients:.4g} at once, TTFT {ttft}, TPOT {tpot}")
+    x, y = _places(points)
+    told = (cells_of(p, "plan clients:.4g ttft:s tpot:s") for p in points)
+    texts = [f"{plan}, {count} at once, TTFT {ttft}, TPOT {tpot}" for plan, count, ttft, tpot in told]
     hover = "%{text}<br>%{x:.4g} tokens/s a user, %{y:.4g} tokens/s a device<extra></extra>"
     dot = {"color": colour, "size": 4 if colour.startswith("var") else 6}
     figure.add_scatter(x=x, y=y, mode="markers", name=name, text=texts, marker=dot, hovertemplate=hover)
@@ -161,27 +159,25 @@ def draw_frontier(frontier: ServingFrontier, question: str, path: Path) -> Path:
     best, leading = frontier.best, list(dict.fromkeys(p.plan for p in frontier.best))
     others = [p for p in frontier.points if p.plan not in leading]
     with picture(path, (7.4, 4.4)) as (_, axes):
-
-        def line(
-            points: list[ServingPoint], look: str, colour: str, label: str | None, **size: float
-        ) -> None:
-            x, y = [p.per_user for p in points], [p.per_device for p in points]
-            axes.plot(x, y, look, color=colour, label=label, **size)
-
-        line(others, ".", "#d5d5d5", "other plans" if others else None, markersize=4)
+        label = "other plans" if others else None
+        axes.plot(*_places(others), ".", color="#d5d5d5", label=label, markersize=4)
         for i, name in enumerate(leading):
             own = sorted((p for p in frontier.points if p.plan == name), key=lambda p: p.per_user)
-            line(own, "o", colour_of(i), name, markersize=3.5)
+            axes.plot(*_places(own), "o", color=colour_of(i), label=name, markersize=3.5)
         if any(p.apart for p in frontier.points):
-            line(frontier.aggregated, "--", "#888", "frontier without pools", linewidth=1.0)
-        line(best, "-", "#222", "frontier, with requests at once", linewidth=1.2)
-        axes.set_xlim(left=0.0)
-        axes.set_ylim(bottom=0.0)
+            look = {"color": "#888", "label": "frontier without pools", "linewidth": 1.0}
+            axes.plot(*_places(frontier.aggregated), "--", **look)
+        look = {"color": "#222", "label": "frontier, with requests at once", "linewidth": 1.2}
+        axes.plot(*_places(best), "-", **look)
+        axes.set(xlim=(0.0, None), ylim=(0.0, None), xlabel=XLABEL, ylabel=YLABEL)
         _numbers(axes, best)
         axes.set_title(question, fontsize=8.5)
-        axes.set(xlabel=XLABEL, ylabel=YLABEL)
         axes.legend(frameon=False, fontsize=8)
     return path
+
+
+def _places(points: list[ServingPoint]) -> tuple[list[float], list[float]]:
+    return [p.per_user for p in points], [p.per_device for p in points]
 
 
 def _numbers(axes: Any, best: list[ServingPoint]) -> None:

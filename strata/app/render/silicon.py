@@ -14,14 +14,8 @@ from strata.base.drawing import COLOURS
 from strata.base.units import show
 from strata.hardware import noc as equations
 from strata.hardware.chip import Chip
-from strata.hardware.dram.channel import (
-    Dram,
-    Stream,
-    Sustained,
-    dram_channel,
-    interface_peak,
-    sustained_channel,
-)
+from strata.hardware.dram import channel as banks
+from strata.hardware.dram.channel import Dram, Sustained, interface_peak
 from strata.hardware.making import Cost, SystemCost, area_as_stated, why_not_built
 from strata.hardware.money import economics
 from strata.hardware.silicon.energy import EnergyComparison, energies_of
@@ -78,17 +72,17 @@ def network_dict(chip: Chip, silicon: Silicon, area: Area) -> dict[str, Any] | N
     if noc is None or cores < 1:
         return None
     spread = 1.0 / cores  # the share of a core's own vault when data is anywhere
-    return {
-        **picked(noc, "topology placement"),
+    own, hops = chip.memory.bandwidth, equations.noc_hops(noc, cores)
+    return picked(noc, "topology placement") | {
         "link_B_per_s": float(equations.link_bandwidth(noc)),
         "bisection_B_per_s": float(equations.noc_bisection(noc, cores)),
-        "hops": float(equations.noc_hops(noc, cores)),
-        "spread_B_per_s": float(equations.access_bandwidth(noc, cores, chip.memory.bandwidth, spread)),
-        "own_B_per_s": float(chip.memory.bandwidth),
+        "hops": float(hops),
+        "spread_B_per_s": float(equations.access_bandwidth(noc, cores, own, spread)),
+        "own_B_per_s": float(own),
         "spread_s": float(equations.access_latency(noc, cores, spread)),
         "spread_J_per_B": float(equations.access_energy(noc, cores, spread)),
         "shared_hops": float(equations.multicast_hops(noc, cores, cores)),
-        "shared_unicast_hops": cores * float(equations.noc_hops(noc, cores)),
+        "shared_unicast_hops": cores * float(hops),
     }
 
 
@@ -200,13 +194,13 @@ def system_cost_dict(system: System, cost: SystemCost) -> dict[str, Any]:
 
 def system_cost_table(system: System, cost: SystemCost) -> Any:
     """Costs of a system for people."""
-    names = {"made": "chips, to make", "bought": "chips, to buy"}
-    names |= {"fabric": "fabric, as priced", "hosts": "hosts"}
+    parts = {"chips, to make": cost.made, "chips, to buy": cost.bought}
+    parts |= {"fabric, as priced": cost.fabric, "hosts": cost.hosts}
     rows = []
-    for key, name in names.items():
-        value = getattr(cost, key)
-        known = value is not None
-        each = (f"{float(value):,.0f}", f"{float(value / cost.devices):,.2f}") if known else ("unknown", "")
+    for name, value in parts.items():
+        each = ("unknown", "")
+        if value is not None:
+            each = (f"{float(value):,.0f}", f"{float(value / cost.devices):,.2f}")
         rows.append((name, *each))
     for name, hourly in zip(("at rest", "at its power limit"), cost.device_hour, strict=True):
         price = "unknown" if np.isnan(hourly) else f"{float(hourly):,.2f}"
@@ -255,15 +249,14 @@ def draw_memories(share: float, limits: dict[str, Any], hot: float, path: Path) 
     runs = SHORTEST * 2.0 ** np.arange(0, 8.01, 0.25)
     with picture(path, (6.6, 3.8)) as (_, axes):
         for i, name in enumerate(names("memory")):
-            memory = dram_channel(name)
-            channel = sustained_channel(memory, Stream(run=runs, read_share=share, **limits), hot)
+            memory = banks.dram_channel(name)
+            visits = banks.Stream(run=runs, read_share=share, **limits)
+            channel = banks.sustained_channel(memory, visits, hot)
             reached = 100 * np.asarray(channel.bandwidth / interface_peak(memory))
             style = "-" if i < len(COLOURS) else "--"
             axes.plot(runs, reached, linewidth=1.5, color=colour_of(i), linestyle=style, label=name)
         axes.set_xscale("log", base=2)
-        axes.set_ylim(0, 100)
-        axes.set_xlabel("bytes in a row at each visit to a bank")
-        axes.set_ylabel("% of the interface's peak")
-        axes.set_title(f"What banks leave of the interface, {share:.0%} reads")
+        axes.set(xlabel="bytes in a row at each visit to a bank", ylabel="% of the interface's peak")
+        axes.set(ylim=(0, 100), title=f"What banks leave of the interface, {share:.0%} reads")
         axes.legend(frameon=False, fontsize=8)
     return path

@@ -89,9 +89,8 @@ def _remarks(run: Served) -> list[str]:
             f"{most:,} wait at most; latencies grow with the length of the run"
         )
     for over in [o for o in run.overloads if o.end < float("inf")][:3]:
-        found.append(
-            f"overloaded from {show(over.start, 's')} to {show(over.end, 's')}: up to {over.waiting:,} wait"
-        )
+        start, end = cells_of(over, "start:s end:s")
+        found.append(f"overloaded from {start} to {end}: up to {over.waiting:,} wait")
     mean = run.times["latency"].mean
     if run.end and run.end < SHORT_RUN * mean:
         found.append(
@@ -209,16 +208,12 @@ def _sureness(found: LargestRate) -> str:
 
 
 def fleet_dict(found: FleetAnswer) -> dict[str, Any]:
-    rows = [
-        {
-            **picked(c, "fleet=run.fleet_text replicas=copies devices"),
-            "dollars_per_hour": 3600.0 * c.dollars,
-            **picked(c, "kept=run.kept holds cost_per_mtoken=run.cost_per_mtoken"),
-            "energy_per_token": c.run.energy_per_token,
-            **{f"{name}_p95": c.run.times[name].percentile(0.95) for name in ("ttft", "tpot")},
-        }
-        for c in [*found.choices, *[t for t in found.tried if not t.holds]]
-    ]
+    own = "kept=run.kept holds cost_per_mtoken=run.cost_per_mtoken energy_per_token=run.energy_per_token"
+    rows = []
+    for c in [*found.choices, *[t for t in found.tried if not t.holds]]:
+        row = picked(c, "fleet=run.fleet_text replicas=copies devices")
+        row |= {"dollars_per_hour": 3600.0 * c.dollars, **picked(c, own)}
+        rows.append(row | {f"{n}_p95": c.run.times[n].percentile(0.95) for n in ("ttft", "tpot")})
     units = {"dollars_per_hour": "USD/h", "cost_per_mtoken": "USD", "energy_per_token": "J"}
     units |= {"ttft_p95": "s", "tpot_p95": "s", "replicas": "1", "kept": "1", "share": "1"}
     return {**picked(found, "goal share stopped"), "fleets": rows, "units": units}

@@ -168,8 +168,7 @@ def joined_steps(steps: list[StepsRecord], most: int) -> list[StepsRecord]:
     """Neighbours as one, with the most of each, until they are few enough to draw."""
     by = -(-len(steps) // most)
     found = []
-    for i in range(0, len(steps), by):
-        some = steps[i : i + by]
+    for some in (steps[i : i + by] for i in range(0, len(steps), by)):
         most_of = {n: max(getattr(s, n) for s in some) for n in ("generating", "reading", "waiting", "kv")}
         found.append(some[0]._replace(end=some[-1].end, steps=sum(s.steps for s in some), **most_of))
     return found
@@ -203,10 +202,8 @@ def _named(name: str, process: int) -> dict[str, Any]:
 def thinned(times: LatencyStatistics, most: int = FINE) -> tuple[Any, Any]:
     """The share of requests within a time, in few enough points to draw."""
     x, share = times.distribution()
-    if len(x) > most:
-        chosen = np.unique(np.linspace(0, len(x) - 1, most).astype(int))
-        x, share = x[chosen], share[chosen]
-    return x, share
+    chosen = np.unique(np.linspace(0, len(x) - 1, min(most, len(x))).astype(int))
+    return x[chosen], share[chosen]
 
 
 def draw_latencies(run: Served, path: Path) -> Path:
@@ -265,15 +262,11 @@ def draw_load_latency(runs: list[tuple[float, Served]], slo: dict[str, float], p
                 look = {"xycoords": ("axes fraction", "data"), "fontsize": 7.5, "color": "#555"}
                 note(axes, f"limit {show(slo[name], 's')}", (0.02, slo[name]), (0, 3), **look)
             axes.set_title(title, fontsize=9)
-            axes.set_xlabel("requests/s")
-            axes.set_xlim(left=0.0)
+            axes.set(xlabel="requests/s", xlim=(0.0, None))
             high = max(run.times[name].percentile(0.99) for _, run in runs)
             low = min(run.times[name].percentile(0.5) for _, run in runs)
             log = low > 0 and high > 20.0 * low
-            if log:
-                axes.set_yscale("log")
-            else:
-                axes.set_ylim(bottom=0.0)
+            axes.set(**({"yscale": "log"} if log else {"ylim": (0.0, None)}))
             quantity_axis(axes.yaxis, "s", log)
         panels[0].legend(frameon=False, fontsize=8)
         hollow = "; hollow: saturated or given up" if any(r.saturated or r.given_up for _, r in runs) else ""
@@ -300,9 +293,10 @@ def draw_cost_frontier(found: CostFrontier, path: Path) -> Path:
         axes.set_ylim(bottom=0.0)
         axes.set_xscale("log")
         quantity_axis(axes.xaxis, "s", True)
-        axes.set_xlabel(f"{found.latency.upper()}, {100 * found.share:g}th percentile")
-        axes.set_ylabel("USD for a million tokens")
         hollow = "; hollow: saturated" if any(p.saturated for p in found.points) else ""
-        axes.set_title(f"cost against what users see{hollow}")
+        users = f"{found.latency.upper()}, {100 * found.share:g}th percentile"
+        axes.set(
+            xlabel=users, ylabel="USD for a million tokens", title=f"cost against what users see{hollow}"
+        )
         axes.legend(frameon=False, fontsize=8)
     return path

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from strata.app.render.figures import colour_of
-from strata.app.render.page import cards_html, html_page, paragraphs, picture_html, section
+from strata.app.render.page import cards_html, paragraphs, picture_html, section, wide_table, write_page
 from strata.app.render.tables import rows_table, table
 from strata.app.terminal import words
-from strata.base.drawing import STYLE, keep, pyplot_of, save
+from strata.base.drawing import STYLE, pyplot_of, save
 from strata.base.errors import BadValue, UnknownName, require
 from strata.base.expression import Names, calculate
 from strata.base.shipped import needed_model, paper_offers
@@ -81,7 +81,7 @@ def study_report(outcome: StudyOutcome, path: Path) -> Path:
         section("Claim by claim", _claims(outcome)),
         section("Source", paragraphs([paper])),
     ]
-    return keep(path, html_page(outcome.study.title, parts, paper))
+    return write_page(path, outcome.study.title, parts, paper)
 
 
 def _claims(outcome: StudyOutcome) -> str:
@@ -94,8 +94,7 @@ def _claims(outcome: StudyOutcome) -> str:
         cells = [html.escape(claim["says"]) + note, *sides]
         texts = "".join(f"<td class='w'>{cell}</td>" for cell in cells)
         rows.append(f"<tr>{texts}<td class='{look} verdict'>{verdict}</td></tr>")
-    head = "<thead><tr><th>claim</th><th>paper</th><th>ours</th><th></th></tr></thead>"
-    return f"<div class='wide'><table>{head}<tbody>{''.join(rows)}</tbody></table></div>"
+    return wide_table("<th>claim</th><th>paper</th><th>ours</th><th></th>", rows)
 
 
 def draw_study(outcome: StudyOutcome, folder: Path) -> list[Path]:
@@ -134,8 +133,7 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
     labels of `each`. With `panels` y has an entry for each, side by side on one scale.
     """
     panels, log = entry.get("panels"), entry.get("log", "")
-    titles = panels or [entry.get("title", "")]
-    each_panel = entry["y"] if panels else [entry["y"]]
+    titles, each_panel = (panels, entry["y"]) if panels else ([entry.get("title", "")], [entry["y"]])
     fits = len(each_panel) == len(titles)
     require(fits, f"{place}: `panels` has a title for each of y", panels=len(titles))
     size = (6.6 if panels is None else 0.9 + 2.6 * len(titles), 3.8)
@@ -145,10 +143,7 @@ def _figure(pyplot: Any, entry: dict[str, Any], named: dict[str, Any], place: st
     for axes, title, y in zip(drawn[0], titles, each_panel, strict=True):
         draw(axes, y if isinstance(y, list) else [y], entry, named, place)
         axes.set(title=title, xlabel=entry.get("xlabel", ""))
-        if "x" in log:
-            axes.set_xscale("log")
-        if "y" in log:
-            axes.set_yscale("log")
+        axes.set(**{f"{axis}scale": "log" for axis in "xy" if axis in log})
     first = drawn[0][0]
     if "y" not in log:
         first.set_ylim(bottom=min(0.0, first.get_ylim()[0]))

@@ -17,7 +17,7 @@ from strata.app.render.prediction_report import prediction_parts
 from strata.app.render.tables import picked, rows_table, table
 from strata.app.rows_out import rate_unit
 from strata.app.terminal import titled
-from strata.base.drawing import COLOURS, check_picture, keep
+from strata.base.drawing import COLOURS, check_picture
 from strata.base.errors import require
 from strata.base.units import show
 from strata.mapping.layout import Layout
@@ -79,9 +79,13 @@ def sweep_remarks(swept: Sweep) -> list[str]:
     broken = swept.of(lambda r: r.reason)[~swept.fits]
     if not broken.size:
         return []
-    rules = list(dict.fromkeys(rule for mask in np.unique(broken) for rule in reasons(int(mask))))
-    why = "; ".join(rules) or "this phase has no such metric"
+    why = _rules(broken) or "this phase has no such metric"
     return [f"- : {len(broken)} of {swept.values.size} points are out: {why}"]
+
+
+def _rules(broken: np.ndarray) -> str:
+    """The rules that points break."""
+    return "; ".join(dict.fromkeys(rule for mask in np.unique(broken) for rule in reasons(int(mask))))
 
 
 def sweep_intervals(swept: Sweep) -> tuple[dict[str, Any], list[str]]:
@@ -192,34 +196,25 @@ def sweep_report(swept: Sweep, path: Path) -> Path:
     said = page.paragraphs([swept.question, *(r.removeprefix("- : ") for r in sweep_remarks(swept))])
     best, rest = [], []
     if (found := swept.best_point()) is not None:
-        chosen = ", ".join(f"{name} {label}" for name, label in found["at"].items())
+        at = found["at"].items()
         rows = [(f"best {metric_label(swept.metric)}", metric_text(found[swept.metric], swept.metric), "")]
-        rows += [(name, label, "") for name, label in found["at"].items()]
-        best = [page.cards_html(rows)]
+        best = [page.cards_html([*rows, *((name, value, "") for name, value in at)])]
+        chosen = ", ".join(f"{name} {value}" for name, value in at)
         rest = [page.section(f"The best point: {chosen}", *prediction_parts(swept.best()))]
     along = next((a for a in swept.axes if a.numeric), swept.axes[0])
     others = ", ".join(a.name for a in swept.axes if a is not along)
     lines = page.paragraphs([f"A line for each {others}."] if others else [], "dim")
-    drawn = page.section(
-        f"{metric_label(swept.metric)} over {along.name}",
-        lines,
-        page.figure_html(sweep_figure(swept), 440, "sweep"),
-    )
-    title = f"Strata sweep: {metric_label(swept.metric)} over {' and '.join(a.name for a in swept.axes)}"
-    return keep(path, page.html_page(title, [said, *best, drawn, sweep_heat(swept), *rest]))
-
-
-def power_cap_tables(found: PowerCaps) -> list[Any]:
-    """A heading, a row for each cap, and the best of them."""
-    return [_caps_table(found), *_cap_remarks(found)]
+    chart, label = page.figure_html(sweep_figure(swept), 440, "sweep"), metric_label(swept.metric)
+    drawn = page.section(f"{label} over {along.name}", lines, chart)
+    title = f"Strata sweep: {label} over {' and '.join(a.name for a in swept.axes)}"
+    return page.write_page(path, title, [said, *best, drawn, sweep_heat(swept), *rest])
 
 
 def asked(found: PowerCaps) -> str:
     """What was asked, in a line."""
     r, work = found.result, found.result.workload
-    batch = f"batch {float(np.max(work.batch)):g}"
-    where = f"{r.program.name} on {r.system.name}"
-    return f"{where}, {work.phase}, {_plan(found)}, {batch}, engine {r.engine.name}"
+    shape = f"{work.phase}, {_plan(found)}, batch {float(np.max(work.batch)):g}"
+    return f"{r.program.name} on {r.system.name}, {shape}, engine {r.engine.name}"
 
 
 def _plan(found: PowerCaps) -> str:
@@ -234,23 +229,21 @@ def columns(found: PowerCaps) -> list[str]:
     return [found.rate, found.latency, "clock", "device_power", "power", "device_energy", found.energy]
 
 
-def _caps_table(found: PowerCaps) -> Any:
+def power_cap_tables(found: PowerCaps) -> list[Any]:
+    """A heading, a row for each cap, and the best of them."""
     per, rows = found.energy.rsplit("_", 1)[-1], []
     fits, most = found.fits, float(found.middle(found.rate).max())
     for i, cap in enumerate(found.caps):
         cells = ["-"] * (len(columns(found)) + 1)
         if fits[i]:
-            first, *cells = (_cap_cell(found, name, i) for name in columns(found))
+            ranges = ((name, found.range(name)) for name in columns(found))
+            first, *cells = (range_text(*(_said(float(e[i]), name) for e in ends)) for name, ends in ranges)
             cells = [first, f"{float(found.middle(found.rate)[i]) / most:.1%}", *cells]
             cells[-1] += " *" if i == found.best else "  "
         rows.append([show(float(cap), "W"), *cells])
     head = f">cap|>{metric_label(found.rate)}|>of most|>{found.latency.replace('_', ' ')}|>clock|>a device"
-    return table(asked(found), f"{head}|>at the plug|>J/{per}, devices|>J/{per}, plug", rows)
-
-
-def _cap_cell(found: PowerCaps, name: str, i: int) -> str:
-    low, high = (_said(float(end[i]), name) for end in found.range(name))
-    return range_text(low, high)
+    head += f"|>at the plug|>J/{per}, devices|>J/{per}, plug"
+    return [table(asked(found), head, rows), *_cap_remarks(found)]
 
 
 def range_text(low: str, high: str) -> str:
@@ -279,23 +272,19 @@ def _said(value: float, name: str) -> str:
 
 
 def _cap_remarks(found: PowerCaps) -> list[str]:
-    said = []
-    if found.best is not None:
-        said.append(_best_line(found, found.best))
+    said = [] if found.best is None else [_best_line(found, found.best)]
     free = found.caps[found.fits & ~found.binds]
     if len(free):
         said.append(f"from {show(float(free[0]), 'W')} on the cap slows nothing down")
     low = found.caps[found.too_low]
     if len(low):
-        said.append(
-            f"- : {', '.join(show(float(c), 'W') for c in low)}: not held even at the lowest clock; "
-            "DRAM, links and what flows at rest draw more"
-        )
+        at = ", ".join(show(float(c), "W") for c in low)
+        why = "not held even at the lowest clock; DRAM, links and what flows at rest draw more"
+        said.append(f"- : {at}: {why}")
     out = ~found.fits & ~found.too_low
     if out.any():
         broken = np.broadcast_to(found.result.reason, found.result.shape)[out]
-        rules = dict.fromkeys(rule for mask in np.unique(broken) for rule in reasons(int(mask)))
-        said.append(f"- : {int(out.sum())} of {len(out)} caps are out: {'; '.join(rules)}")
+        said.append(f"- : {int(out.sum())} of {len(out)} caps are out: {_rules(broken)}")
     said.append(f"at rest {show(found.idle_power, 'W')} at the plug, devices ready")
     return said
 
@@ -351,7 +340,10 @@ def draw_power_caps(found: PowerCaps, path: Path) -> Path:
         _curve(energy, found, found.energy, COLOURS[3], 1.0, "at the plug")
         _curve(energy, found, "device_energy", COLOURS[0], 1.0, "devices")
         if found.best is not None:
-            _mark_best(energy, found, found.best)
+            cap, joules = float(found.caps[found.best]), float(found.middle(found.energy)[found.best])
+            look = {"markersize": 9, "markerfacecolor": "none", "markeredgecolor": COLOURS[3]}
+            energy.plot([cap], [joules], "o", **look)
+            note(energy, f"{cap:g} W", (cap, joules), (0, 9), ha="center", fontsize=8)
         energy.set_title(f"{METRICS[found.energy].label} [J]")
         for panel in (speed, latency, power, energy):
             panel.set_ylim(bottom=0.0)
@@ -369,9 +361,3 @@ def _curve(axes: Any, found: PowerCaps, name: str, colour: str, scale: float = 1
     if found.ranged:
         axes.fill_between(caps, low, high, color=colour, alpha=0.18, linewidth=0)
     axes.plot(caps, 0.5 * (low + high), ".-", color=colour, label=label or None)
-
-
-def _mark_best(axes: Any, found: PowerCaps, best: int) -> None:
-    cap, joules = float(found.caps[best]), float(found.middle(found.energy)[best])
-    axes.plot([cap], [joules], "o", markersize=9, markerfacecolor="none", markeredgecolor=COLOURS[3])
-    note(axes, f"{cap:g} W", (cap, joules), (0, 9), ha="center", fontsize=8)

@@ -14,15 +14,11 @@ from strata.app.terminal import plain_table, titled
 from strata.base.units import show
 
 FORMATTED = re.compile(r"\+?[,.]|g$")  # how a format begins; all else is a unit
+Head = str | Sequence[str]
+Rows = Iterable[Sequence[Any]]
 
 
-def rows_table(
-    head: str | Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    styles: Iterable[str] = (),
-    *,
-    headed: bool = True,
-) -> Any:
+def rows_table(head: Head, rows: Rows, styles: Iterable[str] = (), *, headed: bool = True) -> Any:
     """Rows under a head, which names its columns, with | between them where it is one text: a name after < or
     > stands at that side and is never folded, one after ) stands at the right, one before ~ is folded
     anywhere. `styles` of rows.
@@ -37,23 +33,17 @@ def rows_table(
     return made
 
 
-def table(
-    title: str,
-    head: str | Sequence[str],
-    rows: Iterable[Sequence[Any]],
-    below: str = "",
-    styles: Iterable[str] = (),
-) -> Any:
+def table(title: str, head: Head, rows: Rows, below: str = "", styles: Iterable[str] = ()) -> Any:
     """A table (`rows_table`) under its title."""
     return titled(title, rows_table(head, rows, styles), below)
 
 
-def bare(title: str, rows: Iterable[Sequence[Any]], head: str = "", below: str = "") -> Any:
+def bare(title: str, rows: Rows, head: str = "", below: str = "") -> Any:
     """A table without a header; `head` says only where columns stand."""
     return titled(title, rows_table(head, rows, headed=False), below)
 
 
-def card_table(rows: Iterable[Sequence[Any]]) -> Any:
+def card_table(rows: Rows) -> Any:
     """Headline numbers, a line each: what, how much, and what to know about it."""
     made = rows_table("<|>|", rows, headed=False)
     for column, style in zip(made.columns, ("dim", "bold", "dim"), strict=True):
@@ -61,7 +51,7 @@ def card_table(rows: Iterable[Sequence[Any]]) -> Any:
     return made
 
 
-def card(title: str, rows: Iterable[Sequence[Any]], below: str = "") -> Any:
+def card(title: str, rows: Rows, below: str = "") -> Any:
     """Headline numbers (`card_table`) under their title."""
     return titled(title, card_table(rows), below)
 

@@ -5,7 +5,7 @@ a kind side by side.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -72,18 +72,14 @@ def quoted(value: Number, unit: str) -> str:
 
 def part_numbers(record: Any) -> dict[str, dict[str, Any]]:
     """Every number of a part with unit and source, memories of a die by their names, and what follows."""
-    numbers = {
-        _by_name(record, path): _number(p.value, p.unit, p.source, p.assumed)
-        for path, p in stated(record).items()
+    known = {_by_name(record, k): (p.value, p.unit, p.source, p.assumed) for k, p in stated(record).items()}
+    known |= {
+        k: (value, unit, f"follows: {why}", False) for k, (value, unit, why) in _follows(record).items()
     }
-    for path, (value, unit, why) in _follows(record).items():
-        numbers[path] = _number(value, unit, f"follows: {why}", False)
-    return numbers
-
-
-def _number(value: Number, unit: str, source: str, assumed: bool) -> dict[str, Any]:
-    number = {"value": value, "unit": unit, "shown": quoted(value, unit)}
-    return number | {"source": source, "assumed": assumed}
+    return {
+        path: {"value": value, "unit": unit, "shown": quoted(value, unit), "source": source, "assumed": mark}
+        for path, (value, unit, source, mark) in known.items()
+    }
 
 
 def _by_name(record: Any, path: str) -> str:
@@ -162,7 +158,11 @@ def draw_nodes(path: Path) -> Path:
     """Area and energy of a multiply-add and of memory over the nodes that state a process and logic, each
     relative to the first of them.
     """
-    nodes = process_nodes()
+    known = [technology(name) for name in names("technology")]
+    whole = [n for n in known if n.process is not None and n.logic is not None and n.on_chip]
+    nodes = sorted(
+        whole, key=lambda n: float(n.logic.gate_density or 0.0) if n.logic else 0.0
+    )  # oldest first
     areas = {
         f"{FORMAT} multiply-add": _values(nodes, f"logic.mac_area.{FORMAT}", 1e12),
         "SRAM cell of a bit": _values(nodes, "process.sram_cell", 1e12),
@@ -174,17 +174,9 @@ def draw_nodes(path: Path) -> Path:
         "byte over a mm of wire": _values(nodes, "process.wire_energy", 1e9),
     }
     with picture(path, (8.4, 3.4), 1, 2) as (_, (left, right)):
-        labels = [n.name for n in nodes]
-        _trends(left, labels, areas, "um2", "Area")
-        _trends(right, labels, energies, "pJ", "Energy")
+        _trends(left, [n.name for n in nodes], areas, "um2", "Area")
+        _trends(right, [n.name for n in nodes], energies, "pJ", "Energy")
     return path
-
-
-def process_nodes() -> list[Technology]:
-    """Technologies of foundries, oldest first: those with a process, logic and a cache."""
-    known = [technology(name) for name in names("technology")]
-    whole = [n for n in known if n.process is not None and n.logic is not None and n.on_chip]
-    return sorted(whole, key=lambda n: float(n.logic.gate_density or 0.0) if n.logic else 0.0)
 
 
 def _values(nodes: list[Technology], path: str, scale: float) -> list[float]:
@@ -206,8 +198,7 @@ def _trends(axes: Any, labels: list[str], series: dict[str, list[float]], unit: 
         look = {"va": "center", "fontsize": 7.5, "color": colour, "annotation_clip": False}
         end, beside = (len(labels) - 1, relative[-1]), (len(labels) - 0.75, 10.0 ** places[name])
         axes.annotate(f"{name}\n{first} to {last} {unit}", end, xytext=beside, **look)
-    axes.set_yscale("log")
-    axes.set_title(f"{title}, relative to {labels[0]}")
+    axes.set(yscale="log", title=f"{title}, relative to {labels[0]}")
     axes.margins(x=0.03)
     axes.set_yticks([1.0, 0.5, 0.2, 0.1], ["1", "1/2", "1/5", "1/10"])
     axes.minorticks_off()
@@ -224,15 +215,10 @@ def _apart(places: dict[str, float], gap: float) -> dict[str, float]:
 
 def draw_reach(path: Path) -> Path:
     """Every link and memory device: energy of a bit against what a length of die edge carries one way."""
-    spots: list[tuple[float, float, str, str, str]] = []
-
-    def spot(name: str, bandwidth: Number, energy: Number, colour: str, marker: str) -> None:
-        spots.append((float(bandwidth) / 1e12, float(energy) * 1e12 / 8.0, name, colour, marker))
-
-    for link in map(link_phy, names("links")):
-        spot(link.name, edge_bandwidth(link), link.lane_energy, SPANS[link.span], "o")
-    for device in map(memory_device, names("devices")):
-        spot(device.name, device_edge_bandwidth(device), device.access_energy, MOUNTS[device.mount], "s")
+    links, devices = map(link_phy, names("links")), map(memory_device, names("devices"))
+    parts = [(edge_bandwidth(p), p.lane_energy, p.name, SPANS[p.span], "o") for p in links]
+    parts += [(device_edge_bandwidth(p), p.access_energy, p.name, MOUNTS[p.mount], "s") for p in devices]
+    spots = [(float(rate) / 1e12, float(joules) * 1e12 / 8.0, *look) for rate, joules, *look in parts]
     with picture(path, (8.4, 5.2)) as (figure, axes):
         axes.set(xscale="log", yscale="log")
         for x, y, _, colour, marker in spots:
@@ -246,7 +232,7 @@ def draw_reach(path: Path) -> Path:
     return path
 
 
-def _label(figure: Any, axes: Any, spots: list[tuple[float, float, str, str, str]]) -> None:
+def _label(figure: Any, axes: Any, spots: Sequence[Any]) -> None:
     """Names beside their marks, moved until none lies on another."""
     points = figure.dpi / 72.0
     right = axes.get_window_extent().x1 / points

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.app.render.tables import bare, floats, picked
+from strata.app.render.tables import bare, cells_of, floats, picked
 from strata.app.terminal import titled, words
 from strata.base.arrays import Number
 from strata.base.units import show
@@ -150,9 +150,8 @@ def plan_words(plan: Plan, micro: float) -> str:
 
 
 def _plan_lines(run: TrainRun) -> Any:
-    said = f"plan {plan_text(run.plan)}"
-    if run.search is not None:
-        s = run.search
+    said, s = f"plan {plan_text(run.plan)}", run.search
+    if s is not None:
         said += f": the best of {s.considered + s.refined:,}, {s.feasible:,} of which fit"
     order = order_text(run.plan)
     placed = f"; {order} on the fabric, innermost first" if order else ""
@@ -163,14 +162,12 @@ def _memory_bars(run: TrainRun) -> list[Any]:
     """A bar for every stage, filled by purpose up to what a device may hold."""
     held, limit = stage_memory(run.result), float(run.result.metrics.memory_limit)
     purposes = [name for name, each in held.items() if np.max(each) > 0]
-    labels, lines = stage_names(run), []
-    count, half = len(labels), MOST_STAGES // 2
-    for stage in range(count):
-        if count > MOST_STAGES and half <= stage < count - half:
-            lines += ["  ..."] if stage == half else []
-            continue
+    lines, half = [], MOST_STAGES // 2
+    for stage, label in enumerate(stage_names(run)):
         sizes = [float(held[name][stage]) for name in purposes]
-        lines.append(f" {labels[stage]:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
+        lines.append(f" {label:>8}  {bar(sizes, limit)}  {show(sum(sizes), 'B')}")
+    if len(lines) > MOST_STAGES:
+        lines[half:-half] = ["  ..."]
     full = int(np.argmax(sum(held.values())))
     legend = [f"{glyph_of(i)} {name} {show(float(held[name][full]), 'B')}" for i, name in enumerate(purposes)]
     return [titled(memory_title(run), words("\n".join([*lines, *legend_lines(legend)]), no_wrap=True))]
@@ -275,11 +272,10 @@ def other_rows(run: TrainRun, found: TrainingSearch) -> list[tuple[str, ...]]:
     best = float(found.nearest.metrics.tokens_per_s)
     rows: list[tuple[str, ...]] = []
     for choice in found.choices:
-        told = _choice_dict(run, choice.result)
+        row = _choice_dict(run, choice.result)
         behind = float(choice.result.metrics.tokens_per_s) / best - 1.0
-        cells = (show(told["tokens_per_s_per_device"]), few_digits(told["days"]), f"{told['mfu']:.1%}")
-        held = show(told["memory_B"], "B")
-        rows.append((told["plan"], *cells, held, f"{behind:+.1%}" if behind else ""))
+        plan, rate, mfu, memory = cells_of(row, "plan tokens_per_s_per_device:1 mfu:.1% memory_B:B")
+        rows.append((plan, rate, few_digits(row["days"]), mfu, memory, f"{behind:+.1%}" if behind else ""))
     return rows
 
 

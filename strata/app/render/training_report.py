@@ -14,7 +14,7 @@ import numpy as np
 from strata.app.render import page, training
 from strata.app.render.figures import colour_of, picture
 from strata.app.render.prediction_report import printed_html, result_records, sources_html
-from strata.base.drawing import COLOURS, DARK, GREY, keep
+from strata.base.drawing import COLOURS, DARK, GREY
 from strata.base.units import show
 from strata.mapping.plan import plan_text
 from strata.one_step import stage_memory
@@ -25,6 +25,10 @@ from strata.training.scaling import ScalingCurve
 STAGE_BARS = 24  # shown at most
 WIDTH, ROW, HEAD = 11.0, 3.2, 0.55  # inches
 WAIT_COLOUR, WORK_COLOUR = COLOURS[1], COLOURS[0]
+SCALED: dict[str, Callable[[TrainRun], float]] = {
+    "tokens/s/GPU, goodput included": lambda run: run.tokens_per_s_per_device * float(run.goodput.share),
+    "days": lambda run: run.days,
+}
 
 
 def train_report(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
@@ -46,10 +50,8 @@ def train_report(run: TrainRun, curves: list[ScalingCurve], path: Path) -> Path:
         *(_others(run) if run.search is not None else []),
         sources_html(result_records(r)),
     ]
-    return keep(
-        path,
-        page.html_page(f"Strata training: {r.model.name} on {r.system.name}", parts, training.run_title(run)),
-    )
+    title = f"Strata training: {r.model.name} on {r.system.name}"
+    return page.write_page(path, title, parts, training.run_title(run))
 
 
 def _memory(run: TrainRun) -> str:
@@ -83,16 +85,11 @@ def _month(run: TrainRun) -> str:
 
 def _scaling(curves: list[ScalingCurve]) -> list[str]:
     """Tokens/s of a device and days over devices, then a table a curve."""
-    values: dict[str, Callable[[TrainRun], float]] = {
-        "tokens/s/GPU, goodput included": lambda run: run.tokens_per_s_per_device * float(run.goodput.share),
-        "days": lambda run: run.days,
-    }
     charts = [
         page.figure_html(_scaling_figure(curves, title, value), 340, f"scaling-{title.split()[0][:4]}")
-        for title, value in values.items()
+        for title, value in SCALED.items()
     ]
-    drawn = page.section("Scaling", f"<div class='two'>{''.join(charts)}</div>")
-    parts = [drawn]
+    parts = [page.section("Scaling", f"<div class='two'>{''.join(charts)}</div>")]
     for curve in curves:
         table = page.html_table(*training.scaling_rows(curve, without="goodput"), (7,))
         parts.append(page.section(training.scaling_title(curve), table))
@@ -171,9 +168,8 @@ def _draw_step(axes: Any, run: TrainRun) -> None:
     shares = [100 * time / whole for time in parts.values()]
     said = [f"{show(time, 's')}, {100 * time / whole:.1f} %" for time in parts.values()]
     colours = [WAIT_COLOUR if name in waits else WORK_COLOUR for name in parts]
-    _lying_bars(
-        axes, [training.STEP_WORDS.get(name, name) for name in parts], shares, said, colours, beside=1.0
-    )
+    names = [training.STEP_WORDS.get(name, name) for name in parts]
+    _lying_bars(axes, names, shares, said, colours, beside=1.0)
     axes.set(title=f"a step of {show(whole, 's')} [%]", xlim=(0, max(shares) * 1.45))
 
 
@@ -201,14 +197,12 @@ def _draw_month(axes: Any, run: TrainRun) -> None:
 
 def _draw_scaling(axes: Any, curves: list[ScalingCurve]) -> None:
     """Tokens/s of a device, days and money over devices, with what perfect scaling would be."""
+    values = (*SCALED.values(), lambda run: run.cost / 1e6)
     for curve, colour in zip(curves, COLOURS, strict=False):
-        runs = curve.runs
-        counts = [float(run.result.system.devices) for run in runs]
-        rates = [run.tokens_per_s_per_device * float(run.goodput.share) for run in runs]
+        counts = [float(run.result.system.devices) for run in curve.runs]
         line = {"color": colour, "marker": "o", "markersize": 3.5, "linewidth": 1.4, "label": curve.kind}
-        axes[0].plot(counts, rates, **line)
-        axes[1].plot(counts, [run.days for run in runs], **line)
-        axes[2].plot(counts, [run.cost / 1e6 for run in runs], **line)
+        for each, value in zip(axes, values, strict=True):
+            each.plot(counts, [value(run) for run in curve.runs], **line)
     first = curves[0].runs
     counts = [float(run.result.system.devices) for run in first]
     perfect = [first[0].days * counts[0] / n for n in counts]
