@@ -1,8 +1,10 @@
 """A program of a user's own, however its class is made."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
+from test_docs import blocks
 
 import strata as st
 from strata.base.errors import StrataError
@@ -49,42 +51,23 @@ def test_any_class_with_a_trace_is_a_program(program):
     assert made.fits and made.metrics.mfu > 0.1 and "items/s" in repr(made)
 
 
-OWN_FILE = """
-from dataclasses import dataclass
-from strata.workload.graph import Block, BlockSequence, Extent, Graph
-from strata.workload.ops import MatMul
-
-@dataclass(frozen=True)
-class Product:
-    name: str = "product"
-    width: float = 4096.0
-
-    @property
-    def units(self):
-        return {"rows": 8192.0, "columns": self.width}
-
-    def trace(self, work):
-        rows, columns = Extent(8192.0, 1.0, "rows"), Extent(self.width, 1.0, "columns")
-        op = MatMul(name="product", module="m", inputs=("x",), output="y", m=rows, n=(columns,), k=Extent(512.0),
-                    weight="bf16", activation="bf16")
-        return Graph(blocks=(Block(name="one", ops=(op,)),), sequence=BlockSequence(first=("one",)), items=work.batch,
-                     inputs=("x",), formats=(("bf16", "bf16"),), units=self.units)
-"""
+HOW_TO = Path(__file__).parents[1] / "docs" / "how-to" / "add-a-program.md"
+(OWN_FILE,) = (b.body for b in blocks(HOW_TO.read_text(encoding="utf-8")) if b.word == "file")
 
 
 def test_a_program_in_a_file_is_divided_by_its_axes(tmp_path):
     (tmp_path / "mine.py").write_text(OWN_FILE)
-    own = st.program(tmp_path / "mine.py", width=8192)
+    own = st.program(tmp_path / "mine.py", size=8192)
     typed = st.evaluate("8xh200", own, st.forward(1.0), "rows=4,columns=2")
     laid = st.layout({"rows": 4, "columns": 2}, {"rows": "rows", "columns": "columns"})
-    assert own.width == 8192.0 and typed.fits
+    assert own.size == 8192.0 and typed.fits
     assert typed.metrics.step_time == st.evaluate("8xh200", own, st.forward(1.0), laid).metrics.step_time
 
 
 def test_a_program_in_a_file_is_predicted_and_shown_from_the_command_line(tmp_path, answer):
     (tmp_path / "mine.py").write_text(OWN_FILE)
     shown = answer("show", "program", f"{tmp_path}/mine.py")
-    assert "divided with --plan rows=2,columns=2" in shown and "4096" in shown
+    assert "divided with --plan rows=2,columns=2" in shown and "65536" in shown
     assert "plan columns=8" in answer(
         "predict", "-m", f"{tmp_path}/mine.py", "-s", "8xh200", "--plan", "columns=8"
     )
@@ -94,7 +77,7 @@ def test_a_program_in_a_file_is_predicted_and_shown_from_the_command_line(tmp_pa
     ("code", "line"),
     [
         ("x = 1", "one class with units and trace"),
-        (OWN_FILE + OWN_FILE.replace("class Product", "class Other"), "but got Other, Product"),
+        (OWN_FILE + OWN_FILE.replace("class Power", "class Other"), "but got OtherIteration, PowerIteration"),
         ("import nothing_like_it", "line 1: ModuleNotFoundError"),
         ("def f(:", "line 1: SyntaxError"),
     ],
