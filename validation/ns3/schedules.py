@@ -13,7 +13,7 @@ from strata.hardware.transport import packets
 from strata.pricing.network.packet_runs import scheduled_job
 from strata.pricing.network.packets import packet_count
 from strata.pricing.network.routes import route
-from strata.pricing.network.schedules import legal_schedules
+from strata.pricing.network.collective_schedules import legal_schedules
 from strata.measure.ns3 import simulated
 
 COLUMNS = [
