@@ -10,20 +10,16 @@ from strata.base.errors import BadValue, StrataError, require
 from strata.hardware.fabric import Fabric, fabric
 from strata.hardware.part_of_domain import sizes_of, used_part
 from strata.hardware.system import System, as_system
+from strata.software.engine import Engine
+from strata.training.reliability import Reliability
 from strata.training.run import USUAL_LENGTH, TrainRun, train_run, usual_batch
+from strata.workload.lora import Lora
 from strata.workload.model import Model
 from strata.workload.model import model as make_model
 
 KINDS_OF_SCALING = ("strong", "weak")
-# of the run of a point
-RUN_COLUMNS = (
-    "plan",
-    "tokens_per_s_per_device",
-    "mfu",
-    "goodput_share",
-    "days",
-    "cost_USD",
-)  # of a point's run
+# Of a point's run.
+RUN_COLUMNS = ("plan", "tokens_per_s_per_device", "mfu", "goodput_share", "days", "cost_USD")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -98,13 +94,16 @@ def scaling_curve(
     kind: str = "strong",
     batch: float | None = None,
     length: float = USUAL_LENGTH,
-    **options: Any,
+    engine: Engine | str = "megatron",
+    reliability: Reliability | None = None,
+    where: str = "",
+    adapters: Lora | None = None,
+    frozen: tuple[str, ...] = (),
 ) -> ScalingCurve:
     """The best plan of every device count: strong scaling keeps the batch, weak scaling the sequences of a
     device.
 
-    `batch` is that of the system itself; of strong scaling it is the batch of every point. Other options are
-    those of `train_run`: engine, reliability, where, adapters, frozen.
+    `batch` is that of the system itself; of strong scaling it is the batch of every point.
 
     >>> curve = scaling_curve("8xh100", "llama-3-8b", "10B", [4, 8], batch=64)
     >>> [round(e, 1) for e in curve.efficiency()][0], [point.batch for point in curve.points]
@@ -123,8 +122,19 @@ def scaling_curve(
     for count in sorted({int(n) for n in devices}):
         size = usual if kind == "strong" else max(round(usual * count / float(whole.devices)), 1.0)
         try:
-            system = with_devices(whole, count)
-            run = train_run(system, trained, tokens, batch=float(size), length=length, top=1, **options)
+            run = train_run(
+                with_devices(whole, count),
+                trained,
+                tokens,
+                batch=float(size),
+                length=length,
+                engine=engine,
+                reliability=reliability,
+                where=where,
+                top=1,
+                adapters=adapters,
+                frozen=frozen,
+            )
             points.append(ScalingPoint(devices=count, batch=float(size), run=run))
         except StrataError as error:
             points.append(ScalingPoint(devices=count, batch=float(size), run=None, why_none=str(error)))

@@ -332,16 +332,21 @@ class Generation:
 
 
 def generate(
-    technology: str | Technology, budget: str | Budget, template: str | Template, **changes: Any
+    technology: str | Technology,
+    budget: str | Budget,
+    template: str | Template,
+    *,
+    device: str | MemoryDevice | None = None,
+    links: Mapping[str, str | LinkPhy] | None = None,
+    **changes: Any,
 ) -> Chip:
-    """The chip of a technology, a budget and a template, changed as in `generation`; refused in one line
-    where it cannot be built.
+    """The chip of a technology, a budget and a template; refused in one line where it cannot be built.
 
     >>> v100 = generate("deepflow-v100", "deepflow-v100", "deepflow-2021")
     >>> round(float(v100.compute.matrix_rate["fp16"]) / 1e12)
     125
     """
-    found = generation(technology, budget, template, **changes)
+    found = generation(technology, budget, template, device=device, links=links, **changes)
     if getattr(found.fits, "ndim", 0) == 0 and isinstance(found.fits, (float, int)) and found.infeasible:
         raise BadValue(f"cannot be built: {found.infeasible[0]}")
     return found.chip
