@@ -155,7 +155,8 @@ def find(kind: str, name: str | Path) -> Path:
             raise BadFile(f"no {kind} file at {path}")
         return path
     wanted = str(name).lower()
-    shipped = wanted if wanted in names(kind) else meant(kind, wanted)
+    known = wanted in names(kind, papers=False) or wanted in names(kind)  # most often the core's own
+    shipped = wanted if known else meant(kind, wanted)
     if not shipped:
         raise UnknownName(kind, str(name), names(kind), f"strata list {KINDS.get(kind, kind)}")
     return shipped_file(kind, shipped)
