@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from strata.base.calls import load_on_first_use
 from strata.base.errors import StrataError
+from strata.base.lazy import load_on_first_use
 from strata.base.records import Infeasible
 
 if TYPE_CHECKING:

@@ -187,22 +187,10 @@ def test_taking_a_point_of_a_box_keeps_axes_of_one_whole(a, b, c):
 
 
 # What is no degree of the mesh, with two values of each.
-SWITCHES = dict.fromkeys(
-    (
-        "sp",
-        "zero",
-        "recompute",
-        "recompute_layers",
-        "recompute_modules",
-        "schedule",
-        "split_ends",
-        "dp_shard",
-    ),
-    (0.0, 1.0),
-)
-SWITCHES |= {"offload": (0.0, 1.0), "cp_mode": (0.0, 1.0), "order": (0.0, 3.0), "cp_a2a": (1.0, 2.0)}
-SWITCHES |= {"microbatches": (0.0, 4.0), "virtual_stages": (1.0, 2.0), "moe_tp": (1.0, 2.0)}
-SWITCHES |= {"redundant_experts": (0.0, 8.0), "ep": (1.0, 4.0)}
+NAMED = "sp zero recompute recompute_layers recompute_modules schedule split_ends dp_shard offload cp_mode"
+SWITCHES = dict.fromkeys(NAMED.split(), (0.0, 1.0))
+SWITCHES |= {"order": (0.0, 3.0), "cp_a2a": (1.0, 2.0), "microbatches": (0.0, 4.0), "moe_tp": (1.0, 2.0)}
+SWITCHES |= {"virtual_stages": (1.0, 2.0), "redundant_experts": (0.0, 8.0), "ep": (1.0, 4.0)}
 
 
 def test_every_field_of_a_plan_is_a_degree_or_switched():

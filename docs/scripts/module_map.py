@@ -16,7 +16,7 @@ PLACES = (
         "Foundations",
         "what everything stands on",
         "base.arrays base.errors base.units base.precision base.shipped base.drawing base.pareto base.expression "
-        "base.memo base.reading base.calls params base.rich_html base.records base.batch base.stages base",
+        "base.memo base.reading base.calls base.lazy params base.rich_html base.records base.batch base.stages base",
     ),
     (
         "Hardware",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from strata.base.calls import load_on_first_use
+from strata.base.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from strata.hardware.chip import Chip, chip

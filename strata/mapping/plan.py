@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from strata.base.arrays import Number, is_leaf, namespace, register_pytree
+from strata.base.arrays import Number, is_leaf, lowest, namespace, register_pytree
 from strata.base.errors import BadValue, UnknownName, require
 from strata.base.records import brief, to_dict
 from strata.base.units import finite_array, finite_quantity
@@ -228,7 +228,7 @@ def _degree(key: str, value: Any) -> Number:
         except (TypeError, ValueError):
             legal = f"one of {', '.join(words)}" if words else "a whole number"
             raise BadValue(f"plan.{key} must be {legal}, but got ({key}={value!r})") from None
-    low = value.min() if hasattr(value, "min") else value
+    low = lowest(value)
     least = _LEAST[key]
     require(bool(low >= least), f"plan.{key} must be at least {least}", **{key: value})
     require(

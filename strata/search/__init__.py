@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from strata.base.calls import load_on_first_use
+from strata.base.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from strata.search.compare import Comparison, compare

@@ -4,7 +4,7 @@ and how that scales with devices. As `st.training`: its public names.
 
 from typing import TYPE_CHECKING
 
-from strata.base.calls import load_on_first_use
+from strata.base.lazy import load_on_first_use
 
 if TYPE_CHECKING:
     from strata.training.reliability import Goodput, Reliability, reliability, training_goodput

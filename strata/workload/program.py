@@ -22,7 +22,7 @@ from strata.workload.model import ADAPTERS, adapter, model
 # class there.
 PROGRAMS = {
     "dataflow": ("dataflow", "Dataflow"),
-    "dlrm": ("mlp", "Dlrm"),
+    "dlrm": ("dlrm", "Dlrm"),
     "fft": ("fft", "Fft"),
     "fft-1d": ("fft", "LongFft"),
     "gemm": ("mlp", "Gemm"),

@@ -27,7 +27,7 @@ from strata.mapping.plan import Plan, plan, plan_text
 from strata.result import Result
 from strata.software.engine import Engine, as_engine
 from strata.workload.program import program as make_program
-from strata.workload.protocol import Program
+from strata.workload.protocol import Program, member
 from strata.workload.tasks import Workload
 
 COMPARED = (
@@ -207,7 +207,7 @@ def system_sizes(system: int | str) -> tuple[float, ...]:
 def _strategy(given: str | Strategy | Plan, program: Any) -> Strategy | Plan:
     if not isinstance(given, str):
         return given
-    if getattr(program, "kernel_modules", ()):
+    if member(program, "kernel_modules"):
         return parse_strategy(given) if is_strategy(given) else Strategy()
     return plan(given)
 

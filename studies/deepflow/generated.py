@@ -39,6 +39,7 @@ from strata.search.sweep_axes import SweepAxis, parse_axis
 from strata.search.swept import BEST
 from strata.software.engine import Engine, as_engine
 from strata.workload.program import program as make_program
+from strata.workload.protocol import member
 from strata.workload.tasks import Workload
 
 WORDS = ("technology", "budget", "template", "device", "plan")  # axes of names, with links.NETWORK
@@ -318,7 +319,7 @@ def _divisions(
     if not best:
         told = division(code, plan)
         return [told], [plan if isinstance(plan, str) else division_text(told)]
-    if getattr(code, "kernel_modules", ()):
+    if member(code, "kernel_modules"):
         many = candidate_strategies(joined, code, asked.where)
         count = np.size(many.dp)
         made = [layout_of(part, code) for _, part in by_structure(many)]

@@ -8,7 +8,7 @@ from typing import Annotated
 import pytest
 import typer
 
-from strata.app.cli import take_words_as_typed
+from strata.app.cli import commands_app, take_words_as_typed
 
 
 def taken(*words: str, quick: bool) -> object:
@@ -66,3 +66,13 @@ def test_python_m_strata_is_the_command():
         [sys.executable, "-m", "strata", "nosuch"], capture_output=True, text=True, check=False
     )
     assert bad.returncode == 2 and len(bad.stderr.splitlines()) == 1
+
+
+def test_every_name_that_can_be_completed_is_listed():
+    """Completion loads its lists by name: none may have moved."""
+    goals = []
+    for name, command in typer.main.get_command(commands_app()).commands.items():
+        context = command.make_context(name, [], resilient_parsing=True)
+        offered = {p.name: [item.value for item in p.shell_complete(context, "")] for p in command.params}
+        goals += offered["goal"] if name == "search" else []
+    assert "tokens_per_s" in goals

@@ -54,7 +54,7 @@ GOAL = option(
     "tokens_per_s",
     "--goal -g METRIC,...",
     "what to make best; several give a frontier",
-    listed_in("strata.search.derived_metrics", "GOAL_METRICS"),
+    listed_in("strata.search.goal", "GOAL_METRICS"),
 )
 SAMPLER = option(
     "exact",

@@ -18,7 +18,7 @@ from strata.base.units import show
 from strata.hardware.chip import Chip
 from strata.hardware.fabric import Fabric
 from strata.params import Param, leaf_paths, override, value_at
-from strata.pricing.power_cap import PowerDraw, drawn_power, energies_of_draws
+from strata.pricing.load_power import PowerDraw, drawn_power, energies_of_draws
 from strata.validation.fit.rows import READ, GroupRows, Versions, free_quantities, group_rows
 from strata.validation.fit.runs import solve_runs
 from strata.validation.fit.solver import LEAST_ROWS, FitSolution, solve_fit

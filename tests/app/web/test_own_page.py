@@ -11,12 +11,12 @@ from benchmarks.served import serving
 from .visiting import Visit
 
 PACKAGE = Path(strata.__file__).parent
-HOW_TO = PACKAGE.parent / "docs" / "how-to" / "add-a-page.md"
 
 
 def test_a_page_of_two_files_is_listed_and_opens(tmp_path, browser):
     shutil.copytree(PACKAGE, tmp_path / "strata", ignore=shutil.ignore_patterns("__pycache__"))
-    files = [b for b in blocks(HOW_TO.read_text(encoding="utf-8")) if b.word == "file"]
+    how_to = (PACKAGE.parent / "docs/how-to/add-a-page.md").read_text(encoding="utf-8")
+    files = [b for b in blocks(how_to) if b.word == "file"]
     for block in files:
         (tmp_path / block.said).write_text(block.body, encoding="utf-8")
     with serving(tmp_path / "studies", root=tmp_path) as server:
